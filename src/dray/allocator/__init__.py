@@ -1,0 +1,1 @@
+"""Structured device allocation: snapshot in, result out; never persists, never I/O."""

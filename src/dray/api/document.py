@@ -1,0 +1,94 @@
+"""The JSON form of a Kubernetes object, and the names by which objects and kinds are known.
+
+The API server keeps objects as JSON documents, so that nothing a client wrote is lost; components read
+them as the typed structures of `dray.api.types`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NewType, TypeAlias
+
+# A JSON object with Kubernetes' camelCase keys: str, int, float, bool, None, list and dict only.
+Document: TypeAlias = dict[str, Any]
+
+UID = NewType("UID", str)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespacedName:
+    """An object's place inside its kind; cluster-scoped objects have the empty namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupVersion:
+    """An API group and version; the core group is the empty string."""
+
+    group: str
+    version: str
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` string."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @classmethod
+    def parse(cls, api_version: str) -> GroupVersion:
+        """Split an `apiVersion` string; no slash means the core group."""
+        group, _, version = api_version.rpartition("/")
+        return cls(group, version)
+
+    def kind(self, kind: str) -> GroupVersionKind:
+        """Name a kind of this group and version."""
+        return GroupVersionKind(self.group, self.version, kind)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupVersionKind:
+    """A kind at one version."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def group_version(self) -> GroupVersion:
+        """The kind's group and version."""
+        return GroupVersion(self.group, self.version)
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` string."""
+        return self.group_version.api_version
+
+    def __str__(self) -> str:
+        return f"{self.api_version}, Kind={self.kind}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupResource:
+    """A resource (plural, lower case) of a group, as error messages name it."""
+
+    group: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+def metadata_of(document: Document) -> Document:
+    """The object's metadata, made when it is missing."""
+    metadata: Document = document.setdefault("metadata", {})
+    return metadata
+
+
+def key_of(document: Document) -> NamespacedName:
+    """The object's namespace and name."""
+    metadata = document.get("metadata") or {}
+    return NamespacedName(metadata.get("namespace", ""), metadata.get("name", ""))

@@ -1,0 +1,293 @@
+"""The failures a client of the API sees; each knows its HTTP code, its reason and Kubernetes' wording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dray.api.document import Document, GroupResource
+from dray.api.field_errors import FieldError, aggregate
+
+
+class APIError(Exception):
+    """A failed request; `status()` is the `Status` object that the client receives."""
+
+    code = 500
+    reason = "InternalError"
+
+    def __init__(self, message: str, *, details: Document | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.retry_after_seconds: int | None = None
+
+    def status(self) -> Document:
+        """Render as a Kubernetes `Status`."""
+        status: Document = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        details = dict(self.details or {})
+        if self.retry_after_seconds is not None:
+            details["retryAfterSeconds"] = self.retry_after_seconds
+        if details or self.details is not None:
+            status["details"] = details
+        status["code"] = self.code
+        return status
+
+
+def error_from_status(status: Document) -> APIError:
+    """Turn a received `Status` back into the error it came from."""
+    code, reason = int(status.get("code") or 500), str(status.get("reason") or "")
+    cls = _BY_REASON.get(reason, APIError)
+    error = cls.__new__(cls)
+    APIError.__init__(error, str(status.get("message") or reason), details=status.get("details"))
+    error.code, error.reason = code, reason
+    error.retry_after_seconds = (status.get("details") or {}).get("retryAfterSeconds")
+    return error
+
+
+def _details(resource: GroupResource, name: str, causes: Sequence[Document] = ()) -> Document:
+    details: Document = {}
+    if name:
+        details["name"] = name
+    if resource.group:
+        details["group"] = resource.group
+    if resource.resource:
+        details["kind"] = resource.resource
+    if causes:
+        details["causes"] = list(causes)
+    return details
+
+
+class BadRequestError(APIError):
+    """The request itself is malformed."""
+
+    code = 400
+    reason = "BadRequest"
+
+
+class UnauthorizedError(APIError):
+    """No valid credentials were given."""
+
+    code = 401
+    reason = "Unauthorized"
+
+    def __init__(self, message: str = "Unauthorized") -> None:
+        super().__init__(message)
+
+
+class ForbiddenError(APIError):
+    """The caller may not do this."""
+
+    code = 403
+    reason = "Forbidden"
+
+    def __init__(
+        self, resource: GroupResource, name: str, why: str, *, causes: Sequence[Document] = ()
+    ) -> None:
+        if name:
+            message = f'{resource} "{name}" is forbidden: {why}'
+        elif resource.resource:
+            message = f"{resource} is forbidden: {why}"
+        else:
+            message = f"forbidden: {why}"
+        super().__init__(message, details=_details(resource, name, causes))
+
+
+class NotFoundError(APIError):
+    """There is no such object."""
+
+    code = 404
+    reason = "NotFound"
+
+    def __init__(self, resource: GroupResource, name: str) -> None:
+        super().__init__(f'{resource} "{name}" not found', details=_details(resource, name))
+
+
+class PathNotFoundError(APIError):
+    """No resource is served at the path."""
+
+    code = 404
+    reason = "NotFound"
+
+    def __init__(self) -> None:
+        super().__init__("the server could not find the requested resource", details={})
+
+
+class MethodNotAllowedError(APIError):
+    """The resource does not know the verb."""
+
+    code = 405
+    reason = "MethodNotAllowed"
+
+    def __init__(self) -> None:
+        super().__init__("the server does not allow this method on the requested resource", details={})
+
+
+class NotAcceptableError(APIError):
+    """None of the media types the client accepts is served."""
+
+    code = 406
+    reason = "NotAcceptable"
+
+    def __init__(self, accepted: Sequence[str]) -> None:
+        super().__init__(
+            "only the following media types are accepted: " + ", ".join(accepted),
+        )
+
+
+class AlreadyExistsError(APIError):
+    """An object of that name is there already."""
+
+    code = 409
+    reason = "AlreadyExists"
+
+    def __init__(self, resource: GroupResource, name: str) -> None:
+        super().__init__(f'{resource} "{name}" already exists', details=_details(resource, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+class ConflictError(APIError):
+    """The write is based on something that is no longer so."""
+
+    code = 409
+    reason = "Conflict"
+
+    def __init__(
+        self, resource: GroupResource, name: str, why: str = MODIFIED, *, causes: Sequence[Document] = ()
+    ) -> None:
+        super().__init__(
+            f'Operation cannot be fulfilled on {resource} "{name}": {why}',
+            details=_details(resource, name, causes),
+        )
+
+
+class ApplyConflictError(APIError):
+    """Server-side apply met fields that other managers own."""
+
+    code = 409
+    reason = "Conflict"
+
+    def __init__(self, message: str, causes: Sequence[Document]) -> None:
+        super().__init__(message, details={"causes": list(causes)})
+
+
+class ExpiredError(APIError):
+    """The revision asked for is no longer kept."""
+
+    code = 410
+    reason = "Expired"
+
+
+class GoneError(APIError):
+    """What was asked for is gone for good."""
+
+    code = 410
+    reason = "Gone"
+
+
+class RequestEntityTooLargeError(APIError):
+    """The body is larger than the server takes."""
+
+    code = 413
+    reason = "RequestEntityTooLarge"
+
+
+class UnsupportedMediaTypeError(APIError):
+    """The body's media type is not understood here."""
+
+    code = 415
+    reason = "UnsupportedMediaType"
+
+    def __init__(self, accepted: Sequence[str]) -> None:
+        super().__init__(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(accepted)
+        )
+
+
+class InvalidError(APIError):
+    """The object breaks rules of its kind; every broken rule is a cause."""
+
+    code = 422
+    reason = "Invalid"
+
+    def __init__(self, group: str, kind: str, name: str, errors: Sequence[FieldError]) -> None:
+        causes = [
+            {"reason": error.type.value, "message": error.body, "field": error.path} for error in errors
+        ]
+        qualified = GroupResource(group, kind)
+        super().__init__(
+            f'{qualified} "{name}" is invalid: {aggregate(errors)}'
+            if errors
+            else f'{qualified} "{name}" is invalid',
+            details=_details(qualified, name, causes),
+        )
+        self.errors = tuple(errors)
+
+
+class TooManyRequestsError(APIError):
+    """The caller is asking faster than its share."""
+
+    code = 429
+    reason = "TooManyRequests"
+
+    def __init__(self, message: str, retry_after_seconds: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InternalError(APIError):
+    """A bug, or a part of the server that is out of order."""
+
+    code = 500
+    reason = "InternalError"
+
+    def __init__(self, why: Any) -> None:
+        super().__init__(f"Internal error occurred: {why}", details={"causes": [{"message": str(why)}]})
+
+
+class ServiceUnavailableError(APIError):
+    """The server cannot answer right now."""
+
+    code = 503
+    reason = "ServiceUnavailable"
+
+
+class TimeoutError(APIError):  # noqa: A001 - Kubernetes' own name of the reason
+    """The answer did not come in time."""
+
+    code = 504
+    reason = "Timeout"
+
+
+_BY_REASON: dict[str, type[APIError]] = {
+    cls.reason: cls
+    for cls in (
+        BadRequestError,
+        UnauthorizedError,
+        ForbiddenError,
+        NotFoundError,
+        MethodNotAllowedError,
+        NotAcceptableError,
+        AlreadyExistsError,
+        ConflictError,
+        ExpiredError,
+        GoneError,
+        RequestEntityTooLargeError,
+        UnsupportedMediaTypeError,
+        InvalidError,
+        TooManyRequestsError,
+        InternalError,
+        ServiceUnavailableError,
+        TimeoutError,
+    )
+}

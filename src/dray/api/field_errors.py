@@ -1,0 +1,160 @@
+"""Where in an object something is wrong, and what: Kubernetes' field paths and field errors.
+
+Texts follow k8s.io/apimachinery `field.Error`, since users and tests match them.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """An immutable field path such as `spec.devices.requests[0].name`."""
+
+    text: str = ""
+
+    def child(self, *names: str) -> Path:
+        """Descend into named fields."""
+        tail = ".".join(names)
+        return Path(f"{self.text}.{tail}" if self.text else tail)
+
+    def index(self, position: int) -> Path:
+        """Descend into a list element."""
+        return Path(f"{self.text}[{position}]")
+
+    def key(self, key: str) -> Path:
+        """Descend into a map entry."""
+        return Path(f"{self.text}[{key}]")
+
+    def __str__(self) -> str:
+        return self.text or "<nil>"
+
+
+class ErrorType(enum.StrEnum):
+    """The reason of a field error, as it appears in `status.details.causes[].reason`."""
+
+    NOT_FOUND = "FieldValueNotFound"
+    REQUIRED = "FieldValueRequired"
+    DUPLICATE = "FieldValueDuplicate"
+    INVALID = "FieldValueInvalid"
+    NOT_SUPPORTED = "FieldValueNotSupported"
+    FORBIDDEN = "FieldValueForbidden"
+    TOO_LONG = "FieldValueTooLong"
+    TOO_MANY = "FieldValueTooMany"
+    INTERNAL = "InternalError"
+    TYPE_INVALID = "FieldValueTypeInvalid"
+
+
+_LABELS = {
+    ErrorType.NOT_FOUND: "Not found",
+    ErrorType.REQUIRED: "Required value",
+    ErrorType.DUPLICATE: "Duplicate value",
+    ErrorType.INVALID: "Invalid value",
+    ErrorType.NOT_SUPPORTED: "Unsupported value",
+    ErrorType.FORBIDDEN: "Forbidden",
+    ErrorType.TOO_LONG: "Too long",
+    ErrorType.TOO_MANY: "Too many",
+    ErrorType.INTERNAL: "Internal error",
+    ErrorType.TYPE_INVALID: "Invalid value",
+}
+
+# These say enough without the value; printing it would only repeat the object or leak a secret.
+_WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing wrong with one field."""
+
+    type: ErrorType
+    path: str
+    value: Any = None
+    detail: str = ""
+
+    @property
+    def body(self) -> str:
+        """The text without the field path, as `causes[].message` has it."""
+        head = _LABELS[self.type]
+        if self.type not in _WITHOUT_VALUE:
+            head = f"{head}: {_render(self.value)}"
+        return f"{head}: {self.detail}" if self.detail else head
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.body}"
+
+
+FieldErrors: TypeAlias = list[FieldError]
+
+
+def quote(text: str) -> str:
+    """Quote as Go's %q does for the text that occurs in names and values."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _render(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return quote(value)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def required(path: Path, detail: str = "") -> FieldError:
+    """The field must have a value."""
+    return FieldError(ErrorType.REQUIRED, str(path), "", detail)
+
+
+def invalid(path: Path, value: Any, detail: str) -> FieldError:
+    """The value is malformed or out of range."""
+    return FieldError(ErrorType.INVALID, str(path), value, detail)
+
+
+def type_invalid(path: Path, value: Any, detail: str) -> FieldError:
+    """The value is of the wrong JSON type."""
+    return FieldError(ErrorType.TYPE_INVALID, str(path), value, detail)
+
+
+def duplicate(path: Path, value: Any) -> FieldError:
+    """The value must be unique and is not."""
+    return FieldError(ErrorType.DUPLICATE, str(path), value)
+
+
+def not_found(path: Path, value: Any) -> FieldError:
+    """The value refers to something that is not there."""
+    return FieldError(ErrorType.NOT_FOUND, str(path), value)
+
+
+def forbidden(path: Path, detail: str) -> FieldError:
+    """The field may not be set (or changed) here."""
+    return FieldError(ErrorType.FORBIDDEN, str(path), "", detail)
+
+
+def not_supported(path: Path, value: Any, supported: Iterable[str]) -> FieldError:
+    """The value is not one of the allowed ones."""
+    listed = ", ".join(quote(item) for item in supported)
+    return FieldError(
+        ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {listed}" if listed else ""
+    )
+
+
+def too_long(path: Path, length_max: int) -> FieldError:
+    """The text has more bytes than allowed."""
+    plural = "byte" if length_max == 1 else "bytes"
+    return FieldError(ErrorType.TOO_LONG, str(path), "", f"may not be more than {length_max} {plural}")
+
+
+def too_many(path: Path, actual: int, count_max: int) -> FieldError:
+    """The list has more items than allowed."""
+    plural = "item" if count_max == 1 else "items"
+    return FieldError(ErrorType.TOO_MANY, str(path), actual, f"must have at most {count_max} {plural}")
+
+
+def aggregate(errors: Sequence[FieldError]) -> str:
+    """All errors in one line, each text once, as an aggregate prints them."""
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

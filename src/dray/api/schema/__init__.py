@@ -1,0 +1,1 @@
+"""What fields every kind has, and of what type: the one description all codecs and patches work from."""

@@ -1,0 +1,45 @@
+"""One API request, as the flow sees it: who asks, what for, with which options. No transport in here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """An authenticated caller, as authentication.k8s.io describes one."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+ANONYMOUS = UserInfo("system:anonymous", groups=("system:unauthenticated",))
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What authorization decides on: a verb on a resource, or on a path.
+
+    `verb` is Kubernetes' request verb: get list watch create update patch delete deletecollection
+    (impersonate, bind, escalate in secondary checks), or the lower-case method for paths.
+    """
+
+    user: UserInfo
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        """Whether a resource, not a path, is asked for."""
+        return bool(self.resource)

@@ -1,0 +1,1 @@
+"""Commands for people; they talk to the API like any user."""

@@ -1,0 +1,1 @@
+"""A Kubernetes client: interface, transports, informers, work queues, events, leader election."""

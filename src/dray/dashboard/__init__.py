@@ -1,0 +1,1 @@
+"""Pages for people; they talk to the API like any user."""

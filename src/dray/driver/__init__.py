@@ -1,0 +1,1 @@
+"""The SDK a driver author imports."""

@@ -1,0 +1,1 @@
+"""The scheduler's extension points: plugin protocols, `Status`, `CycleState`; never I/O."""

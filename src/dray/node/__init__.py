@@ -1,0 +1,1 @@
+"""The node agent: claims and pods of one machine, plugins, checkpoints, runtimes."""

@@ -1,0 +1,1 @@
+"""gRPC: generated messages in `pb/` (never edited) and unix-socket helpers."""

@@ -1,0 +1,1 @@
+"""What every process needs: real clock, logging, metrics, settings, signals; no Kubernetes semantics."""

@@ -1,0 +1,1 @@
+"""The scheduler: queue, snapshot cache, scheduling cycle, plugins."""

@@ -1,0 +1,1 @@
+"""Simulated nodes and drivers, and what-if runs on a snapshot."""

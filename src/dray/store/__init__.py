@@ -1,0 +1,1 @@
+"""The revisioned key-value store: one interface; memory, SQLite or etcd; bytes, never objects."""
