@@ -88,9 +88,7 @@ class ForbiddenError(APIError):
     code = 403
     reason = "Forbidden"
 
-    def __init__(
-        self, resource: GroupResource, name: str, why: str, *, causes: Sequence[Document] = ()
-    ) -> None:
+    def __init__(self, resource: GroupResource, name: str, why: str, *, causes: Sequence[Document] = ()) -> None:
         if name:
             message = f'{resource} "{name}" is forbidden: {why}'
         elif resource.resource:
@@ -209,8 +207,7 @@ class UnsupportedMediaTypeError(APIError):
 
     def __init__(self, accepted: Sequence[str]) -> None:
         super().__init__(
-            "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(accepted)
+            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
         )
 
 
@@ -221,14 +218,10 @@ class InvalidError(APIError):
     reason = "Invalid"
 
     def __init__(self, group: str, kind: str, name: str, errors: Sequence[FieldError]) -> None:
-        causes = [
-            {"reason": error.type.value, "message": error.body, "field": error.path} for error in errors
-        ]
+        causes = [{"reason": error.type.value, "message": error.body, "field": error.path} for error in errors]
         qualified = GroupResource(group, kind)
         super().__init__(
-            f'{qualified} "{name}" is invalid: {aggregate(errors)}'
-            if errors
-            else f'{qualified} "{name}" is invalid',
+            f'{qualified} "{name}" is invalid: {aggregate(errors)}' if errors else f'{qualified} "{name}" is invalid',
             details=_details(qualified, name, causes),
         )
         self.errors = tuple(errors)

@@ -137,9 +137,7 @@ def forbidden(path: Path, detail: str) -> FieldError:
 def not_supported(path: Path, value: Any, supported: Iterable[str]) -> FieldError:
     """The value is not one of the allowed ones."""
     listed = ", ".join(quote(item) for item in supported)
-    return FieldError(
-        ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {listed}" if listed else ""
-    )
+    return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {listed}" if listed else "")
 
 
 def too_long(path: Path, length_max: int) -> FieldError:

@@ -148,9 +148,7 @@ class Store(Protocol):
     async def delete(self, key: str, *, expected_revision: int) -> Entry:
         """Remove the key if it is still at `expected_revision`; the result has the deletion's revision."""
 
-    async def list_page(
-        self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0
-    ) -> Page:
+    async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         """Entries whose keys begin with `prefix`, in key order, after `start_after`; limit 0 means all.
 
         `revision` 0 means the newest; the page's `revision` says which it was.
