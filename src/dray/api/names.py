@@ -1,0 +1,261 @@
+"""Kubernetes' rules for names, label keys and label values.
+
+Each rule returns the messages of what is wrong with a text, in apimachinery's own words; none means it is fine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+LABEL_LENGTH_MAX: Final = 63
+SUBDOMAIN_LENGTH_MAX: Final = 253
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DNS1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = f"({_LABEL_KEY})?"
+_C_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
+_CONFIG_MAP_KEY = "[-._a-zA-Z0-9]+"
+_ENV_VAR = "[-._a-zA-Z][-._a-zA-Z0-9]*"
+
+_matches_label = re.compile(_LABEL).fullmatch
+_matches_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_matches_dns1035 = re.compile(_DNS1035).fullmatch
+_matches_label_key = re.compile(_LABEL_KEY).fullmatch
+_matches_c_identifier = re.compile(_C_IDENTIFIER).fullmatch
+_matches_config_map_key = re.compile(_CONFIG_MAP_KEY).fullmatch
+_matches_env_var = re.compile(_ENV_VAR).fullmatch
+_matches_relaxed_env_var = re.compile(r"[ -<>-~]*").fullmatch
+_matches_port_name = re.compile("[-a-z0-9]+").fullmatch
+_has_letter = re.compile("[a-z]").search
+
+
+def too_long(length_max: int, unit: str = "characters") -> str:
+    """The message for a text of too many bytes; label keys and values say so, the older rules say characters."""
+    return f"must be no more than {length_max} {unit}"
+
+
+def pattern_message(what: str, pattern: str, *examples: str) -> str:
+    """The message for a text that does not match a pattern."""
+    if not examples:
+        return f"{what} (regex used for validation is '{pattern}')"
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{what} (e.g. {listed}regex used for validation is '{pattern}')"
+
+
+_BAD_LABEL = pattern_message(
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character",
+    _LABEL,
+    "my-name",
+    "123-abc",
+)
+_BAD_SUBDOMAIN = pattern_message(
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character",
+    _SUBDOMAIN,
+    "example.com",
+)
+_BAD_CASELESS_SUBDOMAIN = pattern_message(
+    "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character",
+    _SUBDOMAIN,
+    "Example.com",
+)
+_BAD_DNS1035 = pattern_message(
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+    "start with an alphabetic character, and end with an alphanumeric character",
+    _DNS1035,
+    "my-name",
+    "abc-123",
+)
+_BAD_LABEL_KEY = pattern_message(
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+    _LABEL_KEY,
+    "MyName",
+    "my.name",
+    "123-abc",
+)
+_BAD_LABEL_VALUE = pattern_message(
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character",
+    _LABEL_VALUE,
+    "MyValue",
+    "my_value",
+    "12345",
+)
+_BAD_C_IDENTIFIER = pattern_message(
+    "a valid C identifier must start with alphabetic character or '_', "
+    "followed by a string of alphanumeric characters or '_'",
+    _C_IDENTIFIER,
+    "my_name",
+    "MY_NAME",
+    "MyName",
+)
+_BAD_CONFIG_MAP_KEY = pattern_message(
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+    _CONFIG_MAP_KEY,
+    "key.name",
+    "KEY_NAME",
+    "key-name",
+)
+_BAD_ENV_VAR = pattern_message(
+    "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', "
+    "and must not start with a digit",
+    _ENV_VAR,
+    "my.env-name",
+    "MY_ENV.NAME",
+    "MyEnvName1",
+)
+_BAD_RELAXED_ENV_VAR = (
+    "a valid environment variable name must consist only of printable ASCII characters other than '='"
+)
+
+
+def _byte_length(value: str) -> int:
+    return len(value) if value.isascii() else len(value.encode())
+
+
+def dns1123_label(value: str) -> list[str]:
+    """A lower-case label of at most 63 bytes, no dots."""
+    if len(value) <= LABEL_LENGTH_MAX and _matches_label(value):
+        return []
+    messages = [] if _byte_length(value) <= LABEL_LENGTH_MAX else [too_long(LABEL_LENGTH_MAX)]
+    if not _matches_label(value):
+        # A legal subdomain can only be wrong as a label because of its dots.
+        messages.append("must not contain dots" if _matches_subdomain(value) else _BAD_LABEL)
+    return messages
+
+
+def dns1123_subdomain(value: str) -> list[str]:
+    """Lower-case labels joined by dots, at most 253 bytes."""
+    if len(value) <= SUBDOMAIN_LENGTH_MAX and _matches_subdomain(value):
+        return []
+    messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX)]
+    if not _matches_subdomain(value):
+        messages.append(_BAD_SUBDOMAIN)
+    return messages
+
+
+def caseless_subdomain(value: str) -> list[str]:
+    """A subdomain that may have upper-case letters, as driver names may."""
+    if len(value) <= SUBDOMAIN_LENGTH_MAX and _matches_subdomain(value.lower()) and value.isascii():
+        return []
+    messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX, "bytes")]
+    if not (value.isascii() and _matches_subdomain(value.lower())):
+        messages.append(_BAD_CASELESS_SUBDOMAIN)
+    return messages
+
+
+def dns1035_label(value: str) -> list[str]:
+    """A label that starts with a letter."""
+    messages = [] if _byte_length(value) <= LABEL_LENGTH_MAX else [too_long(LABEL_LENGTH_MAX)]
+    if not _matches_dns1035(value):
+        messages.append(_BAD_DNS1035)
+    return messages
+
+
+def qualified_name(value: str) -> list[str]:
+    """A label key: a name with an optional `domain/` prefix."""
+    prefix, separator, name = value.rpartition("/")
+    if "/" in prefix:
+        return [
+            f"a valid label key {_BAD_LABEL_KEY} "
+            "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    messages = [f"prefix part {problem}" for problem in _prefix_problems(prefix)] if separator else []
+    if not name:
+        messages.append("name part must be non-empty")
+    elif _byte_length(name) > LABEL_LENGTH_MAX:
+        messages.append(f"name part {too_long(LABEL_LENGTH_MAX, 'bytes')}")
+    if not _matches_label_key(name):
+        messages.append(f"name part {_BAD_LABEL_KEY}")
+    return messages
+
+
+def _prefix_problems(prefix: str) -> list[str]:
+    if not prefix:
+        return ["must be non-empty"]
+    return [
+        message.replace("characters", "bytes", 1) if message.startswith("must be no more") else message
+        for message in dns1123_subdomain(prefix)
+    ]
+
+
+def label_value(value: str) -> list[str]:
+    """The value of a label; empty is fine."""
+    if not value:
+        return []
+    messages = [] if _byte_length(value) <= LABEL_LENGTH_MAX else [too_long(LABEL_LENGTH_MAX, "bytes")]
+    if not _matches_label_key(value):
+        messages.append(_BAD_LABEL_VALUE)
+    return messages
+
+
+def c_identifier(value: str) -> list[str]:
+    """An identifier of the C language, of any length."""
+    return [] if _matches_c_identifier(value) else [_BAD_C_IDENTIFIER]
+
+
+def config_map_key(value: str) -> list[str]:
+    """A key of a ConfigMap or Secret; it becomes a file name."""
+    messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX)]
+    if not _matches_config_map_key(value):
+        messages.append(_BAD_CONFIG_MAP_KEY)
+    return messages + _directory_change(value)
+
+
+def env_var_name(value: str) -> list[str]:
+    """The strict form of an environment variable's name."""
+    return ([] if _matches_env_var(value) else [_BAD_ENV_VAR]) + _directory_change(value)
+
+
+def relaxed_env_var_name(value: str) -> list[str]:
+    """The form of an environment variable's name that Pods may use: any printable ASCII but `=`."""
+    if not value:
+        return ["environment variable name must be non-empty"]
+    return [] if _matches_relaxed_env_var(value) else [_BAD_RELAXED_ENV_VAR]
+
+
+def port_name(value: str) -> list[str]:
+    """The name of a container or service port (RFC 6335, lower case)."""
+    messages = [] if len(value) <= _PORT_NAME_LENGTH_MAX else [too_long(_PORT_NAME_LENGTH_MAX)]
+    if not _matches_port_name(value):
+        messages.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not _has_letter(value):
+        messages.append("must contain at least one letter (a-z)")
+    if "--" in value:
+        messages.append("must not contain consecutive hyphens")
+    if value.startswith("-") or value.endswith("-"):
+        messages.append("must not begin or end with a hyphen")
+    return messages
+
+
+_PORT_NAME_LENGTH_MAX: Final = 15
+
+
+def path_segment_name(value: str) -> list[str]:
+    """A name that can stand as one segment of a URL path; RBAC objects have such names."""
+    if value in (".", ".."):
+        return [f"may not be '{value}'"]
+    return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in value]
+
+
+def _directory_change(value: str) -> list[str]:
+    if not value.startswith("."):
+        return []
+    if value in (".", ".."):
+        return [f"must not be '{value}'"]
+    return ["must not start with '..'"] if value.startswith("..") else []
+
+
+# How `metadata.name` is checked, by the key a strategy names.
+NAME_RULES: Final[Mapping[str, Callable[[str], list[str]]]] = {
+    "": dns1123_subdomain,
+    "label": dns1123_label,
+    "dns1035": dns1035_label,
+    "path-segment": path_segment_name,
+}
