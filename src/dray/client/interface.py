@@ -1,0 +1,372 @@
+"""The one client interface that components are written against, and the seam to a server in the same process.
+
+Promises of every implementation:
+
+* Failures are `dray.api.errors.APIError`; a server that cannot be reached is a `ServiceUnavailableError`.
+* Objects handed out are never changed afterwards, and may be shared: copy before changing one.
+* A watch yields events in the server's order and ends quietly when the server ends it; a refused or
+  expired watch raises (410 is `ExpiredError` or `GoneError`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind
+
+T = TypeVar("T")
+
+
+def _present(**values: str) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A resource at one version, and the Python type its objects have.
+
+    `type` is a msgspec structure, or `dict` for documents as they are on the wire. With `metadata_only`
+    (documents only) the server may leave out everything but apiVersion, kind and metadata.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[T]
+    namespaced: bool = True
+    metadata_only: bool = False
+
+    @property
+    def group_version(self) -> GroupVersion:
+        """The group and version."""
+        return GroupVersion(self.group, self.version)
+
+    @property
+    def group_version_kind(self) -> GroupVersionKind:
+        """The kind of one object."""
+        return GroupVersionKind(self.group, self.version, self.kind)
+
+    @property
+    def group_resource(self) -> GroupResource:
+        """The name that error messages use."""
+        return GroupResource(self.group, self.plural)
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, or of one object."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+def unstructured(
+    group_version: GroupVersion, plural: str, kind: str, *, namespaced: bool = True, metadata_only: bool = False
+) -> Resource[Document]:
+    """A resource whose objects are plain documents."""
+    return Resource(group_version.group, group_version.version, plural, kind, dict, namespaced, metadata_only)
+
+
+class EventType(enum.StrEnum):
+    """What a watch says about an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One change of one object."""
+
+    type: EventType
+    object: T
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Everything up to `resource_version` has been delivered; `initial_events_end` closes a streamed list."""
+
+    resource_version: str
+    initial_events_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage(Generic[T]):
+    """Part of a listing; `continue_token` is empty on the last page."""
+
+    items: Sequence[T]
+    resource_version: str
+    continue_token: str = ""
+    remaining_item_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """What to list; limit 0 asks for everything in one page."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""
+    # "Exact", "NotOlderThan" or empty.
+    resource_version_match: str = ""
+
+    def query(self) -> dict[str, str]:
+        """The URL query."""
+        return _present(
+            labelSelector=self.label_selector,
+            fieldSelector=self.field_selector,
+            limit=str(self.limit) if self.limit else "",
+            resourceVersion=self.resource_version,
+            resourceVersionMatch=self.resource_version_match,
+        ) | ({"continue": self.continue_token} if self.continue_token else {})
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What to watch, and from where."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    # The server ends the watch after this long; 0 leaves it to the server.
+    timeout_seconds: int = 0
+    allow_bookmarks: bool = True
+    # Streams the list as ADDED events first, then an `initial_events_end` bookmark.
+    send_initial_events: bool = False
+
+    def query(self) -> dict[str, str]:
+        """The URL query."""
+        return _present(
+            watch="true",
+            labelSelector=self.label_selector,
+            fieldSelector=self.field_selector,
+            resourceVersion=self.resource_version,
+            resourceVersionMatch=self.resource_version_match,
+            timeoutSeconds=str(self.timeout_seconds) if self.timeout_seconds else "",
+            allowWatchBookmarks="true" if self.allow_bookmarks else "",
+            sendInitialEvents="true" if self.send_initial_events else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How to write; `subresource` directs an update or patch to e.g. `status` or `finalize`."""
+
+    field_manager: str = ""
+    dry_run: bool = False
+    subresource: str = ""
+    # "Strict", "Warn" or "Ignore"; empty leaves it to the server.
+    field_validation: str = ""
+    # Takes over fields that others own; apply patches only.
+    force: bool = False
+
+    def query(self) -> dict[str, str]:
+        """The URL query."""
+        return _present(
+            fieldManager=self.field_manager,
+            dryRun="All" if self.dry_run else "",
+            fieldValidation=self.field_validation,
+            force="true" if self.force else "",
+        )
+
+
+class PatchType(enum.StrEnum):
+    """How a patch is to be read; the value is its media type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A change to an object: a list of operations for JSON, a document for the others."""
+
+    type: PatchType
+    body: Document | list[Document]
+
+
+class PropagationPolicy(enum.StrEnum):
+    """What happens to an object's dependents when it is deleted."""
+
+    ORPHAN = "Orphan"
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete; preconditions that no longer hold are a `ConflictError`."""
+
+    uid: str = ""
+    resource_version: str = ""
+    propagation_policy: PropagationPolicy | None = None
+    grace_period_seconds: int | None = None
+    dry_run: bool = False
+
+    def document(self) -> Document:
+        """The `DeleteOptions` body."""
+        body: Document = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        preconditions = _present(uid=self.uid, resourceVersion=self.resource_version)
+        if preconditions:
+            body["preconditions"] = preconditions
+        if self.propagation_policy is not None:
+            body["propagationPolicy"] = self.propagation_policy.value
+        if self.grace_period_seconds is not None:
+            body["gracePeriodSeconds"] = self.grace_period_seconds
+        if self.dry_run:
+            body["dryRun"] = ["All"]
+        return body
+
+
+LIST_ALL = ListOptions()
+WATCH_ALL = WatchOptions()
+WRITE = WriteOptions()
+DELETE = DeleteOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedResource:
+    """A resource the server has, from discovery; subresources are not among them."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    verbs: frozenset[str]
+    # Whether the group prefers this version; one served kind has one such entry.
+    preferred: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+
+    def resource(self, *, metadata_only: bool = False) -> Resource[Document]:
+        """For reading and writing its objects as documents."""
+        return unstructured(
+            GroupVersion(self.group, self.version),
+            self.plural,
+            self.kind,
+            namespaced=self.namespaced,
+            metadata_only=metadata_only,
+        )
+
+
+class Client(Protocol):
+    """A connection to one API server as one user; all calls may be made concurrently."""
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
+        """Read one object; `resource_version` "0" allows a cached answer."""
+
+    async def list(self, resource: Resource[T], namespace: str = "", options: ListOptions = LIST_ALL) -> ListPage[T]:
+        """Read one page; the empty namespace means all of them."""
+
+    def watch(
+        self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
+    ) -> AsyncIterator[WatchEvent[T] | Bookmark]:
+        """Follow changes; close it with `aclose` (or `contextlib.aclosing`) when leaving early."""
+
+    async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
+        """Create; the namespace may also be in the object."""
+
+    async def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
+        """Replace the object that has its namespace and name."""
+
+    async def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
+        """Replace the object's status."""
+
+    async def patch(
+        self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
+    ) -> T:
+        """Change an object by a patch."""
+
+    async def delete(
+        self, resource: Resource[Any], name: str, namespace: str = "", options: DeleteOptions = DELETE
+    ) -> Document:
+        """Delete; the answer is the object while it waits for something, else a `Status`."""
+
+    async def delete_collection(
+        self,
+        resource: Resource[Any],
+        namespace: str = "",
+        selection: ListOptions = LIST_ALL,
+        options: DeleteOptions = DELETE,
+    ) -> Document:
+        """Delete everything selected in the namespace."""
+
+    async def create_subresource(
+        self, resource: Resource[Any], name: str, namespace: str, subresource: str, body: Document
+    ) -> Document:
+        """Post to a subresource such as pods/binding, pods/eviction or serviceaccounts/token."""
+
+    async def get_subresource(self, resource: Resource[Any], name: str, namespace: str, subresource: str) -> Document:
+        """Read a subresource such as status or scale."""
+
+    async def get_path(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+        """Read a path that is not an object: discovery, version, openapi."""
+
+    async def resources(self) -> tuple[ServedResource, ...]:
+        """Every resource served now, all versions, in the server's order."""
+
+    async def close(self) -> None:
+        """Release connections; safe to call twice."""
+
+
+# --- The seam to a server in the same process. ---
+
+LocalBody: TypeAlias = "Document | list[Document] | bytes | None"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRequest:
+    """One request without transport.
+
+    `verb` is the request verb that authorization sees: get list watch create update patch delete
+    deletecollection. `path` is set instead of `resource` for paths that are not objects (discovery).
+    `query` has the URL query's keys (`labelSelector`, `limit`, `continue`, `fieldManager` …). A document in
+    `body` is the server's to change; the answer may be shared and neither side changes it.
+    """
+
+    user: str
+    groups: tuple[str, ...]
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: LocalBody = None
+    content_type: str = "application/json"
+    # Asks for metadata alone; the server may answer with whole objects.
+    metadata_only: bool = False
+    user_agent: str = ""
+
+
+class LocalServer(Protocol):
+    """An API server in this process; raises `APIError` subclasses."""
+
+    async def handle(self, request: LocalRequest) -> Document:
+        """Answer anything but a watch; lists are `…List` documents."""
+
+    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
+        """Start a watch; no event is missed once this has returned.
+
+        Yields (type, object) as a watch stream has them: ADDED MODIFIED DELETED BOOKMARK, or ERROR with a
+        `Status`. The client calls `aclose` when it leaves early.
+        """

@@ -1,0 +1,23 @@
+"""The machine's own clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+
+class SystemClock:
+    """Implements `dray.lib.clock.Clock` with the machine's time."""
+
+    def now(self) -> datetime:
+        """The wall-clock time, aware, in UTC."""
+        return datetime.fromtimestamp(time.time(), UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; zero or less lets others run once."""
+        await asyncio.sleep(max(seconds, 0.0))

@@ -1,0 +1,71 @@
+"""Metrics with Kubernetes' names: one registry per process part, rendered as Prometheus text.
+
+Factories return the metric that is already there, so that several instances of a part may share one registry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+# Kubernetes' usual buckets for calls, from 1 ms to 16 s.
+LATENCY_BUCKETS: Final = tuple(0.001 * 2**power for power in range(15))
+
+_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+
+
+def exponential_buckets(*, start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Bucket bounds growing by `factor`."""
+    return tuple(start * factor**power for power in range(count))
+
+
+class Metrics:
+    """One part's registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._made: dict[str, MetricWrapperBase] = {}
+        self._lock = threading.Lock()
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        """A number that only grows; the name ends in `_total`."""
+        return self._once(name, Counter, lambda: Counter(name, text, labels, registry=self.registry))
+
+    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        """A number that goes up and down."""
+        return self._once(name, Gauge, lambda: Gauge(name, text, labels, registry=self.registry))
+
+    def histogram(
+        self, name: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = LATENCY_BUCKETS
+    ) -> Histogram:
+        """A distribution."""
+        return self._once(
+            name, Histogram, lambda: Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        )
+
+    def exposition(self) -> bytes:
+        """Everything in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+    def value(self, name: str, labels: dict[str, str] | None = None) -> float:
+        """One sample's value; 0 when there is none yet."""
+        return self.registry.get_sample_value(name, labels or {}) or 0.0
+
+    def _once(self, name: str, kind: type[_Metric], make: Callable[[], _Metric]) -> _Metric:
+        with self._lock:
+            metric = self._made.get(name)
+            if metric is None:
+                metric = self._made[name] = make()
+            assert isinstance(metric, kind), f"{name} is registered as {type(metric).__name__}"
+            return metric
+
+
+def exposition(*parts: Metrics) -> bytes:
+    """Several parts as one page; the parts have no metric name in common."""
+    return b"".join(part.exposition() for part in parts)
