@@ -1,0 +1,77 @@
+"""The columns that most tables have, and how they print time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from dray.api.document import Document
+from dray.apiserver.registry.strategy import Column
+
+UNKNOWN: Final = "<unknown>"
+
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+
+# Up to (seconds): the unit, and the finer unit shown beside it when it is not zero.
+_STEPS: Final[tuple[tuple[int, tuple[str, int], tuple[str, int] | None], ...]] = (
+    (2 * _MINUTE, ("s", 1), None),
+    (10 * _MINUTE, ("m", _MINUTE), ("s", 1)),
+    (3 * _HOUR, ("m", _MINUTE), None),
+    (8 * _HOUR, ("h", _HOUR), ("m", _MINUTE)),
+    (2 * _DAY, ("h", _HOUR), None),
+    (8 * _DAY, ("d", _DAY), ("h", _HOUR)),
+    (2 * _YEAR, ("d", _DAY), None),
+    (8 * _YEAR, ("y", _YEAR), ("d", _DAY)),
+)
+
+
+def human_duration(duration: timedelta) -> str:
+    """A duration as kubectl prints ages: at most two units, coarser the longer it is."""
+    # A clock that is a second behind is tolerated; a time further in the future is not an age.
+    seconds = int(duration.total_seconds())
+    if seconds < 0:
+        return "<invalid>" if seconds < -1 else "0s"
+    for limit, (unit, size), finer in _STEPS:
+        if seconds < limit:
+            whole, rest = divmod(seconds, size)
+            part = rest // finer[1] if finer else 0
+            return f"{whole}{unit}{part}{finer[0]}" if finer and part else f"{whole}{unit}"
+    return f"{seconds // _YEAR}y"
+
+
+def since(timestamp: str | None, now: datetime) -> str:
+    """How long ago an RFC 3339 time was."""
+    if not timestamp:
+        return UNKNOWN
+    return human_duration(now - datetime.fromisoformat(timestamp))
+
+
+def age_cell(document: Document, now: datetime) -> str:
+    """The object's age."""
+    return since((document.get("metadata") or {}).get("creationTimestamp"), now)
+
+
+def name_cell(document: Document, now: datetime) -> str:
+    """The object's name."""
+    name: str = (document.get("metadata") or {}).get("name", "")
+    return name
+
+
+def text_cell(*path: str) -> Callable[[Document, datetime], str]:
+    """A cell that shows the text at a field path, empty when it is not set."""
+
+    def cell(document: Document, now: datetime) -> str:
+        value: object = document
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        return "" if value is None else str(value)
+
+    return cell
+
+
+NAME: Final = Column("Name", "string", "The object's name, unique within its kind and namespace.", name_cell, "name")
+AGE: Final = Column("Age", "string", "The time since the object was created.", age_cell)
