@@ -1,0 +1,507 @@
+"""Label and field selectors: parsing with Kubernetes' own errors, and fast matching.
+
+A selector is parsed once per request and then asked for every object, so parsing compiles it to one function.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dray.api.document import Document, GroupVersionKind
+from dray.api.field_errors import FieldErrors, Path, aggregate, invalid, not_supported, quote
+from dray.api.names import label_value, qualified_name
+
+
+class SelectorError(ValueError):
+    """A selector that cannot be understood; the text is what the client is told."""
+
+
+Matcher: TypeAlias = Callable[[Mapping[str, str]], bool]
+
+
+class Operator(enum.StrEnum):
+    """What a label requirement asks; the values are Kubernetes' own spellings."""
+
+    DOES_NOT_EXIST = "!"
+    EQUALS = "="
+    DOUBLE_EQUALS = "=="
+    IN = "in"
+    NOT_EQUALS = "!="
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    GREATER_THAN = "gt"
+    LESS_THAN = "lt"
+
+
+_EQUALITY: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
+_POSITIVE: Final = _EQUALITY | {Operator.IN}
+_NEGATIVE: Final = frozenset({Operator.NOT_EQUALS, Operator.NOT_IN})
+_ORDER: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
+_SETS: Final = frozenset({Operator.IN, Operator.NOT_IN})
+_UNARY: Final = frozenset({Operator.EXISTS, Operator.DOES_NOT_EXIST})
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label; `values` is sorted."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case Operator.IN | Operator.NOT_IN:
+                return f"{self.key} {self.operator} ({','.join(self.values)})"
+            case Operator.GREATER_THAN:
+                return f"{self.key}>{self.values[0]}"
+            case Operator.LESS_THAN:
+                return f"{self.key}<{self.values[0]}"
+            case _:
+                return f"{self.key}{self.operator}{self.values[0]}"
+
+
+def requirement(key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
+    """Make a checked requirement; what is wrong with it raises `SelectorError`."""
+    listed = tuple(sorted(set(values)))
+    errors = _key_errors(key, Path("key")) + _values_errors(key, operator, listed)
+    if errors:
+        raise SelectorError(aggregate(errors))
+    return Requirement(key, operator, listed)
+
+
+def _key_errors(key: str, path: Path) -> FieldErrors:
+    problems = qualified_name(key)
+    return [invalid(path, key, "; ".join(problems))] if problems else []
+
+
+def _values_errors(key: str, operator: Operator, values: tuple[str, ...]) -> FieldErrors:
+    path = Path("values")
+    errors: FieldErrors = []
+    if operator in _SETS and not values:
+        errors.append(invalid(path, list(values), "for 'in', 'notin' operators, values set can't be empty"))
+    if operator in _UNARY and values:
+        errors.append(invalid(path, list(values), "values set must be empty for exists and does not exist"))
+    if operator in _ORDER:
+        errors += [
+            invalid(path.index(i), value, "for 'Gt', 'Lt' operators, the value must be an integer")
+            for i, value in enumerate(values)
+            if _parse_int64(value) is None
+        ]
+    for i, value in enumerate(values):
+        problems = label_value(value)
+        if problems:
+            errors.append(invalid(path.index(i).key(key), value, "; ".join(problems)))
+    return errors
+
+
+def _parse_int64(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(text)
+    return number if -_INT64_MAX - 1 <= number <= _INT64_MAX else None
+
+
+class LabelSelector:
+    """All requirements must hold; no requirement matches everything."""
+
+    __slots__ = ("matches", "requirements")
+
+    def __init__(self, requirements: Iterable[Requirement] = (), *, nothing: bool = False) -> None:
+        self.requirements: Final = tuple(sorted(requirements, key=lambda item: item.key))
+        self.matches: Final[Matcher] = _never if nothing else _compile(self.requirements)
+
+    @classmethod
+    def parse(cls, text: str) -> LabelSelector:
+        """Read `a=b,c!=d,e in (x,y),!f,g,h>1`."""
+        return cls(_LabelParser(text).parse()) if text else EVERYTHING
+
+    @classmethod
+    def from_document(cls, document: Document | None) -> LabelSelector:
+        """Turn a `metav1.LabelSelector` into a selector: a missing one matches nothing, an empty one everything."""
+        if document is None:
+            return NOTHING
+        requirements = [
+            requirement(key, Operator.EQUALS, (value,)) for key, value in (document.get("matchLabels") or {}).items()
+        ]
+        for expression in document.get("matchExpressions") or ():
+            operator = _EXPRESSION_OPERATORS.get(expression.get("operator", ""))
+            if operator is None:
+                raise SelectorError(f"{quote(expression.get('operator', ''))} is not a valid label selector operator")
+            requirements.append(requirement(expression.get("key", ""), operator, expression.get("values") or ()))
+        return cls(requirements)
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> LabelSelector:
+        """Ask for exactly these labels, unchecked."""
+        return cls(Requirement(key, Operator.EQUALS, (value,)) for key, value in labels.items())
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every object matches."""
+        return not self.requirements and self.matches is not _never
+
+    def __str__(self) -> str:
+        return ",".join(str(item) for item in self.requirements)
+
+
+_EXPRESSION_OPERATORS: Final = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.DOES_NOT_EXIST,
+}
+
+
+def _always(_labels: Mapping[str, str]) -> bool:
+    return True
+
+
+def _never(_labels: Mapping[str, str]) -> bool:
+    return False
+
+
+def _compile(requirements: Sequence[Requirement]) -> Matcher:
+    if not requirements:
+        return _always
+    if all(item.operator in _EQUALITY for item in requirements):
+        return _compile_equalities([(item.key, item.values[0]) for item in requirements])
+    checks = [_compile_one(item) for item in requirements]
+    if len(checks) == 1:
+        return checks[0]
+    return lambda labels: all(check(labels) for check in checks)
+
+
+def _compile_equalities(pairs: Sequence[tuple[str, str]]) -> Matcher:
+    if len(pairs) == 1:
+        (key, value), *_ = pairs
+        return lambda labels: labels.get(key) == value
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        for key, value in pairs:  # noqa: SIM110 - a generator costs twice as much here
+            if labels.get(key) != value:
+                return False
+        return True
+
+    return matches
+
+
+def _compile_one(item: Requirement) -> Matcher:
+    key, values = item.key, frozenset(item.values)
+    if item.operator in _POSITIVE:
+        return lambda labels: labels.get(key) in values
+    if item.operator in _NEGATIVE:
+        return lambda labels: labels.get(key) not in values
+    if item.operator is Operator.EXISTS:
+        return lambda labels: key in labels
+    if item.operator is Operator.DOES_NOT_EXIST:
+        return lambda labels: key not in labels
+    bound = int(item.values[0])
+    if item.operator is Operator.GREATER_THAN:
+        return lambda labels: (number := _parse_int64(labels.get(key, ""))) is not None and number > bound
+    return lambda labels: (number := _parse_int64(labels.get(key, ""))) is not None and number < bound
+
+
+EVERYTHING: Final = LabelSelector()
+NOTHING: Final = LabelSelector(nothing=True)
+
+
+# ---- the label selector's grammar
+
+_SPECIAL: Final = frozenset("=!(),><")
+_WHITESPACE: Final = frozenset(" \t\r\n")
+_SYMBOLS: Final = frozenset({")", ",", "!", "==", "=", ">", "<", "!=", "("})
+_BINARY: Final[Mapping[str, Operator]] = {
+    "in": Operator.IN,
+    "=": Operator.EQUALS,
+    "==": Operator.DOUBLE_EQUALS,
+    ">": Operator.GREATER_THAN,
+    "<": Operator.LESS_THAN,
+    "notin": Operator.NOT_IN,
+    "!=": Operator.NOT_EQUALS,
+}
+_BINARY_LISTED: Final = "in, notin, =, ==, !=, gt, lt"
+_END: Final = ("end", "")
+_Token: TypeAlias = tuple[str, str]
+
+
+def _tokenize(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    position = 0
+    while position < len(text):
+        if text[position] in _WHITESPACE:
+            position += 1
+            continue
+        scan = _scan_symbol if text[position] in _SPECIAL else _scan_word
+        token, position = scan(text, position)
+        tokens.append(token)
+    return tokens
+
+
+def _scan_symbol(text: str, position: int) -> tuple[_Token, int]:
+    literal = text[position : position + 2]
+    if literal not in _SYMBOLS:
+        literal = text[position]
+    return ("symbol", literal), position + len(literal)
+
+
+def _scan_word(text: str, position: int) -> tuple[_Token, int]:
+    end = position
+    while end < len(text) and text[end] not in _SPECIAL and text[end] not in _WHITESPACE:
+        end += 1
+    return ("word", text[position:end]), end
+
+
+class _LabelParser:
+    """Recursive descent over the tokens; the messages are part of the API."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _tokenize(text)
+        self._position = 0
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._position] if self._position < len(self._tokens) else _END
+
+    def _take(self) -> _Token:
+        token = self._peek()
+        self._position += 1
+        return token
+
+    def parse(self) -> list[Requirement]:
+        requirements: list[Requirement] = []
+        while self._peek() != _END:
+            if not _starts_requirement(self._peek()):
+                raise SelectorError(f"found '{self._peek()[1]}', expected: !, identifier, or 'end of string'")
+            try:
+                requirements.append(self._requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from None
+            self._separator()
+        return requirements
+
+    def _separator(self) -> None:
+        token = self._take()
+        if token == ("symbol", ","):
+            if not _starts_requirement(self._peek()):
+                raise SelectorError(f"found '{self._peek()[1]}', expected: identifier after ','")
+        elif token != _END:
+            raise SelectorError(f"found '{token[1]}', expected: ',' or 'end of string'")
+
+    def _requirement(self) -> Requirement:
+        negated = self._peek() == ("symbol", "!")
+        if negated:
+            self._take()
+        kind, key = self._take()
+        if kind != "word":
+            raise SelectorError(f"found '{key}', expected: identifier")
+        errors = _key_errors(key, Path())
+        if errors:
+            raise SelectorError(aggregate(errors))
+        if negated:
+            return requirement(key, Operator.DOES_NOT_EXIST)
+        if self._at_end_of_term():
+            return requirement(key, Operator.EXISTS)
+        operator = self._operator()
+        return requirement(key, operator, self._set() if operator in _SETS else self._exact())
+
+    def _at_end_of_term(self) -> bool:
+        return self._peek() == _END or self._peek() == ("symbol", ",")
+
+    def _operator(self) -> Operator:
+        _, literal = self._take()
+        operator = _BINARY.get(literal)
+        if operator is None:
+            raise SelectorError(f"found '{literal}', expected: {_BINARY_LISTED}")
+        return operator
+
+    def _exact(self) -> tuple[str, ...]:
+        if self._at_end_of_term():
+            return ("",)
+        kind, literal = self._take()
+        if kind != "word":
+            raise SelectorError(f"found '{literal}', expected: identifier")
+        return (literal,)
+
+    def _set(self) -> set[str]:
+        _, literal = opening = self._take()
+        if opening != ("symbol", "("):
+            raise SelectorError(f"found '{literal}' expected: '('")
+        first = self._peek()
+        if first == ("symbol", ")"):
+            self._take()
+            return set()
+        if first[0] != "word" and first != ("symbol", ","):
+            raise SelectorError(f"found '{first[1]}', expected: ',', ')' or identifier")
+        values = self._identifiers()
+        self._take()
+        return values
+
+    def _identifiers(self) -> set[str]:
+        """Words between commas up to the closing parenthesis; a gap between commas is the empty value."""
+        values: set[str] = set()
+        while True:
+            kind, literal = token = self._take()
+            if kind == "word":
+                values.add(literal)
+                following = self._peek()
+                if following == ("symbol", ")"):
+                    return values
+                if following != ("symbol", ","):
+                    raise SelectorError(f"found '{following[1]}', expected: ',' or ')'")
+            elif token == ("symbol", ","):
+                if self._gap(values):
+                    return values
+            else:
+                raise SelectorError(f"found '{literal}', expected: ',', or identifier")
+
+    def _gap(self, values: set[str]) -> bool:
+        """Add the empty value where a comma stands for one; true at the closing parenthesis."""
+        if not values:
+            values.add("")
+        following = self._peek()
+        if following == ("symbol", ")"):
+            values.add("")
+            return True
+        if following == ("symbol", ","):
+            self._take()
+            values.add("")
+        return False
+
+
+def _starts_requirement(token: _Token) -> bool:
+    return token[0] == "word" or token == ("symbol", "!")
+
+
+def validate_operator(operator: str, path: Path) -> FieldErrors:
+    """Check the operator of a `matchExpressions` entry."""
+    if operator in _EXPRESSION_OPERATORS:
+        return []
+    return [not_supported(path, operator, sorted(_EXPRESSION_OPERATORS))]
+
+
+# ---- field selectors
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """One condition on one field; `operator` is "=" or "!="."""
+
+    field: str
+    operator: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.field}{self.operator}{_escape(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """All requirements must hold; no requirement matches everything."""
+
+    requirements: tuple[FieldRequirement, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> FieldSelector:
+        """Read `metadata.name=x,status.phase!=Running`; empty terms (a trailing comma) are skipped."""
+        terms = sorted(filter(None, _split_terms(text)))
+        return cls(tuple(_parse_term(text, term) for term in terms))
+
+    def matches(self, getter: Callable[[str], str]) -> bool:
+        """Whether the object holds, given the getter of its field values."""
+        return all((getter(item.field) == item.value) == (item.operator == "=") for item in self.requirements)
+
+    def compile(self, getters: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], bool]:
+        """Bind the fields to getters of an object once; every field must be among them."""
+        checks = [(getters[item.field], item.value, item.operator == "=") for item in self.requirements]
+        if len(checks) == 1:
+            (get, value, equal), *_ = checks
+            return lambda obj: (get(obj) == value) is equal
+        return lambda obj: all((get(obj) == value) is equal for get, value, equal in checks)
+
+    def exact(self, field: str) -> str | None:
+        """The value that the field must have, when the selector says so."""
+        for item in self.requirements:
+            if item.field == field and item.operator == "=":
+                return item.value
+        return None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every object matches."""
+        return not self.requirements
+
+    def __str__(self) -> str:
+        return ",".join(str(item) for item in self.requirements)
+
+
+# Kinds whose error differs from the usual "field label not supported: x".
+_OWN_WORDS: Final[Mapping[str, str]] = {
+    "ResourceSlice": "field label not supported for {kind}: {field}",
+    "Job": 'field label "{field}" not supported for Job',
+}
+
+
+def unsupported_field_message(field: str, kind: GroupVersionKind, *, selectable: bool) -> str:
+    """Say that the kind cannot be selected by the field; `selectable` kinds have fields of their own."""
+    if not selectable:
+        return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    return _OWN_WORDS.get(kind.kind, "field label not supported: {field}").format(field=field, kind=kind)
+
+
+_ESCAPABLE: Final = frozenset("\\,=")
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+
+
+def _split_terms(text: str) -> list[str]:
+    terms: list[str] = []
+    start, escaped = 0, False
+    for position, char in enumerate(text):
+        if escaped:
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif char == ",":
+            terms.append(text[start:position])
+            start = position + 1
+    terms.append(text[start:])
+    return terms
+
+
+def _parse_term(text: str, term: str) -> FieldRequirement:
+    for position, char in enumerate(term):
+        pair = term[position : position + 2]
+        if pair in ("!=", "=="):
+            return FieldRequirement(term[:position], "!=" if pair == "!=" else "=", _unescape(term[position + 2 :]))
+        if char == "=":
+            return FieldRequirement(term[:position], "=", _unescape(term[position + 1 :]))
+    raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+
+
+def _unescape(value: str) -> str:
+    if not _ESCAPABLE.intersection(value):
+        return value
+    result: list[str] = []
+    characters = iter(value)
+    for char in characters:
+        if char == "\\":
+            following = next(characters, "")
+            if following not in _ESCAPABLE:
+                raise SelectorError(f"invalid field selector: invalid escape sequence: \\{following}")
+            result.append(following)
+        elif char in _ESCAPABLE:
+            raise SelectorError(f"invalid field selector: unescaped character in value: {ord(char)}")
+        else:
+            result.append(char)
+    return "".join(result)

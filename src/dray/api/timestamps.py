@@ -1,0 +1,130 @@
+"""Times and durations as Kubernetes writes them: RFC 3339 in UTC, and Go's duration text.
+
+Nothing here reads a clock; every time is an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_RFC3339: Final = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-\d{2}T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
+    re.ASCII,
+)
+# How Go names the layout in its errors.
+_LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
+
+_DURATION_PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNIT_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+# Go's durations are signed 64-bit nanoseconds.
+_DURATION_MAX: Final = (1 << 63) - 1
+_SECOND: Final = 1_000_000_000
+
+
+class TimeFormatError(ValueError):
+    """Text that is not a time or duration."""
+
+
+def format_time(moment: datetime) -> str:
+    """Render whole seconds in UTC, as `metav1.Time` does."""
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}Z" if moment.year >= 1000 else f"{moment.isoformat()[:19]}Z"  # noqa: PLR2004
+
+
+def format_micro_time(moment: datetime) -> str:
+    """Render six digits of seconds in UTC, as `metav1.MicroTime` does."""
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def parse_time(text: str) -> datetime:
+    """Read an RFC 3339 time with `Z` or an offset, strictly; the result is in UTC."""
+    if not _RFC3339.fullmatch(text):
+        raise TimeFormatError(f'parsing time "{text}" as "{_LAYOUT}": cannot parse "{text}" as "2006"')
+    try:
+        moment = datetime.fromisoformat(text.replace(",", "."))
+    except ValueError:
+        raise TimeFormatError(f'parsing time "{text}": day out of range') from None
+    return moment.astimezone(UTC)
+
+
+def parse_duration_nanoseconds(text: str) -> int:
+    """Read a Go duration such as `1h30m`, `-1.5s` or `0`, exactly."""
+    body = text[1:] if text[:1] in ("-", "+") else text
+    if body == "0":
+        return 0
+    total, position = 0, 0
+    while position < len(body):
+        match = _DURATION_PART.match(body, position)
+        if match is None or not (match[1] or match[2]):
+            raise TimeFormatError(_duration_problem(text, body[position:]))
+        unit = _UNIT_NANOSECONDS[match[3]]
+        total += int(match[1] or 0) * unit
+        if match[2]:
+            total += int(match[2]) * unit // 10 ** len(match[2])
+        position = match.end()
+    if not body or total > _DURATION_MAX:
+        raise TimeFormatError(f'time: invalid duration "{text}"')
+    return -total if text[0] == "-" else total
+
+
+def _duration_problem(text: str, rest: str) -> str:
+    number = re.match(r"[\d.]+", rest)
+    if number is None or number[0] == ".":
+        return f'time: invalid duration "{text}"'
+    unit = re.match(r"[^\d.]*", rest[number.end() :])
+    if unit is None or not unit[0]:
+        return f'time: missing unit in duration "{text}"'
+    return f'time: unknown unit "{unit[0]}" in duration "{text}"'
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a Go duration, cut to microseconds."""
+    return timedelta(microseconds=int(parse_duration_nanoseconds(text) / 1000))
+
+
+def format_duration_nanoseconds(nanoseconds: int) -> str:
+    """Render as Go does: `1h30m0s`, `1.5s`, `100ms`, `0s`."""
+    sign, amount = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if amount == 0:
+        return "0s"
+    if amount < _SECOND:
+        return sign + _format_small(amount)
+    minutes, rest = divmod(amount, 60 * _SECOND)
+    hours, minutes = divmod(minutes, 60)
+    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{head}{_decimal(rest, _SECOND)}s"
+
+
+def _format_small(amount: int) -> str:
+    if amount < _UNIT_NANOSECONDS["us"]:
+        return f"{amount}ns"
+    if amount < _UNIT_NANOSECONDS["ms"]:
+        return f"{_decimal(amount, 1_000)}µs"
+    return f"{_decimal(amount, 1_000_000)}ms"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    if not rest:
+        return str(whole)
+    digits = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0")
+    return f"{whole}.{digits}"
+
+
+def format_duration(duration: timedelta) -> str:
+    """Render a duration as Go does."""
+    return format_duration_nanoseconds(duration // timedelta(microseconds=1) * 1000)
