@@ -78,7 +78,10 @@ class Field:
     """One field of a message; `number` is its protobuf tag (0 when the kind has no protobuf form).
 
     `patch_strategies` are those of `x-kubernetes-patch-strategy` ("merge", "retainKeys", "replace");
-    `default` is the OpenAPI default that server-side apply uses for missing map keys.
+    `default` is the OpenAPI default that server-side apply uses for missing map keys. `pointer` marks optional
+    scalars that keep a set zero value (Go pointers); of the others zero means absent. `wire` names the
+    protobuf message around a leaf whose JSON form does not show it ("raw", "string-list", "schema-or-array",
+    "schema-or-bool", "schema-or-strings"); `via` is the number of the embedded message that holds the field.
     """
 
     name: str
@@ -88,3 +91,6 @@ class Field:
     patch_strategies: tuple[str, ...] = ()
     patch_merge_key: str = ""
     default: object = None
+    pointer: bool = False
+    wire: str = ""
+    via: int = 0

@@ -1,0 +1,341 @@
+"""Write the structural schema of the served kinds to `src/dray/api/schema/data/`.
+
+Reads the OpenAPI definitions in the `kubernetes-validate` package and the protobuf field numbers and Go
+pointer facts in `tools/data/`; writes names, types, numbers and merge rules only, never a description.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS_DATA = ROOT / "tools" / "data"
+OUTPUT = ROOT / "src" / "dray" / "api" / "schema" / "data"
+OPENAPI = "kubernetes-json-schema/v1.36.0-local/_definitions.json"
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+
+DRA = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+# Definition prefix -> kinds; the List of each kind is added when there is one.
+SERVED: dict[str, tuple[str, ...]] = {
+    "io.k8s.api.core.v1": (
+        "Namespace",
+        "Node",
+        "Pod",
+        "Event",
+        "ConfigMap",
+        "Secret",
+        "ServiceAccount",
+        "ResourceQuota",
+        "Binding",
+    ),
+    "io.k8s.api.apps.v1": ("Deployment", "ReplicaSet", "DaemonSet"),
+    "io.k8s.api.batch.v1": ("Job",),
+    "io.k8s.api.coordination.v1": ("Lease",),
+    "io.k8s.api.events.v1": ("Event",),
+    "io.k8s.api.rbac.v1": ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
+    "io.k8s.api.authentication.v1": ("TokenReview", "SelfSubjectReview", "TokenRequest"),
+    "io.k8s.api.authorization.v1": (
+        "SubjectAccessReview",
+        "SelfSubjectAccessReview",
+        "SelfSubjectRulesReview",
+        "LocalSubjectAccessReview",
+    ),
+    APIEXTENSIONS: ("CustomResourceDefinition",),
+    "io.k8s.api.scheduling.v1": ("PriorityClass",),
+    "io.k8s.api.policy.v1": ("Eviction",),
+    "io.k8s.api.autoscaling.v1": ("Scale",),
+    "io.k8s.api.resource.v1": DRA,
+    "io.k8s.api.resource.v1beta2": (*DRA, "DeviceTaintRule"),
+    "io.k8s.api.resource.v1beta1": DRA,
+    "io.k8s.api.resource.v1alpha3": ("DeviceTaintRule",),
+    META: (
+        "DeleteOptions",
+        "Status",
+        "WatchEvent",
+        "APIGroup",
+        "APIGroupList",
+        "APIResourceList",
+        "APIVersions",
+        "Condition",
+    ),
+}
+GROUPS = {
+    "io.k8s.api.core.v1": "",
+    "io.k8s.api.rbac.v1": "rbac.authorization.k8s.io",
+    "io.k8s.api.coordination.v1": "coordination.k8s.io",
+    "io.k8s.api.events.v1": "events.k8s.io",
+    "io.k8s.api.authentication.v1": "authentication.k8s.io",
+    "io.k8s.api.authorization.v1": "authorization.k8s.io",
+    "io.k8s.api.scheduling.v1": "scheduling.k8s.io",
+    "io.k8s.api.resource.v1": "resource.k8s.io",
+    "io.k8s.api.resource.v1beta2": "resource.k8s.io",
+    "io.k8s.api.resource.v1beta1": "resource.k8s.io",
+    "io.k8s.api.resource.v1alpha3": "resource.k8s.io",
+    APIEXTENSIONS: "apiextensions.k8s.io",
+    META: "",
+}
+
+# Definitions that are not messages of fields: our scalar, and the message that carries it in protobuf.
+LEAVES: dict[str, tuple[str, str]] = {
+    f"{META}.Time": ("time", ""),
+    f"{META}.MicroTime": ("micro-time", ""),
+    f"{META}.Duration": ("duration", ""),
+    f"{META}.FieldsV1": ("any", "raw"),
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": ("quantity", ""),
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": ("int-or-string", ""),
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": ("any", "raw"),
+    f"{APIEXTENSIONS}.JSON": ("any", "raw"),
+    f"{APIEXTENSIONS}.JSONSchemaPropsOrArray": ("any", "schema-or-array"),
+    f"{APIEXTENSIONS}.JSONSchemaPropsOrBool": ("any", "schema-or-bool"),
+    f"{APIEXTENSIONS}.JSONSchemaPropsOrStringArray": ("any", "schema-or-strings"),
+}
+# Protobuf messages around a plain list of strings.
+STRING_LISTS = frozenset({"ExtraValue", "Verbs"})
+
+# `+default` markers that server-side apply needs for list map keys; OpenAPI v2 does not carry them.
+DEFAULTS: dict[tuple[str, str], Any] = {
+    ("io.k8s.api.core.v1.ContainerPort", "protocol"): "TCP",
+    ("io.k8s.api.core.v1.LocalObjectReference", "name"): "",
+    ("io.k8s.api.core.v1.SecretKeySelector", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapKeySelector", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapEnvSource", "name"): "",
+    ("io.k8s.api.core.v1.SecretEnvSource", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapProjection", "name"): "",
+    ("io.k8s.api.core.v1.SecretProjection", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapVolumeSource", "name"): "",
+}
+
+
+# Protobuf number and type of a field, and the number of the embedded message that holds it or 0.
+Number = tuple[int, str, int]
+
+
+def definitions() -> dict[str, Any]:
+    """The OpenAPI definitions, by name."""
+    spec = importlib.util.find_spec("kubernetes_validate")
+    if spec is None or spec.origin is None:
+        sys.exit("kubernetes-validate is not installed; install the `generate` extra")
+    document = json.loads((Path(spec.origin).parent / OPENAPI).read_text())
+    found: dict[str, Any] = document["$defs"]
+    return found
+
+
+class Generator:
+    """Collects structs, starting at the served kinds."""
+
+    def __init__(self) -> None:
+        self.definitions = definitions()
+        self.protobuf = json.loads((TOOLS_DATA / "protobuf_fields.json").read_text())
+        self.extra = json.loads((TOOLS_DATA / "extra_types.json").read_text())
+        self.pointers = self._load_pointers()
+        self.structs: dict[str, Any] = {}
+        self.kinds: dict[str, str] = {}
+
+    def _load_pointers(self) -> dict[str, set[str]]:
+        path = TOOLS_DATA / "pointer_fields.json"
+        return {name: set(fields) for name, fields in json.loads(path.read_text()).items()} if path.exists() else {}
+
+    def run(self) -> None:
+        """Collect every served kind and what it reaches, and write the files."""
+        for prefix, kinds in SERVED.items():
+            for kind in kinds:
+                self.add_kind(prefix, kind)
+                if f"{prefix}.{kind}List" in self.definitions:
+                    self.add_kind(prefix, f"{kind}List")
+        for name, spec in self.extra.items():
+            self.structs[name] = self._extra_struct(name, spec)
+            if spec.get("kind"):
+                self._register(*name.rsplit(".", 1))
+        unknown = {name: fields - set(self.structs[name]["fields"]) for name, fields in self.pointers.items()}
+        if any(unknown.values()):
+            sys.exit(f"pointer_fields.json names fields that do not exist: {unknown}")
+        self._write()
+
+    def add_kind(self, prefix: str, kind: str) -> None:
+        """Collect a kind and register its group, version and kind."""
+        self.add_struct(f"{prefix}.{kind}")
+        self._register(prefix, kind)
+
+    def _register(self, prefix: str, kind: str) -> None:
+        group = GROUPS.get(prefix, prefix.split(".")[-2])
+        version = prefix.rsplit(".", 1)[1]
+        self.kinds[f"{group}/{version}/{kind}" if group else f"{version}/{kind}"] = f"{prefix}.{kind}"
+
+    def add_struct(self, name: str) -> None:
+        """Collect a definition and everything it refers to."""
+        if name in self.structs:
+            return
+        definition = self.definitions[name]
+        struct: dict[str, Any] = {"fields": {}}
+        if definition.get("x-kubernetes-map-type") == "atomic":
+            struct["atomic"] = True
+        self.structs[name] = struct
+        required = set(definition.get("required", ()))
+        messages = self._numbers(name)
+        for field, schema in definition.get("properties", {}).items():
+            struct["fields"][field] = self._field(name, field, schema, required, messages)
+
+    def _field(
+        self, name: str, field: str, schema: dict[str, Any], required: set[str], numbers: dict[str, Number]
+    ) -> dict[str, Any]:
+        entry: dict[str, Any] = {"type": self._type(schema)}
+        wire = self._wire(schema)
+        number, message, via = numbers.get(_fold(field), (0, "", 0))
+        if message.rstrip(">").split(" ")[-1] in STRING_LISTS:
+            wire = "string-list"
+        if number:
+            entry["number"] = number
+        if via:
+            entry["via"] = via
+        if wire:
+            entry["wire"] = wire
+        if field in required:
+            entry["required"] = True
+        entry.update(_merge_rules(schema))
+        if (name, field) in DEFAULTS:
+            entry["default"] = DEFAULTS[name, field]
+        if field in self.pointers.get(name, ()):
+            entry["pointer"] = True
+        return entry
+
+    def _numbers(self, name: str) -> dict[str, Number]:
+        package, _, message = name.rpartition(".")
+        messages = self.protobuf.get(re.sub(r"^io\.k8s\.", "k8s.io.", package).replace("-", "_"), {})
+        found: dict[str, Number] = {}
+        properties = {_fold(field) for field in self.definitions.get(name, {}).get("properties", ())}
+        for number, field, kind in messages.get(message, ()):
+            found[_fold(field)] = (number, kind, 0)
+            if properties and _fold(field) not in properties:
+                # Go embeds this struct, so its fields are ours in JSON and in a nested message in protobuf.
+                found |= {_fold(inner): (n, k, number) for n, inner, k in messages[kind]}
+        return found
+
+    def _type(self, schema: dict[str, Any]) -> Any:
+        if "$ref" in schema:
+            return self._reference(schema["$ref"].rsplit("/", 1)[1])
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kind = kind[0]
+        if kind == "array":
+            return _list_type(self._type(schema["items"]), schema)
+        if kind == "object":
+            element = self._type(schema["additionalProperties"]) if "additionalProperties" in schema else "any"
+            return ["map", element, "atomic"] if schema.get("x-kubernetes-map-type") == "atomic" else ["map", element]
+        return _scalar(kind, schema.get("format", ""))
+
+    def _reference(self, target: str) -> str:
+        if target in LEAVES:
+            return LEAVES[target][0]
+        self.add_struct(target)
+        return f"#{target}"
+
+    def _wire(self, schema: dict[str, Any]) -> str:
+        while "$ref" not in schema:
+            inner = schema.get("items") or schema.get("additionalProperties")
+            if not isinstance(inner, dict):
+                return ""
+            schema = inner
+        return LEAVES.get(schema["$ref"].rsplit("/", 1)[1], ("", ""))[1]
+
+    def _extra_struct(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        numbers = self._numbers(name)
+        required = set(spec.get("required", ()))
+        fields: dict[str, Any] = {}
+        if spec.get("kind"):
+            fields |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+        for field, kind in spec["fields"].items():
+            entry: dict[str, Any] = {"type": kind}
+            if _fold(field) in numbers:
+                entry["number"] = numbers[_fold(field)][0]
+            if kind in ("any", ["list", "any"]) and "number" in entry:
+                entry["wire"] = "raw"
+            if field in required:
+                entry["required"] = True
+            if field in self.pointers.get(name, ()):
+                entry["pointer"] = True
+            fields[field] = entry
+        return {"fields": fields}
+
+    def _write(self) -> None:
+        files: dict[str, dict[str, Any]] = {}
+        for name, struct in self.structs.items():
+            files.setdefault(module_of(name), {})[name] = struct
+        for module, structs in files.items():
+            _dump(OUTPUT / f"{module}.json", structs)
+        _dump(OUTPUT / "kinds.json", self.kinds)
+        self._report()
+
+    def _report(self) -> None:
+        for name, field in self._unnumbered():
+            print(f"no protobuf number: {name}.{field}")
+        fields = sum(len(struct["fields"]) for struct in self.structs.values())
+        print(f"{len(self.structs)} structs, {fields} fields, {len(self.kinds)} kinds")
+
+    def _unnumbered(self) -> Iterator[tuple[str, str]]:
+        for name, struct in self.structs.items():
+            for field, entry in struct["fields"].items():
+                if "number" not in entry and field not in ("apiVersion", "kind") and ".Table" not in name:
+                    yield name, field
+
+
+def module_of(name: str) -> str:
+    """The data file of a definition: `io.k8s.api.core.v1.Pod` is in `core_v1`."""
+    parts = name.split(".")
+    return f"{parts[-3]}_{parts[-2]}"
+
+
+def _fold(name: str) -> str:
+    """Protobuf and JSON spell a field alike but for case and punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _list_type(element: Any, schema: dict[str, Any]) -> list[Any]:
+    kind = schema.get("x-kubernetes-list-type")
+    keys = schema.get("x-kubernetes-list-map-keys", [])
+    if kind is None and schema.get("x-kubernetes-patch-strategy") in ("merge", "merge,retainKeys"):
+        # Server-side apply falls back to the strategic merge rules for lists without a type of their own.
+        merge_key = schema.get("x-kubernetes-patch-merge-key")
+        kind, keys = ("map", [merge_key]) if merge_key else ("set", [])
+    if kind in (None, "atomic"):
+        return ["list", element]
+    return ["list", element, kind, *keys]
+
+
+def _merge_rules(schema: dict[str, Any]) -> dict[str, Any]:
+    rules = {}
+    if strategy := schema.get("x-kubernetes-patch-strategy"):
+        rules["patch_strategies"] = strategy.split(",")
+    if merge_key := schema.get("x-kubernetes-patch-merge-key"):
+        rules["patch_merge_key"] = merge_key
+    return rules
+
+
+def _scalar(kind: Any, form: str) -> str:
+    table = {
+        ("string", ""): "string",
+        ("string", "byte"): "bytes",
+        ("string", "date-time"): "time",
+        ("boolean", ""): "bool",
+        ("integer", "int32"): "int32",
+        ("integer", "int64"): "int64",
+        ("number", "double"): "double",
+    }
+    return table[kind, form]
+
+
+def _dump(path: Path, content: dict[str, Any]) -> None:
+    """One struct or kind per line keeps the files compact and their diffs readable."""
+    lines = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in sorted(content.items())]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    Generator().run()
