@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document, GroupVersionKind
-from dray.api.field_errors import FieldErrors, Path, aggregate, invalid, not_supported, quote
+from dray.api.field_errors import FieldErrors, Path, aggregate, invalid, quote
 from dray.api.names import label_value, qualified_name
 
 
@@ -379,13 +379,6 @@ class _LabelParser:
 
 def _starts_requirement(token: _Token) -> bool:
     return token[0] == "word" or token == ("symbol", "!")
-
-
-def validate_operator(operator: str, path: Path) -> FieldErrors:
-    """Check the operator of a `matchExpressions` entry."""
-    if operator in _EXPRESSION_OPERATORS:
-        return []
-    return [not_supported(path, operator, sorted(_EXPRESSION_OPERATORS))]
 
 
 # ---- field selectors
