@@ -9,13 +9,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 # Kubernetes' usual buckets for calls, from 1 ms to 16 s.
 LATENCY_BUCKETS: Final = tuple(0.001 * 2**power for power in range(15))
+
+# Kubernetes' pages have no `_created` samples; the library only knows this for all registries at once.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 

@@ -39,9 +39,10 @@ class TaskGroup:
     async def wait(self, stop: asyncio.Event | None = None) -> None:
         """Return when `stop` is set or every task has ended; raise when one crashed."""
         assert self._crash is not None, "enter the group first"
-        stopped = asyncio.ensure_future(stop.wait() if stop is not None else self._all_ended())
+        stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait() if stop is not None else self._all_ended())
         try:
-            await asyncio.wait({self._crash, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {self._crash, stopped}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if self._crash.done():
                 self._crash.result()
         finally:

@@ -1,0 +1,96 @@
+"""What a server's answers mean: lists, watch events, discovery documents; shared by all transports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import APIError, error_from_status
+from dray.client.codec import decode
+from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchEvent
+
+T = TypeVar("T")
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+def read_list(resource: Resource[T], document: Document) -> ListPage[T]:
+    """A `…List` document as a page; items are given the apiVersion and kind that lists leave out."""
+    metadata = document.get("metadata") or {}
+    api_version, kind = resource.group_version.api_version, resource.kind
+    items = [
+        decode(resource, item if "kind" in item else {"apiVersion": api_version, "kind": kind, **item})
+        for item in document.get("items") or ()
+    ]
+    return ListPage(
+        items,
+        metadata.get("resourceVersion") or "",
+        metadata.get("continue") or "",
+        metadata.get("remainingItemCount"),
+    )
+
+
+def read_event(resource: Resource[T], event_type: str, document: Document) -> WatchEvent[T] | Bookmark:
+    """One watch event; ERROR raises what it reports."""
+    if event_type == "ERROR":
+        raise error_from_status(document)
+    metadata: Mapping[str, Any] = document.get("metadata") or {}
+    resource_version = metadata.get("resourceVersion") or ""
+    if event_type == "BOOKMARK":
+        annotations = metadata.get("annotations") or {}
+        return Bookmark(resource_version, annotations.get(INITIAL_EVENTS_END) == "true")
+    return WatchEvent(EventType(event_type), decode(resource, document), resource_version)
+
+
+def group_versions(core: Document, groups: Document) -> tuple[tuple[GroupVersion, bool], ...]:
+    """All group-versions of the legacy `/api` and `/apis` answers, each with whether its group prefers it."""
+    core_versions = core.get("versions") or ()
+    found = [(GroupVersion("", version), position == 0) for position, version in enumerate(core_versions)]
+    for group in groups.get("groups") or ():
+        preferred = (group.get("preferredVersion") or {}).get("groupVersion")
+        for version in group.get("versions") or ():
+            text = version["groupVersion"]
+            found.append((GroupVersion.parse(text), text == preferred))
+    return tuple(found)
+
+
+def discovery_path(group_version: GroupVersion) -> str:
+    """Where the group-version's resources are listed."""
+    return f"/apis/{group_version.api_version}" if group_version.group else f"/api/{group_version.version}"
+
+
+def read_resources(group_version: GroupVersion, document: Document, *, preferred: bool) -> Iterable[ServedResource]:
+    """The resources of one `APIResourceList`, subresources folded into their parents."""
+    entries = document.get("resources") or ()
+    subresources: dict[str, list[str]] = {}
+    for entry in entries:
+        parent, separator, child = entry["name"].partition("/")
+        if separator:
+            subresources.setdefault(parent, []).append(child)
+    for entry in entries:
+        if "/" not in entry["name"]:
+            yield _served(group_version, entry, tuple(subresources.get(entry["name"], ())), preferred=preferred)
+
+
+def _served(
+    group_version: GroupVersion, entry: Document, subresources: tuple[str, ...], *, preferred: bool
+) -> ServedResource:
+    return ServedResource(
+        group_version.group,
+        group_version.version,
+        entry["name"],
+        entry["kind"],
+        bool(entry.get("namespaced")),
+        frozenset(entry.get("verbs") or ()),
+        preferred,
+        entry.get("singularName") or "",
+        tuple(entry.get("shortNames") or ()),
+        tuple(entry.get("categories") or ()),
+        subresources,
+    )
+
+
+def is_retriable(error: APIError) -> bool:
+    """Whether the same read may succeed shortly: overload, an unavailable or failing server."""
+    return error.code in (429, 500, 502, 503, 504)

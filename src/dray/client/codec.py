@@ -1,0 +1,46 @@
+"""Objects as their resource's Python type, and back to documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from dray.api.document import Document
+from dray.api.errors import InternalError
+from dray.client.interface import Resource
+
+T = TypeVar("T")
+
+
+def decode(resource: Resource[T], document: Document) -> T:
+    """The document as the resource's type; documents are passed through, not copied."""
+    if resource.type is dict:
+        return cast(T, document)
+    try:
+        return msgspec.convert(document, resource.type)
+    except msgspec.ValidationError as error:
+        raise InternalError(f"{resource.group_version_kind} does not decode: {error}") from error
+
+
+def encode(resource: Resource[Any], obj: Any) -> Document:
+    """A fresh document of the object, with its apiVersion and kind."""
+    document = copy_json(obj) if isinstance(obj, dict) else cast(Document, msgspec.to_builtins(obj))
+    document["apiVersion"] = resource.group_version.api_version
+    document["kind"] = resource.kind
+    return document
+
+
+def copy_json(value: Any) -> Any:
+    """A deep copy of JSON data; several times quicker than `copy.deepcopy`."""
+    if type(value) is dict:
+        return {key: copy_json(item) if type(item) in _NESTED else item for key, item in value.items()}
+    if type(value) is list:
+        return [copy_json(item) if type(item) in _NESTED else item for item in value]
+    if isinstance(value, Mapping):
+        return {key: copy_json(item) for key, item in value.items()}
+    return value
+
+
+_NESTED = frozenset({dict, list})

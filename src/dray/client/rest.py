@@ -1,0 +1,186 @@
+"""A client on top of one seam, `Transport`: which request each operation is. Transports only carry requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar
+
+from dray.api.document import Document
+from dray.api.errors import APIError
+from dray.client.answers import discovery_path, group_versions, read_event, read_list, read_resources
+from dray.client.codec import decode, encode
+from dray.client.interface import (
+    DELETE,
+    LIST_ALL,
+    WATCH_ALL,
+    WRITE,
+    Bookmark,
+    DeleteOptions,
+    ListOptions,
+    ListPage,
+    LocalBody,
+    Patch,
+    Resource,
+    ServedResource,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
+from dray.client.objects import key_of
+
+T = TypeVar("T")
+
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, before a transport gives it its form; `resource` is None for plain paths."""
+
+    verb: str
+    resource: Resource[Any] | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: LocalBody = None
+    content_type: str = _JSON
+
+
+class Transport(Protocol):
+    """Carries calls to a server; raises `APIError`."""
+
+    async def send(self, call: Call) -> Document:
+        """The answer to anything but a watch."""
+
+    def stream(self, call: Call) -> AsyncIterator[tuple[str, Document]]:
+        """The events of a watch as (type, object)."""
+
+    async def close(self) -> None:
+        """Release what the transport holds."""
+
+
+class RestClient:
+    """Implements `dray.client.interface.Client` over a transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
+        """Read one object."""
+        query = {"resourceVersion": resource_version} if resource_version else {}
+        return decode(resource, await self._transport.send(Call("get", resource, namespace, name, query=query)))
+
+    async def list(self, resource: Resource[T], namespace: str = "", options: ListOptions = LIST_ALL) -> ListPage[T]:
+        """Read one page."""
+        answer = await self._transport.send(Call("list", resource, namespace, query=options.query()))
+        return read_list(resource, answer)
+
+    async def watch(
+        self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
+    ) -> AsyncIterator[WatchEvent[T] | Bookmark]:
+        """Follow changes."""
+        stream = self._transport.stream(Call("watch", resource, namespace, query=options.query()))
+        try:
+            async for event_type, document in stream:
+                yield read_event(resource, event_type, document)
+        finally:
+            await _close_iterator(stream)
+
+    async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
+        """Create."""
+        place = namespace or key_of(obj).namespace
+        return await self._write("create", resource, obj, Call("", namespace=place), options)
+
+    async def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
+        """Replace the object that has its namespace and name."""
+        key = key_of(obj)
+        return await self._write("update", resource, obj, Call("", namespace=key.namespace, name=key.name), options)
+
+    async def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
+        """Replace the object's status."""
+        return await self.update(resource, obj, replace(options, subresource="status"))
+
+    async def patch(
+        self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
+    ) -> T:
+        """Change an object by a patch."""
+        call = Call(
+            "patch",
+            resource,
+            namespace,
+            name,
+            options.subresource,
+            query=options.query(),
+            body=patch.body,
+            content_type=patch.type.value,
+        )
+        return decode(resource, await self._transport.send(call))
+
+    async def delete(
+        self, resource: Resource[Any], name: str, namespace: str = "", options: DeleteOptions = DELETE
+    ) -> Document:
+        """Delete one object."""
+        return await self._transport.send(Call("delete", resource, namespace, name, body=options.document()))
+
+    async def delete_collection(
+        self,
+        resource: Resource[Any],
+        namespace: str = "",
+        selection: ListOptions = LIST_ALL,
+        options: DeleteOptions = DELETE,
+    ) -> Document:
+        """Delete everything selected in the namespace."""
+        call = Call("deletecollection", resource, namespace, query=selection.query(), body=options.document())
+        return await self._transport.send(call)
+
+    async def create_subresource(
+        self, resource: Resource[Any], name: str, namespace: str, subresource: str, body: Document
+    ) -> Document:
+        """Post to a subresource."""
+        return await self._transport.send(Call("create", resource, namespace, name, subresource, body=body))
+
+    async def get_subresource(self, resource: Resource[Any], name: str, namespace: str, subresource: str) -> Document:
+        """Read a subresource."""
+        return await self._transport.send(Call("get", resource, namespace, name, subresource))
+
+    async def get_path(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+        """Read a path that is not an object."""
+        return await self._transport.send(Call("get", path=path, query=query or {}))
+
+    async def resources(self) -> tuple[ServedResource, ...]:
+        """Every resource served now; a group whose own server is down is left out."""
+        found: list[ServedResource] = []
+        for group_version, preferred in group_versions(await self.get_path("/api"), await self.get_path("/apis")):
+            try:
+                document = await self.get_path(discovery_path(group_version))
+            except APIError as error:
+                # A group may vanish between the two reads, or be served by an aggregated server that is down.
+                if error.code not in (404, 503):
+                    raise
+                continue
+            found.extend(read_resources(group_version, document, preferred=preferred))
+        return tuple(found)
+
+    async def close(self) -> None:
+        """Release connections."""
+        await self._transport.close()
+
+    async def _write(self, verb: str, resource: Resource[T], obj: T, place: Call, options: WriteOptions) -> T:
+        call = replace(
+            place,
+            verb=verb,
+            resource=resource,
+            subresource=options.subresource,
+            query=options.query(),
+            body=encode(resource, obj),
+        )
+        return decode(resource, await self._transport.send(call))
+
+
+async def _close_iterator(stream: AsyncIterator[Any]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()

@@ -1,0 +1,310 @@
+"""A process's settings, declared once: flag, environment variable, YAML key, type, default, help, check.
+
+A settings class is a frozen dataclass whose fields are made by `setting(...)`. `load` fills it with the
+precedence flag > environment > YAML file > default, and names the source of whatever it refuses. Nothing here
+reads argv, the environment or a file: the caller passes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from dray.api.features import FeatureGateError, FeatureGates
+from dray.api.field_errors import quote
+
+S = TypeVar("S")
+
+_METADATA: Final = "setting"
+# Go's strconv.ParseBool, as Kubernetes' flags read booleans.
+_TRUE: Final = frozenset({"1", "t", "true"})
+_FALSE: Final = frozenset({"0", "f", "false"})
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; the message names where it came from."""
+
+
+class HelpRequested(Exception):  # noqa: N818 - not an error: the user asked for `--help`
+    """`--help` was given; `text` is the answer."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value's text is read; `parse` raises ValueError saying what it must be."""
+
+    name: str
+    parse: Callable[[str], Any]
+    # A flag of this kind may stand alone, meaning "true".
+    bare: bool = False
+    # The flag may be repeated, and the YAML value may be a list.
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One declared setting; `field` is the attribute it fills."""
+
+    field: str
+    flag: str
+    environment: str
+    key: str
+    kind: Kind
+    default: Any
+    help: str
+    short: str = ""
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _boolean(value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in _TRUE | _FALSE:
+        raise ValueError("must be true or false")
+    return lowered in _TRUE
+
+
+def _items(value: str) -> tuple[str, ...]:
+    return tuple(item for item in (part.strip() for part in value.split(",")) if item)
+
+
+def _gates(value: str) -> FeatureGates:
+    try:
+        return FeatureGates.parse(value)
+    except FeatureGateError as error:
+        raise ValueError(str(error)) from error
+
+
+def number(low: int, high: int) -> Kind:
+    """A whole number within bounds."""
+
+    def parse(value: str) -> int:
+        try:
+            result = int(value.strip())
+        except ValueError:
+            result = low - 1
+        if not low <= result <= high:
+            raise ValueError(f"must be a number from {low} to {high}")
+        return result
+
+    return Kind("int", parse)
+
+
+def _seconds(value: str) -> float:
+    text, total = value.strip(), 0.0
+    if text == "0":
+        return 0.0
+    while text:
+        digits = len(text) - len(text.lstrip("0123456789."))
+        unit_length = len(text[digits:]) - len(text[digits:].lstrip("nuµmsh"))
+        unit = text[digits : digits + unit_length]
+        if not digits or unit not in _UNITS:
+            raise ValueError('must be a duration such as "1h30m", "10s" or "500ms"')
+        total += float(text[:digits]) * _UNITS[unit]
+        text = text[digits + unit_length :]
+    if not value.strip():
+        raise ValueError('must be a duration such as "1h30m", "10s" or "500ms"')
+    return total
+
+
+def choice(*allowed: str) -> Kind:
+    """One of the listed words."""
+
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return value
+
+    return Kind("|".join(allowed), parse)
+
+
+STRING: Final = Kind("string", _text)
+BOOLEAN: Final = Kind("bool", _boolean, bare=True)
+STRINGS: Final = Kind("strings", _items, many=True)
+DURATION: Final = Kind("duration", _seconds)
+FEATURE_GATES: Final = Kind("mapStringBool", _gates, many=True)
+PORT: Final = number(0, 65535)
+
+
+def setting(  # noqa: PLR0913 - a declaration; each is a word the reader needs
+    kind: Kind,
+    default: Any,
+    text: str,
+    *,
+    flag: str = "",
+    short: str = "",
+    environment: str = "",
+    key: str = "",
+) -> Any:
+    """Declare a field; names not given follow from the field's own (`data_dir`: --data-dir DRAY_DATA_DIR dataDir)."""
+    declared = Setting("", flag, environment, key, kind, default, text, short)
+    return dataclasses.field(default=default, metadata={_METADATA: declared})
+
+
+def declared(spec: type[Any]) -> tuple[Setting, ...]:
+    """The settings of a settings class, in order, with all names filled in."""
+    return tuple(_named(field) for field in dataclasses.fields(spec) if _METADATA in field.metadata)
+
+
+def _named(field: dataclasses.Field[Any]) -> Setting:
+    raw: Setting = field.metadata[_METADATA]
+    words = field.name.split("_")
+    return dataclasses.replace(
+        raw,
+        field=field.name,
+        flag=raw.flag or "-".join(words),
+        environment=raw.environment or f"DRAY_{field.name.upper()}",
+        key=raw.key or words[0] + "".join(word.capitalize() for word in words[1:]),
+    )
+
+
+def load(
+    spec: type[S], argv: Sequence[str], environ: Mapping[str, str], file_text: str = "", *, file_name: str = ""
+) -> S:
+    """Fill a settings class; raises `SettingsError`, or `HelpRequested` for `--help`."""
+    settings = declared(spec)
+    values: dict[str, Any] = {}
+    values.update(_from_file(settings, file_text, file_name or "configuration file"))
+    values.update(_from_environment(settings, environ))
+    values.update(_from_flags(spec, settings, argv))
+    return spec(**values)
+
+
+def flag_value(spec: type[Any], argv: Sequence[str], environ: Mapping[str, str], field: str) -> Any:
+    """One setting from flags and environment alone: the file's own name is needed before the file is read."""
+    settings = declared(spec)
+    merged = _from_environment(settings, environ) | _from_flags(spec, settings, argv)
+    default = next(item.default for item in settings if item.field == field)
+    return merged.get(field, default)
+
+
+def _parse(item: Setting, text: str, source: str) -> Any:
+    try:
+        return item.kind.parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{source}: invalid value {quote(text)}: {error}") from error
+
+
+def _from_environment(settings: Sequence[Setting], environ: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        item.field: _parse(item, environ[item.environment], item.environment)
+        for item in settings
+        if item.environment in environ
+    }
+
+
+def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str]) -> dict[str, Any]:
+    by_name = {f"--{item.flag}": item for item in settings} | {
+        f"-{item.short}": item for item in settings if item.short
+    }
+    texts: dict[str, list[str]] = {}
+    sources: dict[str, tuple[Setting, str]] = {}
+    remaining = list(argv)
+    while remaining:
+        argument = remaining.pop(0)
+        if argument in ("--help", "-h"):
+            raise HelpRequested(help_text(spec))
+        name, separator, text = argument.partition("=")
+        item = by_name.get(name)
+        if item is None:
+            raise SettingsError(_unknown_flag(argument, name, by_name))
+        if not separator:
+            text = _separate_value(item, name, remaining)
+        sources[item.field] = (item, name)
+        texts.setdefault(item.field, []).append(text)
+    return {field: _parse(item, _joined(item, texts[field]), name) for field, (item, name) in sources.items()}
+
+
+def _separate_value(item: Setting, name: str, remaining: list[str]) -> str:
+    if item.kind.bare:
+        return "true"
+    if not remaining:
+        raise SettingsError(f"{name}: needs a value")
+    return remaining.pop(0)
+
+
+def _joined(item: Setting, texts: Sequence[str]) -> str:
+    return ",".join(texts) if item.kind.many else texts[-1]
+
+
+def _unknown_flag(argument: str, name: str, known: Mapping[str, Any]) -> str:
+    if not argument.startswith("-"):
+        return f"unexpected argument {quote(argument)}"
+    return f"unknown flag: {name}{_did_you_mean(name, known)}"
+
+
+def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _from_file(settings: Sequence[Setting], text: str, name: str) -> dict[str, Any]:
+    document = _read_yaml(text, name)
+    by_key = {item.key: item for item in settings}
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in ("apiVersion", "kind"):
+            continue
+        item = by_key.get(str(key))
+        if item is None:
+            raise SettingsError(f"{name}: unknown key {quote(str(key))}{_did_you_mean(str(key), by_key)}")
+        values[item.field] = _parse(item, _yaml_text(item, value, f"{name}: {key}"), f"{name}: {key}")
+    return values
+
+
+def _read_yaml(text: str, name: str) -> Mapping[Any, Any]:
+    try:
+        document = yaml.safe_load(text) if text else None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{name}: not valid YAML: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(f"{name}: must be a map of settings")
+    return document
+
+
+def _yaml_text(item: Setting, value: Any, source: str) -> str:
+    """YAML has types of its own; each setting still has one way to be read, from text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    if item.kind.many and isinstance(value, list):
+        return ",".join(str(part) for part in value)
+    if item.kind.many and isinstance(value, dict):
+        return ",".join(f"{name}={_yaml_text(item, part, source)}" for name, part in value.items())
+    raise SettingsError(f"{source}: invalid value {quote(str(value))}: must be a {item.kind.name}")
+
+
+def help_text(spec: type[Any]) -> str:
+    """The `--help` page: every flag with its kind, meaning, default and environment variable."""
+    paragraphs = [(spec.__doc__ or "").strip(), "", "Flags:"]
+    for item in declared(spec):
+        short = f"-{item.short}, " if item.short else "    "
+        kind = "" if item.kind.bare else f" {item.kind.name}"
+        paragraphs.append(f"  {short}--{item.flag}{kind}")
+        note = f"{item.help}{_default_note(item)} [env {item.environment}, key {item.key}]"
+        paragraphs.append(textwrap.fill(note, 110, initial_indent=" " * 10, subsequent_indent=" " * 10))
+    paragraphs += ["  -h, --help", " " * 10 + "Show this page."]
+    return "\n".join(paragraphs) + "\n"
+
+
+def _default_note(item: Setting) -> str:
+    if item.default in ("", None, False, ()) or isinstance(item.default, FeatureGates):
+        return ""
+    shown = ",".join(item.default) if isinstance(item.default, tuple) else item.default
+    return f" (default {quote(shown) if isinstance(shown, str) else str(shown).lower()})"
