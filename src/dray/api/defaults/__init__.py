@@ -1,0 +1,1 @@
+"""What the server fills in for a client, version by version."""

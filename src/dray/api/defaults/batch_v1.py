@@ -1,0 +1,51 @@
+"""Defaults of Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from dray.api.defaults.core_v1 import default_template
+from dray.api.document import Document, GroupVersion, GroupVersionKind, metadata_of
+
+_BACKOFF_LIMIT: Final = 6
+# With a limit per index the Job as a whole is not limited.
+_BACKOFF_UNLIMITED: Final = 2**31 - 1
+
+
+def _default_job(obj: Document, _now: datetime) -> None:
+    spec = obj.setdefault("spec", {})
+    template = spec.get("template")
+    default_template(template)
+    if spec.get("parallelism") is None:
+        # Both left out means one run; parallelism alone means a work queue, which has no completions.
+        spec["parallelism"] = 1
+        if spec.get("completions") is None:
+            spec["completions"] = 1
+    if spec.get("backoffLimit") is None:
+        spec["backoffLimit"] = _BACKOFF_LIMIT if spec.get("backoffLimitPerIndex") is None else _BACKOFF_UNLIMITED
+    if not spec.get("completionMode"):
+        spec["completionMode"] = "NonIndexed"
+    for name in ("suspend", "manualSelector"):
+        if spec.get(name) is None:
+            spec[name] = False
+    _default_failure_policy(spec)
+    labels = ((template or {}).get("metadata") or {}).get("labels")
+    if labels and not metadata_of(obj).get("labels"):
+        metadata_of(obj)["labels"] = dict(labels)
+
+
+def _default_failure_policy(spec: Document) -> None:
+    policy = spec.get("podFailurePolicy")
+    if not spec.get("podReplacementPolicy"):
+        spec["podReplacementPolicy"] = "TerminatingOrFailed" if policy is None else "Failed"
+    for rule in (policy or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            if not pattern.get("status"):
+                pattern["status"] = "True"
+
+
+DEFAULTERS: Final[Mapping[GroupVersionKind, Callable[[Document, datetime], None]]] = {
+    GroupVersion("batch", "v1").kind("Job"): _default_job,
+}
