@@ -11,7 +11,7 @@ Promises of every implementation:
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -276,7 +276,7 @@ class Client(Protocol):
 
     def watch(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncIterator[WatchEvent[T] | Bookmark]:
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Follow changes; close it with `aclose` (or `contextlib.aclosing`) when leaving early."""
 
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:

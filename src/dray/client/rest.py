@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -80,7 +80,7 @@ class RestClient:
 
     async def watch(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncIterator[WatchEvent[T] | Bookmark]:
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Follow changes."""
         stream = self._transport.stream(Call("watch", resource, namespace, query=options.query()))
         try:

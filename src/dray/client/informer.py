@@ -1,0 +1,274 @@
+"""The informer's decisions: what to ask the server next, what the cache becomes, what the handlers hear.
+
+Pure: `client.loop` performs the actions and feeds the outcomes back. Promises, whatever the faults between:
+
+* The cache follows the server's history; once faults stop it equals the server's state.
+* A handler hears an unbroken chain per object: `(None, new)`, then `(old, new)` with `old` what it heard last,
+  then `(old, None)`. An object deleted and made again under the same name is a deletion and an addition.
+* Nothing is told twice: an object seen again at the same resource version is silent (resync excepted).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from dray.api.document import NamespacedName
+from dray.api.errors import APIError
+from dray.client.index import BY_NAMESPACE, IndexedCache, IndexFunction, namespace_values
+from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
+from dray.client.lister import Lister
+from dray.client.objects import key_of, resource_version_of, uid_of
+
+T = TypeVar("T")
+
+# Told (old, new) of every change, in order; must only note what to do, never wait.
+Handler: TypeAlias = Callable[[T | None, T | None], None]
+
+# The page size client-go uses; one page of 500 keeps the server's answer in memory bounds.
+PAGE_LIMIT: Final = 500
+BACKOFF_FIRST_SECONDS: Final = 0.05
+BACKOFF_MAX_SECONDS: Final = 10.0
+# A watch that lived this long was healthy: its end is no reason to wait.
+WATCH_HEALTHY_SECONDS: Final = 1.0
+# client-go's range: watches of many clients must not all end at once.
+WATCH_TIMEOUT_SECONDS: Final = (300, 600)
+
+_GONE: Final = 410
+_UNPROCESSABLE: Final = frozenset({400, 422})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource an informer follows."""
+
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DoList:
+    """Ask for a page, after waiting."""
+
+    options: ListOptions
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DoWatch:
+    """Open a watch, after waiting."""
+
+    options: WatchOptions
+    delay_seconds: float = 0.0
+
+
+Action: TypeAlias = DoList | DoWatch
+
+
+class Informer(Generic[T]):
+    """The state of one informer; see the module's promises."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        rng: random.Random,
+        *,
+        indexes: Mapping[str, IndexFunction] | None = None,
+        watch_list: bool = False,
+    ) -> None:
+        self._selection = selection
+        self._rng = rng
+        self._cache: IndexedCache[T] = IndexedCache({BY_NAMESPACE: namespace_values, **(indexes or {})})
+        self.lister: Lister[T] = Lister(self._cache)
+        self._handlers: list[Handler[T]] = []
+        # Streams the list through the watch; switched off for good when the server refuses.
+        self._watch_list = watch_list
+        # Everything up to here is in the cache; empty until the first list, and after an expiry.
+        self._resource_version = ""
+        # What a list in progress has brought so far; None when no list is in progress.
+        self._arriving: dict[NamespacedName, T] | None = None
+        self._failures = 0
+        self._watch_started = 0.0
+        # Whether the running watch has brought anything.
+        self._watch_brought = False
+        # Set by the first complete list, for good.
+        self.synced = False
+
+    # --- What the owner calls. ---
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """Tell the handler of all changes from now on, beginning with what is cached as additions."""
+        self._handlers.append(handler)
+        for obj in self._cache.values():
+            handler(None, obj)
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Index the cache by one more function."""
+        self._cache.add_index(name, function)
+
+    def resync(self) -> None:
+        """Tell the handlers of every cached object again, as an update without change."""
+        for obj in self._cache.values():
+            self._tell(obj, obj)
+
+    # --- What the loop feeds in; each returns what to do next. ---
+
+    def start(self) -> Action:
+        """The first action."""
+        if self._watch_list:
+            return self._relist()
+        self._arriving = {}
+        # "0" lets the server answer from its cache; nothing is known yet that it could be older than.
+        return DoList(self._list_options(limit=PAGE_LIMIT, resource_version="0"))
+
+    def page_received(self, page: ListPage[T]) -> Action:
+        """Take in a page; after the last one the cache becomes what was listed."""
+        assert self._arriving is not None, "a page without a list in progress"
+        for obj in page.items:
+            self._arriving[key_of(obj)] = obj
+        if page.continue_token:
+            return DoList(self._list_options(limit=PAGE_LIMIT, continue_token=page.continue_token))
+        self._replace_all(page.resource_version)
+        return self._watch_action()
+
+    def list_failed(self, error: APIError) -> Action:
+        """Try again later; a snapshot that expired between pages is asked for in one piece."""
+        delay = self._backoff(error)
+        if error.code == _GONE and self._arriving:
+            self._arriving = {}
+            return DoList(self._list_options(limit=0), delay)
+        return self._relist(delay)
+
+    def watch_opened(self, now: float) -> None:
+        """The loop is about to open the watch it was told to; `now` is monotonic."""
+        self._watch_started = now
+        self._watch_brought = False
+
+    def event_received(self, event: WatchEvent[T] | Bookmark) -> None:
+        """Take in one event of the watch."""
+        self._watch_brought = True
+        if isinstance(event, Bookmark):
+            if self._arriving is not None and event.initial_events_end:
+                self._replace_all(event.resource_version)
+            elif self._arriving is None:
+                self._resource_version = event.resource_version
+            return
+        if self._arriving is not None:
+            self._arrive(event)
+            return
+        self._apply(event)
+        self._resource_version = event.resource_version
+
+    def watch_ended(self, error: APIError | None, now: float) -> Action:
+        """Resume where the watch left off; list again when that place is no longer kept."""
+        healthy = self._watch_brought or now - self._watch_started >= WATCH_HEALTHY_SECONDS
+        if error is None and healthy:
+            self._failures = 0
+        delay = 0.0 if error is None and healthy else self._backoff(error)
+        if self._arriving is not None:
+            return self._streamed_list_broke(error, delay)
+        if error is not None and (error.code == _GONE or _is_too_large_version(error)):
+            # The first expiry needs no wait: nothing is wrong with the server.
+            self._resource_version = ""
+            return self._relist(0.0 if self._failures == 1 else delay)
+        return self._watch_action(delay)
+
+    # --- Deciding. ---
+
+    def _relist(self, delay: float = 0.0) -> Action:
+        self._arriving = {}
+        if self._watch_list:
+            return DoWatch(self._watch_options(initial=True), delay)
+        return DoList(self._list_options(limit=PAGE_LIMIT), delay)
+
+    def _streamed_list_broke(self, error: APIError | None, delay: float) -> Action:
+        if error is not None and error.code in _UNPROCESSABLE:
+            self._watch_list = False
+            delay = 0.0
+        elif error is not None and error.code == _GONE:
+            self._resource_version = ""
+        return self._relist(delay)
+
+    def _watch_action(self, delay: float = 0.0) -> Action:
+        return DoWatch(self._watch_options(initial=False), delay)
+
+    def _list_options(self, *, limit: int, resource_version: str = "", continue_token: str = "") -> ListOptions:
+        return ListOptions(
+            label_selector=self._selection.label_selector,
+            field_selector=self._selection.field_selector,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+        )
+
+    def _watch_options(self, *, initial: bool) -> WatchOptions:
+        options = WatchOptions(
+            label_selector=self._selection.label_selector,
+            field_selector=self._selection.field_selector,
+            resource_version=self._resource_version,
+            timeout_seconds=self._rng.randint(*WATCH_TIMEOUT_SECONDS),
+        )
+        if not initial:
+            return options
+        return replace(options, send_initial_events=True, resource_version_match="NotOlderThan")
+
+    def _backoff(self, error: APIError | None) -> float:
+        """Exponential with jitter over the upper half, so that clients spread out after a restart."""
+        self._failures += 1
+        ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** min(self._failures - 1, 20))
+        asked = float(error.retry_after_seconds or 0) if error is not None else 0.0
+        return max(asked, ceiling * (0.5 + self._rng.random() / 2))
+
+    # --- Changing the cache. ---
+
+    def _arrive(self, event: WatchEvent[T]) -> None:
+        assert self._arriving is not None
+        key = key_of(event.object)
+        if event.type is EventType.DELETED:
+            self._arriving.pop(key, None)
+        else:
+            self._arriving[key] = event.object
+
+    def _replace_all(self, resource_version: str) -> None:
+        arrived = self._arriving or {}
+        self._arriving = None
+        self._resource_version = resource_version
+        self._failures = 0
+        self.synced = True
+        for key in self._cache.keys_outside(arrived):
+            self._tell(self._cache.remove(key), None)
+        for key, obj in arrived.items():
+            self._put(key, obj)
+
+    def _apply(self, event: WatchEvent[T]) -> None:
+        key = key_of(event.object)
+        if event.type is not EventType.DELETED:
+            self._put(key, event.object)
+            return
+        old = self._cache.remove(key)
+        if old is not None:
+            self._tell(old, None)
+
+    def _put(self, key: NamespacedName, obj: T) -> None:
+        old = self._cache.get(key)
+        if old is not None and resource_version_of(old) == resource_version_of(obj):
+            return
+        if old is not None and uid_of(old) != uid_of(obj):
+            self._cache.remove(key)
+            self._tell(old, None)
+            old = None
+        self._cache.put(key, obj)
+        self._tell(old, obj)
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for handler in self._handlers:
+            handler(old, new)
+
+
+def _is_too_large_version(error: APIError) -> bool:
+    """A server restored from a backup is behind what the informer knows; only a fresh list helps."""
+    causes: Sequence[Mapping[str, str]] = (error.details or {}).get("causes") or ()
+    return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
