@@ -18,6 +18,7 @@ import yaml
 
 from dray.api.features import FeatureGateError, FeatureGates
 from dray.api.field_errors import quote
+from dray.api.timestamps import parse_duration
 
 S = TypeVar("S")
 
@@ -25,7 +26,6 @@ _METADATA: Final = "setting"
 # Go's strconv.ParseBool, as Kubernetes' flags read booleans.
 _TRUE: Final = frozenset({"1", "t", "true"})
 _FALSE: Final = frozenset({"0", "f", "false"})
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class SettingsError(ValueError):
@@ -104,20 +104,10 @@ def number(low: int, high: int) -> Kind:
 
 
 def _seconds(value: str) -> float:
-    text, total = value.strip(), 0.0
-    if text == "0":
-        return 0.0
-    while text:
-        digits = len(text) - len(text.lstrip("0123456789."))
-        unit_length = len(text[digits:]) - len(text[digits:].lstrip("nuµmsh"))
-        unit = text[digits : digits + unit_length]
-        if not digits or unit not in _UNITS:
-            raise ValueError('must be a duration such as "1h30m", "10s" or "500ms"')
-        total += float(text[:digits]) * _UNITS[unit]
-        text = text[digits + unit_length :]
-    if not value.strip():
-        raise ValueError('must be a duration such as "1h30m", "10s" or "500ms"')
-    return total
+    try:
+        return parse_duration(value.strip()).total_seconds()
+    except ValueError as error:
+        raise ValueError('must be a duration such as "1h30m", "10s" or "500ms"') from error
 
 
 def choice(*allowed: str) -> Kind:
