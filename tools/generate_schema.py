@@ -135,13 +135,10 @@ class Generator:
         self.definitions = definitions()
         self.protobuf = json.loads((TOOLS_DATA / "protobuf_fields.json").read_text())
         self.extra = json.loads((TOOLS_DATA / "extra_types.json").read_text())
-        self.pointers = self._load_pointers()
+        self.pointers = _load_fields("pointer_fields.json")
+        self.values = _load_fields("value_structs.json")
         self.structs: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
-
-    def _load_pointers(self) -> dict[str, set[str]]:
-        path = TOOLS_DATA / "pointer_fields.json"
-        return {name: set(fields) for name, fields in json.loads(path.read_text()).items()} if path.exists() else {}
 
     def run(self) -> None:
         """Collect every served kind and what it reaches, and write the files."""
@@ -154,9 +151,10 @@ class Generator:
             self.structs[name] = self._extra_struct(name, spec)
             if spec.get("kind"):
                 self._register(*name.rsplit(".", 1))
-        unknown = {name: fields - set(self.structs[name]["fields"]) for name, fields in self.pointers.items()}
-        if any(unknown.values()):
-            sys.exit(f"pointer_fields.json names fields that do not exist: {unknown}")
+        for table in (self.pointers, self.values):
+            unknown = {name: fields - set(self.structs[name]["fields"]) for name, fields in table.items()}
+            if any(unknown.values()):
+                sys.exit(f"fields that do not exist: {unknown}")
         self._write()
 
     def add_kind(self, prefix: str, kind: str) -> None:
@@ -204,6 +202,8 @@ class Generator:
             entry["default"] = DEFAULTS[name, field]
         if field in self.pointers.get(name, ()):
             entry["pointer"] = True
+        if field in self.values.get(name, ()):
+            entry["always"] = True
         return entry
 
     def _numbers(self, name: str) -> dict[str, Number]:
@@ -284,6 +284,10 @@ class Generator:
             for field, entry in struct["fields"].items():
                 if "number" not in entry and field not in ("apiVersion", "kind") and ".Table" not in name:
                     yield name, field
+
+
+def _load_fields(file: str) -> dict[str, set[str]]:
+    return {name: set(fields) for name, fields in json.loads((TOOLS_DATA / file).read_text()).items()}
 
 
 def module_of(name: str) -> str:

@@ -128,6 +128,7 @@ def _field(name: str, entry: dict[str, Any]) -> Field:
         pointer=entry.get("pointer", False),
         wire=entry.get("wire", ""),
         via=entry.get("via", 0),
+        always=entry.get("always", False),
     )
 
 
