@@ -1,0 +1,135 @@
+"""Conversion of resource.k8s.io between its served versions and the hub.
+
+The hub is v1, and v1beta2 for DeviceTaintRule. v1beta2 has v1's shape. v1beta1 differs in two places: a request's
+fields stand beside its name instead of in `exactly`, and a device's content is wrapped in `basic`. Nothing is lost
+either way, and no argument is changed: what differs is copied, the rest is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from dray.api.document import Document
+
+GROUP: Final = "resource.k8s.io"
+HUB: Final = "v1"
+
+# Where the kind is kept in another version than the group's.
+_HUBS: Final = {"DeviceTaintRule": "v1beta2"}
+
+_REQUEST_FIELDS: Final = (
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+)
+_Change = Callable[[Document], Document]
+
+
+def hub_version(kind: str) -> str:
+    """The version in which documents of the kind are kept."""
+    return _HUBS.get(kind, HUB)
+
+
+def to_hub(version: str, kind: str, document: Document) -> Document:
+    """The document in the hub version."""
+    return _convert(document, hub_version(kind), _UP.get(kind) if version == "v1beta1" else None)
+
+
+def from_hub(version: str, kind: str, document: Document) -> Document:
+    """A document of the hub version in a served one."""
+    return _convert(document, version, _DOWN.get(kind) if version == "v1beta1" else None)
+
+
+def _convert(document: Document, version: str, change: _Change | None) -> Document:
+    api_version = f"{GROUP}/{version}"
+    if change is None and document.get("apiVersion") == api_version:
+        return document
+    converted = {**document, "apiVersion": api_version}
+    if change is not None and converted.get("spec"):
+        converted["spec"] = change(converted["spec"])
+    return converted
+
+
+def _with_requests(spec: Document, change: _Change) -> Document:
+    devices = spec.get("devices")
+    if not devices or not devices.get("requests"):
+        return spec
+    return {**spec, "devices": {**devices, "requests": [change(request) for request in devices["requests"]]}}
+
+
+def _nest(request: Document) -> Document:
+    """Gather the flat fields in `exactly`, also beside alternatives: validation shall see an illegal mix."""
+    # The zero of a plain field means unset; a pointer or list counts as soon as it is there.
+    exactly = {name: request[name] for name in _REQUEST_FIELDS if _is_set(request, name)}
+    nested = {name: value for name, value in request.items() if name not in _REQUEST_FIELDS}
+    if exactly:
+        nested["exactly"] = exactly
+    return nested
+
+
+def _is_set(request: Document, name: str) -> bool:
+    value = request.get(name)
+    return bool(value) if name in _PLAIN_FIELDS else value is not None
+
+
+_PLAIN_FIELDS: Final = frozenset({"deviceClassName", "allocationMode", "count"})
+
+
+def _flatten(request: Document) -> Document:
+    flat = {name: value for name, value in request.items() if name != "exactly"}
+    return {**flat, **(request.get("exactly") or {})}
+
+
+def _unwrap_device(device: Document) -> Document:
+    return {**{name: value for name, value in device.items() if name != "basic"}, **(device.get("basic") or {})}
+
+
+def _wrap_device(device: Document) -> Document:
+    return {"name": device.get("name", ""), "basic": {key: value for key, value in device.items() if key != "name"}}
+
+
+def _slice_up(spec: Document) -> Document:
+    # v1beta1 has no unset form of these two.
+    unset = {name for name in ("nodeName", "allNodes") if name in spec and not spec[name]}
+    spec = {name: value for name, value in spec.items() if name not in unset}
+    if spec.get("devices"):
+        spec["devices"] = [_unwrap_device(device) for device in spec["devices"]]
+    return spec
+
+
+def _slice_down(spec: Document) -> Document:
+    if not spec.get("devices"):
+        return spec
+    return {**spec, "devices": [_wrap_device(device) for device in spec["devices"]]}
+
+
+def _in_template(change: _Change) -> _Change:
+    def convert(spec: Document) -> Document:
+        return {**spec, "spec": change(spec["spec"])} if spec.get("spec") else spec
+
+    return convert
+
+
+def _claim_up(spec: Document) -> Document:
+    return _with_requests(spec, _nest)
+
+
+def _claim_down(spec: Document) -> Document:
+    return _with_requests(spec, _flatten)
+
+
+_UP: Final[dict[str, _Change]] = {
+    "ResourceClaim": _claim_up,
+    "ResourceClaimTemplate": _in_template(_claim_up),
+    "ResourceSlice": _slice_up,
+}
+_DOWN: Final[dict[str, _Change]] = {
+    "ResourceClaim": _claim_down,
+    "ResourceClaimTemplate": _in_template(_claim_down),
+    "ResourceSlice": _slice_down,
+}

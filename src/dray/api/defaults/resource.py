@@ -1,0 +1,132 @@
+"""Defaults of resource.k8s.io, by version: v1beta1 keeps a request's fields beside its name, the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document, GroupVersionKind
+from dray.api.timestamps import format_time
+
+GROUP: Final = "resource.k8s.io"
+
+Defaulter = Callable[[Document, datetime], None]
+
+
+def _request(item: Document) -> None:
+    mode = item.get("allocationMode")
+    if not mode:
+        mode = item["allocationMode"] = "ExactCount"
+    if mode == "ExactCount" and not item.get("count"):
+        item["count"] = 1
+    _tolerations(item)
+
+
+def _tolerations(item: Document) -> None:
+    for toleration in item.get("tolerations") or ():
+        if not toleration.get("operator"):
+            toleration["operator"] = "Equal"
+
+
+def _claim_spec(spec: Document) -> None:
+    devices = spec.setdefault("devices", {})
+    for request in devices.get("requests") or ():
+        if request.get("exactly") is not None:
+            _request(request["exactly"])
+        for alternative in request.get("firstAvailable") or ():
+            _request(alternative)
+
+
+def _flat_claim_spec(spec: Document) -> None:
+    devices = spec.setdefault("devices", {})
+    for request in devices.get("requests") or ():
+        # A request with alternatives has no class of its own, and must not gain a mode and count.
+        if request.get("deviceClassName"):
+            _request(request)
+        else:
+            _tolerations(request)
+        for alternative in request.get("firstAvailable") or ():
+            _request(alternative)
+
+
+def _claim_status(claim: Document) -> None:
+    allocation = (claim.get("status") or {}).get("allocation")
+    if allocation is None:
+        return
+    for result in allocation.setdefault("devices", {}).get("results") or ():
+        _tolerations(result)
+
+
+def _claim(claim: Document, now: datetime) -> None:
+    _claim_spec(claim.setdefault("spec", {}))
+    _claim_status(claim)
+
+
+def _flat_claim(claim: Document, now: datetime) -> None:
+    _flat_claim_spec(claim.setdefault("spec", {}))
+    _claim_status(claim)
+
+
+def _template(template: Document, now: datetime) -> None:
+    spec = template.setdefault("spec", {})
+    spec.setdefault("metadata", {})
+    _claim_spec(spec.setdefault("spec", {}))
+
+
+def _flat_template(template: Document, now: datetime) -> None:
+    spec = template.setdefault("spec", {})
+    spec.setdefault("metadata", {})
+    _flat_claim_spec(spec.setdefault("spec", {}))
+
+
+def _taint(taint: Document, now: datetime) -> None:
+    if not taint.get("timeAdded"):
+        # Whole seconds: anything finer would not survive being written and read.
+        taint["timeAdded"] = format_time(now)
+
+
+def _slice(resource_slice: Document, now: datetime) -> None:
+    spec = resource_slice.setdefault("spec", {})
+    spec.setdefault("pool", {}).setdefault("generation", 0)
+    for device in spec.get("devices") or ():
+        for taint in device.get("taints") or ():
+            _taint(taint, now)
+
+
+def _basic_slice(resource_slice: Document, now: datetime) -> None:
+    spec = resource_slice.setdefault("spec", {})
+    spec.setdefault("pool", {}).setdefault("generation", 0)
+    for device in spec.get("devices") or ():
+        for taint in (device.get("basic") or {}).get("taints") or ():
+            _taint(taint, now)
+
+
+def _taint_rule(rule: Document, now: datetime) -> None:
+    _taint(rule.setdefault("spec", {}).setdefault("taint", {}), now)
+
+
+def _class(device_class: Document, now: datetime) -> None:
+    device_class.setdefault("spec", {})
+
+
+def _kind(version: str, kind: str) -> GroupVersionKind:
+    return GroupVersionKind(GROUP, version, kind)
+
+
+DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
+    _kind("v1", "DeviceClass"): _class,
+    _kind("v1beta2", "DeviceClass"): _class,
+    _kind("v1beta1", "DeviceClass"): _class,
+    _kind("v1", "ResourceClaim"): _claim,
+    _kind("v1beta2", "ResourceClaim"): _claim,
+    _kind("v1beta1", "ResourceClaim"): _flat_claim,
+    _kind("v1", "ResourceClaimTemplate"): _template,
+    _kind("v1beta2", "ResourceClaimTemplate"): _template,
+    _kind("v1beta1", "ResourceClaimTemplate"): _flat_template,
+    _kind("v1", "ResourceSlice"): _slice,
+    _kind("v1beta2", "ResourceSlice"): _slice,
+    _kind("v1beta1", "ResourceSlice"): _basic_slice,
+    _kind("v1beta2", "DeviceTaintRule"): _taint_rule,
+    _kind("v1alpha3", "DeviceTaintRule"): _taint_rule,
+}

@@ -1,0 +1,227 @@
+"""What a ResourceClaim may ask for, and that it may not change its mind; also used for claim templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import (
+    FieldErrors,
+    Path,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from dray.api.validation import resource_fields as fields
+from dray.api.validation.resource_rendering import internal_form
+
+CONSTRAINTS_MAX: Final = 32
+ALTERNATIVES_MAX: Final = 8
+EXPRESSION_LENGTH_MAX: Final = 10 * 1024
+EXPRESSION_COST_MAX: Final = 1_000_000
+ALLOCATION_MODES: Final = ("All", "ExactCount")
+
+_BAD_REFERENCE: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+_ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
+_ONE_ATTRIBUTE: Final = (
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+)
+
+SPEC: Final = Path("spec")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorVerdict:
+    """What compiling a CEL selector came to: an error text, or else an estimated cost."""
+
+    error: str = ""
+    cost: int = 0
+
+
+# Compiles an expression; it never raises. The CEL room lies above this one, so it is handed in.
+SelectorCompiler = Callable[[str], SelectorVerdict]
+
+# Request name -> names of its alternatives, None when it has none.
+RequestNames = Mapping[str, frozenset[str] | None]
+
+
+def validate_claim(claim: Document, compile_selector: SelectorCompiler) -> FieldErrors:
+    """Everything wrong with a new claim."""
+    return validate_claim_spec(claim.get("spec") or {}, SPEC, compile_selector)
+
+
+def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
+    """A claim's spec cannot change, so nothing else in it is judged again."""
+    spec = claim.get("spec")
+    if spec == old.get("spec"):
+        return []
+    return [invalid(SPEC, internal_form("ClaimSpec!", spec), fields.IMMUTABLE)]
+
+
+def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
+    """Everything wrong with a claim's spec."""
+    devices = spec.get("devices") or {}
+    path = path.child("devices")
+    requests = request_names(devices)
+    errors = fields.bounded_set(
+        devices.get("requests"),
+        fields.REQUESTS_MAX,
+        lambda item, at: _request(item, at, compile_selector),
+        _name_of,
+        path.child("requests"),
+    )
+    if devices.get("constraints"):
+        errors += fields.bounded(
+            devices["constraints"],
+            CONSTRAINTS_MAX,
+            lambda item, at: _constraint(item, at, requests),
+            path.child("constraints"),
+        )
+    if devices.get("config"):
+        errors += fields.bounded(
+            devices["config"],
+            fields.CONFIGS_MAX,
+            lambda item, at: _claim_configuration(item, at, requests),
+            path.child("config"),
+        )
+    return errors
+
+
+def request_names(devices: Document) -> RequestNames:
+    """The names that constraints, configuration and results may refer to."""
+    return {
+        request.get("name") or "": frozenset(item.get("name") or "" for item in request["firstAvailable"])
+        if request.get("firstAvailable")
+        else None
+        for request in devices.get("requests") or ()
+    }
+
+
+def request_reference(name: str, path: Path, requests: RequestNames) -> FieldErrors:
+    """A reference to a request, or to one of its alternatives as `request/alternative`."""
+    segments = name.split("/")
+    if len(segments) > _SEGMENTS_MAX:
+        return [invalid(path, name, _BAD_REFERENCE)]
+    errors = [error for segment in segments for error in fields.label(segment, path)]
+    if not _is_known(segments, requests):
+        errors.append(invalid(path, name, _BAD_REFERENCE))
+    return errors
+
+
+_SEGMENTS_MAX: Final = 2
+
+
+def _is_known(segments: list[str], requests: RequestNames) -> bool:
+    if segments[0] not in requests:
+        return False
+    return len(segments) == 1 or segments[1] in (requests[segments[0]] or ())
+
+
+def request_references(names: list[str] | None, path: Path, requests: RequestNames) -> FieldErrors:
+    """A set of references to requests; none means all."""
+    if not names:
+        return []
+    return fields.bounded_set(
+        names, fields.REQUESTS_MAX, lambda item, at: request_reference(item, at, requests), fields.itself, path
+    )
+
+
+def selectors(
+    items: list[Document] | None, path: Path, compile_selector: SelectorCompiler, *, stored: bool = False
+) -> FieldErrors:
+    """CEL selectors; stored ones were legal once and stay so."""
+    if not items:
+        return []
+    return fields.bounded(
+        items, fields.SELECTORS_MAX, lambda item, at: _selector(item, at, compile_selector, stored=stored), path
+    )
+
+
+def _selector(item: Document, path: Path, compile_selector: SelectorCompiler, *, stored: bool) -> FieldErrors:
+    cel = item.get("cel")
+    if cel is None:
+        return [required(path.child("cel"))]
+    if stored:
+        return []
+    expression = cel.get("expression") or ""
+    if fields.byte_length(expression) > EXPRESSION_LENGTH_MAX:
+        return [too_long(path.child("cel", "expression"), EXPRESSION_LENGTH_MAX)]
+    verdict = compile_selector(expression)
+    if verdict.error:
+        return [invalid(path.child("cel", "expression"), expression, verdict.error)]
+    if verdict.cost > EXPRESSION_COST_MAX:
+        return [forbidden(path.child("cel", "expression"), "too complex, exceeds cost limit")]
+    return []
+
+
+def _name_of(item: Document) -> str:
+    name: str = item.get("name") or ""
+    return name
+
+
+def _request(request: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
+    errors = fields.label(request.get("name"), path.child("name"))
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
+    if exactly is not None and alternatives:
+        return [*errors, invalid(path, None, f"{_ONE_KIND}, but multiple fields are set")]
+    if exactly is not None:
+        return errors + _device_request(exactly, path.child("exactly"), compile_selector)
+    if not alternatives:
+        return [*errors, required(path, _ONE_KIND)]
+    return errors + fields.bounded_set(
+        alternatives,
+        ALTERNATIVES_MAX,
+        lambda item, at: _alternative(item, at, compile_selector),
+        _name_of,
+        path.child("firstAvailable"),
+    )
+
+
+def _alternative(item: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
+    return fields.label(item.get("name"), path.child("name")) + _device_request(item, path, compile_selector)
+
+
+def _device_request(item: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
+    """What `exactly` and each alternative have in common."""
+    class_name = item.get("deviceClassName")
+    if class_name:
+        errors = fields.subdomain(class_name, path.child("deviceClassName"))
+    else:
+        errors = [required(path.child("deviceClassName"))]
+    errors += selectors(item.get("selectors"), path.child("selectors"), compile_selector)
+    errors += _allocation_mode(item, path)
+    return errors + fields.each(item.get("tolerations"), fields.toleration, path.child("tolerations"))
+
+
+def _allocation_mode(item: Document, path: Path) -> FieldErrors:
+    mode, count = item.get("allocationMode") or "", item.get("count") or 0
+    if mode == "ExactCount":
+        return [] if count > 0 else [invalid(path.child("count"), count, "must be greater than zero")]
+    if mode == "All":
+        if not count:
+            return []
+        return [invalid(path.child("count"), count, "must not be specified when allocationMode is 'All'")]
+    return [not_supported(path.child("allocationMode"), mode, ALLOCATION_MODES)]
+
+
+def _constraint(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
+    errors = request_references(item.get("requests"), path.child("requests"), requests)
+    match, distinct = item.get("matchAttribute"), item.get("distinctAttribute")
+    if match is not None and distinct is not None:
+        return [*errors, invalid(path, None, _ONE_ATTRIBUTE)]
+    if match is not None:
+        return errors + fields.fully_qualified_id(match, path.child("matchAttribute"))
+    if distinct is not None:
+        return errors + fields.fully_qualified_id(distinct, path.child("distinctAttribute"))
+    return [*errors, required(path, _ONE_ATTRIBUTE)]
+
+
+def _claim_configuration(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
+    errors = request_references(item.get("requests"), path.child("requests"), requests)
+    return errors + fields.configuration(item, path, stored=False)

@@ -1,0 +1,204 @@
+"""What the status of a ResourceClaim may say: allocation, reservations and the drivers' reports on devices."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import (
+    FieldErrors,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from dray.api.validation import resource_fields as fields
+from dray.api.validation.meta_v1 import validate_conditions
+from dray.api.validation.resource_claim import RequestNames, request_names, request_reference, request_references
+from dray.api.validation.resource_rendering import device_id_duplicate, device_id_invalid, internal_form
+
+RESULTS_MAX: Final = 32
+# The configuration of the class and of the claim together.
+ALLOCATION_CONFIGS_MAX: Final = 2 * fields.CONFIGS_MAX
+RESERVED_FOR_MAX: Final = 256
+DATA_LENGTH_MAX: Final = 10 * 1024
+IPS_MAX: Final = 16
+INTERFACE_NAME_LENGTH_MAX: Final = 256
+HARDWARE_ADDRESS_LENGTH_MAX: Final = 128
+CONFIG_SOURCES: Final = ("FromClaim", "FromClass")
+
+STATUS: Final = Path("status")
+
+# Driver, pool, device and share; the share is empty for a device that is not shared.
+DeviceID = tuple[str, str, str, str]
+
+
+def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
+    """Everything wrong with a change of a claim's status."""
+    status, old_status = claim.get("status") or {}, old.get("status") or {}
+    requests = request_names((claim.get("spec") or {}).get("devices") or {})
+    reserved_path = STATUS.child("reservedFor")
+    errors = fields.bounded_set(
+        status.get("reservedFor"), RESERVED_FOR_MAX, _consumer, lambda item: item.get("uid") or "", reserved_path
+    )
+    errors += _device_statuses(status)
+    errors += _reservations(status, old_status, deleted=bool((claim.get("metadata") or {}).get("deletionTimestamp")))
+    return errors + _allocation_change(status.get("allocation"), old_status.get("allocation"), requests)
+
+
+def device_id(item: Document) -> DeviceID:
+    """Which device a result or a device status is about."""
+    return item.get("driver") or "", item.get("pool") or "", item.get("device") or "", item.get("shareID") or ""
+
+
+def _consumer(item: Document, path: Path) -> FieldErrors:
+    return [required(path.child(name)) for name in ("resource", "name", "uid") if not item.get(name)]
+
+
+def _reservations(status: Document, old_status: Document, *, deleted: bool) -> FieldErrors:
+    reserved_for = status.get("reservedFor")
+    if not reserved_for:
+        return []
+    path = STATUS.child("reservedFor")
+    if status.get("allocation") is None:
+        return [forbidden(path, "may not be specified when `allocated` is not set")]
+    if deleted:
+        before = old_status.get("reservedFor") or ()
+        if any(item not in before for item in reserved_for):
+            text = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+            return [forbidden(path, text)]
+    return []
+
+
+def _allocation_change(new: Document | None, old: Document | None, requests: RequestNames) -> FieldErrors:
+    # A stored allocation is never judged again: rules may have become tighter since.
+    if new is None:
+        return []
+    path = STATUS.child("allocation")
+    if old is None:
+        return _allocation(new, path, requests)
+    return [] if new == old else [invalid(path, internal_form("Allocation", new), fields.IMMUTABLE)]
+
+
+def _allocation(allocation: Document, path: Path, requests: RequestNames) -> FieldErrors:
+    devices, devices_path = allocation.get("devices") or {}, path.child("devices")
+    errors = fields.bounded(
+        devices.get("results"),
+        RESULTS_MAX,
+        lambda item, at: _result(item, at, requests),
+        devices_path.child("results"),
+    )
+    errors += fields.bounded(
+        devices.get("config"),
+        ALLOCATION_CONFIGS_MAX,
+        lambda item, at: _allocation_configuration(item, at, requests),
+        devices_path.child("config"),
+    )
+    if allocation.get("nodeSelector") is not None:
+        errors += fields.node_selector(allocation["nodeSelector"], path.child("nodeSelector"))
+    return errors
+
+
+def _result(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
+    errors = request_reference(item.get("request") or "", path.child("request"), requests)
+    errors += fields.driver_name(item.get("driver"), path.child("driver"))
+    errors += fields.pool_name(item.get("pool"), path.child("pool"))
+    errors += fields.label(item.get("device"), path.child("device"))
+    errors += fields.binding_conditions(item, path)
+    errors += fields.each(item.get("tolerations"), fields.toleration, path.child("tolerations"))
+    if item.get("shareID") is not None:
+        errors += fields.uid(item["shareID"], path.child("shareID"))
+    return errors
+
+
+def _allocation_configuration(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
+    source = item.get("source")
+    errors: FieldErrors = []
+    if not source:
+        errors.append(required(path.child("source")))
+    elif source not in CONFIG_SOURCES:
+        errors.append(not_supported(path.child("source"), source, CONFIG_SOURCES))
+    errors += request_references(item.get("requests"), path.child("requests"), requests)
+    return errors + fields.configuration(item, path, stored=False)
+
+
+def _device_statuses(status: Document) -> FieldErrors:
+    devices: Sequence[Document] = status.get("devices") or ()
+    if not devices:
+        return []
+    path = STATUS.child("devices")
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+    allocated = {device_id(result) for result in results}
+    errors: FieldErrors = []
+    for index, item in enumerate(devices):
+        errors += _device_status(item, path.index(index), allocated)
+    seen: set[DeviceID] = set()
+    for index, item in enumerate(devices):
+        key = device_id(item)
+        if key in seen:
+            errors.append(device_id_duplicate(path.index(index), _shown(key)))
+        seen.add(key)
+    return errors
+
+
+def _shown(key: DeviceID) -> str:
+    return "/".join(key[:3]) + (f"/{key[3]}" if key[3] else "")
+
+
+def _device_status(item: Document, path: Path, allocated: set[DeviceID]) -> FieldErrors:
+    errors = fields.driver_name(item.get("driver"), path.child("driver"))
+    errors += fields.pool_name(item.get("pool"), path.child("pool"))
+    errors += fields.label(item.get("device"), path.child("device"))
+    if item.get("shareID") is not None:
+        errors += fields.uid(item["shareID"], path.child("shareID"))
+    key = device_id(item)
+    if key not in allocated:
+        errors.append(device_id_invalid(path, _shown(key), "must be an allocated device in the claim"))
+    conditions = item.get("conditions")
+    if conditions and len(conditions) > fields.CONDITIONS_MAX:
+        errors.append(too_many(path.child("conditions"), len(conditions), fields.CONDITIONS_MAX))
+    errors += validate_conditions(conditions or (), path.child("conditions"))
+    if item.get("data") is not None:
+        errors += fields.raw_object(item["data"], path.child("data"), stored=False, length_max=DATA_LENGTH_MAX)
+    return errors + _network_data(item.get("networkData"), path.child("networkData"))
+
+
+def _network_data(data: Document | None, path: Path) -> FieldErrors:
+    if data is None:
+        return []
+    errors: FieldErrors = []
+    if fields.byte_length(data.get("interfaceName") or "") > INTERFACE_NAME_LENGTH_MAX:
+        errors.append(too_long(path.child("interfaceName"), INTERFACE_NAME_LENGTH_MAX))
+    if fields.byte_length(data.get("hardwareAddress") or "") > HARDWARE_ADDRESS_LENGTH_MAX:
+        errors.append(too_long(path.child("hardwareAddress"), HARDWARE_ADDRESS_LENGTH_MAX))
+    ips: list[str] = data.get("ips") or []
+    if len(ips) > IPS_MAX:
+        return [*errors, too_many(path.child("ips"), len(ips), IPS_MAX)]
+    for index, address in enumerate(ips):
+        errors += _interface_address(address, path.child("ips").index(index))
+    repeated = (index for index, address in enumerate(ips) if address in ips[:index])
+    return errors + [duplicate(path.child("ips").index(index), ips[index]) for index in repeated]
+
+
+_has_leading_zero = re.compile(r"(^|\.)0[0-9]").search
+
+
+def _interface_address(address: str, path: Path) -> FieldErrors:
+    text, separator, length = address.partition("/")
+    try:
+        # Leading zeros are tolerated while parsing, and then refused as not canonical.
+        tolerant = re.sub(r"(^|\.)0+(?=[0-9])", r"\1", text) if _has_leading_zero(text) and ":" not in text else text
+        interface = ipaddress.ip_interface(f"{tolerant}/{int(length)}" if length.isdecimal() else "")
+    except ValueError:
+        interface = None
+    if interface is None or not separator or "%" in text:
+        return [invalid(path, address, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)")]
+    canonical = str(interface)
+    return [] if canonical == address else [invalid(path, address, f'must be in canonical form ("{canonical}")')]

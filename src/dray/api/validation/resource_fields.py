@@ -1,0 +1,362 @@
+"""Rules for fields that several kinds of resource.k8s.io share: names, lists, opaque configuration, taints.
+
+Paths are built only when something is wrong: a slice of 128 devices has thousands of fields, and nearly all are fine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from dray.api import names
+from dray.api.document import Document
+from dray.api.field_errors import (
+    FieldErrors,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from dray.api.validation.meta_v1 import validate_annotations, validate_labels
+from dray.api.validation.resource_rendering import internal_form
+
+IMMUTABLE: Final = "field is immutable"
+
+DRIVER_NAME_LENGTH_MAX: Final = 63
+POOL_NAME_LENGTH_MAX: Final = 253
+DEVICE_ID_LENGTH_MAX: Final = 32
+SELECTORS_MAX: Final = 32
+CONFIGS_MAX: Final = 32
+REQUESTS_MAX: Final = 32
+OPAQUE_LENGTH_MAX: Final = 10 * 1024
+BINDING_CONDITIONS_MAX: Final = 4
+CONDITIONS_MAX: Final = 8
+
+TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+TOLERATION_OPERATORS: Final = ("Equal", "Exists")
+
+_matches_uuid = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}").fullmatch
+_UUID_LENGTH: Final = 36
+# Other spellings of a UUID that parsers accept: with `urn:uuid:`, in braces, without dashes.
+_UUID_OTHER_LENGTHS: Final = frozenset({45, 38, 32})
+
+ItemRule = Callable[[Any, Path], FieldErrors]
+
+
+def byte_length(text: str) -> int:
+    """The length in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def messages_at(path: Path, value: Any, messages: Iterable[str]) -> FieldErrors:
+    """One `Invalid` for each message."""
+    return [invalid(path, value, message) for message in messages]
+
+
+def each(items: Sequence[Any] | None, rule: ItemRule, path: Path) -> FieldErrors:
+    """Apply a rule to every item."""
+    errors: FieldErrors = []
+    for index, item in enumerate(items or ()):
+        errors += rule(item, path.index(index))
+    return errors
+
+
+def bounded(items: Sequence[Any] | None, count_max: int, rule: ItemRule, path: Path) -> FieldErrors:
+    """Apply a rule to every item; too long a list is not looked at any further."""
+    if items and len(items) > count_max:
+        return [too_many(path, len(items), count_max)]
+    return each(items, rule, path)
+
+
+def unique(items: Sequence[Any] | None, key: Callable[[Any], Any], path: Path) -> FieldErrors:
+    """Complain about every item whose key an earlier item has."""
+    if not items:
+        return []
+    keys = [key(item) for item in items]
+    if len(set(keys)) == len(keys):
+        return []
+    seen: set[Any] = set()
+    errors: FieldErrors = []
+    for index, item_key in enumerate(keys):
+        if item_key in seen:
+            errors.append(duplicate(path.index(index), item_key))
+        seen.add(item_key)
+    return errors
+
+
+def bounded_set(
+    items: Sequence[Any] | None, count_max: int, rule: ItemRule, key: Callable[[Any], Any], path: Path
+) -> FieldErrors:
+    """Apply a rule to every item of a set; too long a list is not looked at any further."""
+    if items and len(items) > count_max:
+        return [too_many(path, len(items), count_max)]
+    return each(items, rule, path) + unique(items, key, path)
+
+
+def itself(item: str) -> str:
+    """The key of a set of texts."""
+    return item
+
+
+def label(value: str | None, path: Path) -> FieldErrors:
+    """A DNS label."""
+    messages = names.dns1123_label(value or "")
+    return messages_at(path, value or "", messages) if messages else []
+
+
+def subdomain(value: str, path: Path) -> FieldErrors:
+    """A DNS subdomain."""
+    messages = names.dns1123_subdomain(value)
+    return messages_at(path, value, messages) if messages else []
+
+
+def label_name(value: str | None, path: Path) -> FieldErrors:
+    """A label key, which may not be empty."""
+    messages = names.qualified_name(value or "")
+    return messages_at(path, value or "", messages) if messages else []
+
+
+def label_value(value: str | None, path: Path) -> FieldErrors:
+    """A label value."""
+    messages = names.label_value(value or "")
+    return messages_at(path, value, messages) if messages else []
+
+
+def driver_name(value: str | None, path: Path) -> FieldErrors:
+    """A driver's name: a subdomain of at most 63 bytes in any case."""
+    if not value:
+        return [required(path)]
+    messages = names.dns1123_subdomain(value.lower())
+    if not messages and len(value) <= DRIVER_NAME_LENGTH_MAX:
+        return []
+    errors = [too_long(path, DRIVER_NAME_LENGTH_MAX)] if byte_length(value) > DRIVER_NAME_LENGTH_MAX else []
+    return errors + messages_at(path, value, messages)
+
+
+def pool_name(value: str | None, path: Path) -> FieldErrors:
+    """A pool's name: subdomains joined by slashes."""
+    if not value:
+        return [required(path)]
+    errors = [too_long(path, POOL_NAME_LENGTH_MAX)] if byte_length(value) > POOL_NAME_LENGTH_MAX else []
+    for part in value.split("/"):
+        errors += subdomain(part, path)
+    return errors
+
+
+def node_name(value: str, path: Path) -> FieldErrors:
+    """The name of a node."""
+    return subdomain(value, path)
+
+
+def uid(value: str, path: Path) -> FieldErrors:
+    """A lower-case UUID."""
+    if _matches_uuid(value) and value == value.lower():
+        return []
+    if len(value) != _UUID_LENGTH and len(value) not in _UUID_OTHER_LENGTHS:
+        return [invalid(path, value, f"error validating uid: invalid UUID length: {len(value)}")]
+    if len(value) == _UUID_LENGTH and not _matches_uuid(value):
+        return [invalid(path, value, "error validating uid: invalid UUID format")]
+    return [
+        invalid(
+            path,
+            value,
+            "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` "
+            "with lowercase hexadecimal characters",
+        )
+    ]
+
+
+def qualified_id(value: str, path: Path) -> FieldErrors:
+    """The name of an attribute or capacity: a C identifier with an optional domain."""
+    domain, separator, identifier = value.partition("/")
+    if not separator:
+        return _identifier(value, path)
+    if "/" in identifier:
+        return [invalid(path, value, "must not contain more than one slash")]
+    errors = driver_name(domain, path) if domain else [invalid(path, "", "the domain must not be empty")]
+    if not identifier:
+        return [*errors, invalid(path, "", "the name must not be empty")]
+    return errors + _identifier(identifier, path)
+
+
+def fully_qualified_id(value: str, path: Path) -> FieldErrors:
+    """An attribute's name that has its domain."""
+    errors = qualified_id(value, path)
+    if "/" not in value:
+        errors.append(invalid(path, value, "a fully qualified name must be a domain and a name separated by a slash"))
+    return errors
+
+
+def _identifier(value: str, path: Path) -> FieldErrors:
+    errors = [too_long(path, DEVICE_ID_LENGTH_MAX)] if byte_length(value) > DEVICE_ID_LENGTH_MAX else []
+    messages = names.c_identifier(value)
+    return errors + messages_at(path, value, messages) if messages else errors
+
+
+def raw_object(value: Any, path: Path, *, stored: bool, length_max: int) -> FieldErrors:
+    """Opaque parameters: a JSON object of limited size, unless it is stored already."""
+    if value is None:
+        return [required(path)]
+    if not stored and len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > length_max:
+        return [too_long(path, length_max)]
+    return [] if isinstance(value, dict) else [invalid(path, "<value omitted>", "must be a valid JSON object")]
+
+
+def configuration(config: Document, path: Path, *, stored: bool) -> FieldErrors:
+    """A configuration entry: so far only opaque ones exist."""
+    opaque = config.get("opaque")
+    if opaque is None:
+        return [required(path.child("opaque"))]
+    errors = driver_name(opaque.get("driver"), path.child("opaque", "driver"))
+    parameters_path = path.child("opaque", "parameters")
+    return errors + raw_object(opaque.get("parameters"), parameters_path, stored=stored, length_max=OPAQUE_LENGTH_MAX)
+
+
+def toleration(item: Document, path: Path) -> FieldErrors:
+    """A toleration of device taints."""
+    key, operator, value, effect = (item.get(name) or "" for name in ("key", "operator", "value", "effect"))
+    errors = label_name(key, path.child("key")) if key else []
+    if operator == "Exists":
+        if value:
+            errors.append(invalid(path.child("value"), value, "must be empty for operator `Exists`"))
+    elif operator == "Equal":
+        errors += label_value(value, path.child("value"))
+    elif not operator:
+        errors.append(required(path.child("operator")))
+    else:
+        errors.append(not_supported(path.child("operator"), operator, TOLERATION_OPERATORS))
+    if effect and effect not in TAINT_EFFECTS:
+        errors.append(not_supported(path.child("effect"), effect, TAINT_EFFECTS))
+    return errors
+
+
+def taint(item: Document, path: Path, old: Document | None = None) -> FieldErrors:
+    """A device taint; an unknown effect that is stored stays legal."""
+    errors = label_name(item.get("key"), path.child("key"))
+    errors += label_value(item.get("value"), path.child("value"))
+    effect = item.get("effect") or ""
+    if old is not None and (old.get("effect") or "") == effect:
+        return errors
+    if not effect:
+        errors.append(required(path.child("effect")))
+    elif effect not in TAINT_EFFECTS:
+        errors.append(not_supported(path.child("effect"), effect, TAINT_EFFECTS))
+    return errors
+
+
+def binding_conditions(item: Document, path: Path) -> FieldErrors:
+    """Binding conditions and binding failure conditions: both or none, and no condition twice."""
+    conditions, failures = item.get("bindingConditions"), item.get("bindingFailureConditions")
+    if not conditions and not failures:
+        return []
+    conditions_path, failures_path = path.child("bindingConditions"), path.child("bindingFailureConditions")
+    errors = bounded(conditions, BINDING_CONDITIONS_MAX, label_name, conditions_path)
+    errors += bounded(failures, BINDING_CONDITIONS_MAX, label_name, failures_path)
+    errors += unique(conditions, itself, conditions_path)
+    errors += _failure_overlap(conditions or (), failures or (), failures_path)
+    if not conditions:
+        errors.append(
+            invalid(conditions_path, conditions, "bindingConditions are required to use bindingFailureConditions")
+        )
+    if not failures:
+        errors.append(
+            invalid(failures_path, failures, "bindingFailureConditions are required to use bindingConditions")
+        )
+    return errors
+
+
+def _failure_overlap(conditions: Sequence[str], failures: Sequence[str], path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    seen: set[str] = set()
+    for index, condition in enumerate(failures):
+        if condition in seen:
+            errors.append(duplicate(path.index(index), condition))
+        seen.add(condition)
+        if condition in conditions:
+            text = "bindingFailureConditions must not overlap with bindingConditions"
+            errors.append(invalid(path.index(index), condition, text))
+    return errors
+
+
+def node_selector(selector: Document, path: Path) -> FieldErrors:
+    """A node selector with at least one term."""
+    terms_path = path.child("nodeSelectorTerms")
+    if not selector.get("nodeSelectorTerms"):
+        return [required(terms_path, "must have at least one node selector term")]
+    return each(selector["nodeSelectorTerms"], _node_selector_term, terms_path)
+
+
+def _node_selector_term(term: Document, path: Path) -> FieldErrors:
+    errors = each(term.get("matchExpressions"), _node_requirement, path.child("matchExpressions"))
+    return errors + each(term.get("matchFields"), _node_field_requirement, path.child("matchFields"))
+
+
+def _node_requirement(item: Document, path: Path) -> FieldErrors:
+    operator, values = item.get("operator") or "", item.get("values") or ()
+    errors: FieldErrors = []
+    if operator in ("In", "NotIn"):
+        if not values:
+            errors.append(required(path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            errors.append(forbidden(path.child("values"), text))
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            errors.append(required(path.child("values"), text))
+    else:
+        errors.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
+    errors += label_name(item.get("key"), path.child("key"))
+    return errors + each(values, label_value, path.child("values"))
+
+
+def _node_field_requirement(item: Document, path: Path) -> FieldErrors:
+    operator, key, values = item.get("operator") or "", item.get("key") or "", item.get("values") or ()
+    errors: FieldErrors = []
+    if operator not in ("In", "NotIn"):
+        errors.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
+    elif len(values) != 1:
+        text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        errors.append(required(path.child("values"), text))
+    if key != "metadata.name":
+        return [*errors, invalid(path.child("key"), key, "not a valid field selector key")]
+    return errors + each(values, node_name, path.child("values"))
+
+
+def single_term(selector: Document, path: Path) -> FieldErrors:
+    """A node selector that can be merged with others: exactly one term."""
+    errors = node_selector(selector, path)
+    terms = selector.get("nodeSelectorTerms")
+    if len(terms or ()) != 1:
+        shown = internal_form("NodeSelectorTerm[]", terms)
+        errors.append(invalid(path.child("nodeSelectorTerms"), shown, "must have exactly one node selector term"))
+    return errors
+
+
+_TRUNCATED_LENGTH_MIN: Final = 16
+
+
+def shortened(key: str, length_max: int) -> str:
+    """A map key for a path: the middle of an overlong one is left out."""
+    length_max = max(length_max, _TRUNCATED_LENGTH_MIN)
+    if len(key) <= length_max:
+        return key
+    remaining = length_max - len("...")
+    return f"{key[: (remaining + 1) // 2]}...{key[len(key) - remaining // 2 :]}"
+
+
+def labels_only(metadata: Mapping[str, Any] | None, path: Path) -> FieldErrors:
+    """The metadata of a template: labels and annotations, nothing else."""
+    if not metadata:
+        return []
+    errors = validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
+    errors += validate_labels(metadata.get("labels") or {}, path.child("labels"))
+    others = (key for key, value in metadata.items() if value and key not in ("labels", "annotations"))
+    return errors + [forbidden(path.child("uID" if key == "uid" else key), "cannot be set") for key in others]

@@ -1,0 +1,222 @@
+"""The parts of a Pod that speak of claims: what it refers to, what its containers use, what its status reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from dray.api import names
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid, not_found, required
+from dray.api.validation import resource_fields as fields
+from dray.api.validation.cdi_v1alpha1 import validate_claim_template
+from dray.api.validation.resource_rendering import internal_form
+
+MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
+STATIC_POD_SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
+
+CONTAINER_LISTS: Final = ("initContainers", "containers")
+_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName", "template")
+
+
+def validate_pod_resource_claims(pod_spec: Document, path: Path, *, metadata: Document | None = None) -> FieldErrors:
+    """`spec.resourceClaims`; with the Pod's metadata, also that the claims made for it will have legal names.
+
+    `path` is that of the Pod's spec.
+    """
+    claims = pod_spec.get("resourceClaims")
+    if not claims:
+        return []
+    path = path.child("resourceClaims")
+    errors: FieldErrors = []
+    if metadata is not None and _is_static(metadata):
+        errors.append(forbidden(path, "may not be set for static pods"))
+    seen: set[str] = set()
+    for index, claim in enumerate(claims):
+        errors += _claim_name(claim, path.index(index), seen, (metadata or {}).get("name"))
+        errors += _claim_source(claim, path.index(index))
+    return errors
+
+
+def _is_static(metadata: Document) -> bool:
+    annotations = metadata.get("annotations") or {}
+    return MIRROR_POD_ANNOTATION in annotations or annotations.get(STATIC_POD_SOURCE_ANNOTATION, "api") != "api"
+
+
+def _claim_name(claim: Document, path: Path, seen: set[str], pod_name: str | None) -> FieldErrors:
+    name = claim.get("name")
+    if not name:
+        return [required(path.child("name"))]
+    if name in seen:
+        return [duplicate(path.child("name"), name)]
+    seen.add(name)
+    errors = fields.label(name, path.child("name"))
+    generated = claim.get("resourceClaimTemplateName") is not None or claim.get("template") is not None
+    if errors or not generated or not pod_name:
+        return errors
+    final = f"{pod_name}-{name}"
+    return [
+        invalid(path.child("name"), final, f"final ResourceClaim name: {message}")
+        for message in names.dns1123_subdomain(final)
+    ]
+
+
+def _claim_source(claim: Document, path: Path) -> FieldErrors:
+    given = [source for source in _SOURCES if claim.get(source) is not None]
+    errors: FieldErrors = []
+    if len(given) > 1:
+        text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        if "template" in given:
+            text = "at most one of `resourceClaimName`, `resourceClaimTemplateName` or `template` may be specified"
+        errors.append(invalid(path, internal_form("PodClaim", claim), text))
+    if not given:
+        text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+        errors.append(invalid(path, internal_form("PodClaim", claim), text))
+    for source in _SOURCES[:2]:
+        if claim.get(source) is not None:
+            errors += fields.subdomain(claim[source], path.child(source))
+    if claim.get("template") is not None:
+        errors += validate_claim_template(claim["template"], path.child("template"))
+    return errors
+
+
+def validate_container_claims(
+    claims: list[Document] | None, pod_claim_names: frozenset[str], path: Path
+) -> FieldErrors:
+    """`resources.claims` of one container; `path` is that of the list."""
+    errors: FieldErrors = []
+    # What is referred to so far: "claim" for a whole one, "claim/request" for one request of it.
+    seen: set[str] = set()
+    for index, claim in enumerate(claims or ()):
+        errors += _container_claim(claim, seen, pod_claim_names, path.index(index))
+    return errors
+
+
+def _container_claim(claim: Document, seen: set[str], pod_claim_names: frozenset[str], path: Path) -> FieldErrors:
+    name, request = claim.get("name") or "", claim.get("request") or ""
+    if not name:
+        return [required(path)]
+    errors = _overlap(name, request, seen, path)
+    if name not in pod_claim_names:
+        detail = "must be one of the names in pod.spec.resourceClaims"
+        detail += f": {', '.join(sorted(pod_claim_names))}" if pod_claim_names else " which is empty"
+        errors.append(replace(not_found(path, name), detail=detail))
+    return errors
+
+
+def _overlap(name: str, request: str, seen: set[str], path: Path) -> FieldErrors:
+    if name in seen:
+        return [duplicate(path, name)]
+    key = f"{name}/{request}" if request else name
+    errors = fields.label(request, path.child("request")) if request else []
+    if key in seen:
+        errors.append(duplicate(path, key))
+    elif not request:
+        errors += [duplicate(path, name) for other in sorted(seen) if other.startswith(f"{name}/")]
+    seen.add(key)
+    return errors
+
+
+def claim_names(pod_spec: Document) -> frozenset[str]:
+    """The names that containers may use."""
+    return frozenset(claim.get("name") or "" for claim in pod_spec.get("resourceClaims") or ())
+
+
+def validate_pod_claims_of_containers(pod_spec: Document, path: Path) -> FieldErrors:
+    """`resources.claims` of all containers and init containers; `path` is that of the Pod's spec."""
+    known = claim_names(pod_spec)
+    errors: FieldErrors = []
+    for containers in CONTAINER_LISTS:
+        for index, container in enumerate(pod_spec.get(containers) or ()):
+            claims = (container.get("resources") or {}).get("claims")
+            if claims:
+                at = path.child(containers).index(index).child("resources", "claims")
+                errors += validate_container_claims(claims, known, at)
+    return errors
+
+
+def validate_resource_claim_statuses(status: Document, pod_spec: Document, path: Path) -> FieldErrors:
+    """`status.resourceClaimStatuses`; `path` is that of the Pod's status."""
+    known = claim_names(pod_spec)
+    errors: FieldErrors = []
+    seen: set[str] = set()
+    for index, item in enumerate(status.get("resourceClaimStatuses") or ()):
+        at = path.child("resourceClaimStatuses").index(index).child("name")
+        name = item.get("name") or ""
+        if name not in known:
+            errors.append(invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            errors.append(duplicate(at, name))
+        seen.add(name)
+        if item.get("resourceClaimName") is not None:
+            errors += fields.subdomain(item["resourceClaimName"], at)
+    return errors
+
+
+def validate_extended_resource_claim_status(status: Document, pod_spec: Document, path: Path) -> FieldErrors:
+    """`status.extendedResourceClaimStatus`; `path` is that of the Pod's status."""
+    claim_status = status.get("extendedResourceClaimStatus")
+    if claim_status is None:
+        return []
+    path = path.child("extendedResourceClaimStatus")
+    mappings, mappings_path = claim_status.get("requestMappings") or (), path.child("requestMappings")
+    errors = [] if mappings else [required(mappings_path, "at least one request mapping is required")]
+    containers = {container.get("name") or "": container for container in containers_of(pod_spec)}
+    seen: set[tuple[str, ...]] = set()
+    for index, mapping in enumerate(mappings):
+        errors += _mapping(mapping, containers, path, mappings_path.index(index))
+        key = tuple(mapping.get(name) or "" for name in _MAPPING_FIELDS)
+        if key in seen:
+            at = mappings_path.index(index)
+            errors += [duplicate(at.child(name), value) for name, value in zip(_MAPPING_FIELDS, key, strict=True)]
+        seen.add(key)
+    name = claim_status.get("resourceClaimName")
+    if not name:
+        return [*errors, required(path.child("resourceClaimName"))]
+    return errors + fields.subdomain(name, path.child("resourceClaimName"))
+
+
+_MAPPING_FIELDS: Final = ("containerName", "resourceName", "requestName")
+
+
+def _mapping(mapping: Document, containers: Mapping[str, Document], path: Path, at: Path) -> FieldErrors:
+    container_name, resource_name, request_name = (mapping.get(name) or "" for name in _MAPPING_FIELDS)
+    errors: FieldErrors = []
+    container = containers.get(container_name)
+    if container is None:
+        text = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+        errors.append(invalid(at.child("containerName"), container_name, text))
+    elif resource_name not in ((container.get("resources") or {}).get("requests") or {}):
+        text = (
+            "must match the extended resource name of an entry in spec.initContainers.resources.requests "
+            "or spec.containers.resources.requests"
+        )
+        errors.append(invalid(at.child("resourceName"), resource_name, text))
+    # The server names the request of any mapping by the path of the whole status.
+    return errors + fields.label(request_name, path.child("requestName"))
+
+
+def containers_of(pod_spec: Document) -> Iterator[Document]:
+    """Init containers, then containers."""
+    for containers in CONTAINER_LISTS:
+        yield from pod_spec.get(containers) or ()
+
+
+def uses_claims(pod_spec: Document) -> bool:
+    """Whether the Pod refers to claims anywhere."""
+    if pod_spec.get("resourceClaims"):
+        return True
+    return any((container.get("resources") or {}).get("claims") for container in containers_of(pod_spec))
+
+
+def drop_claims(pod_spec: Document) -> None:
+    """Remove every reference to claims, as for a gate that is off."""
+    pod_spec.pop("resourceClaims", None)
+    for container in containers_of(pod_spec):
+        (container.get("resources") or {}).pop("claims", None)
+
+
+def claims_as_objects(claims: list[Any]) -> list[Document]:
+    """A container's claims in their stored form: a plain name stands for the whole claim."""
+    return [{"name": claim} if isinstance(claim, str) else claim for claim in claims]

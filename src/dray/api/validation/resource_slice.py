@@ -1,0 +1,122 @@
+"""The rules of ResourceSlices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, invalid, required
+from dray.api.validation import resource_fields as fields
+from dray.api.validation.resource_claim import SPEC
+from dray.api.validation.resource_device import LIST_VALUES, counter_set_name, counters, validate_device
+
+DEVICES_MAX: Final = 128
+# As soon as one device has taints, consumes counters or has list attributes.
+DEVICES_WITH_EXTRAS_MAX: Final = 64
+COUNTER_SETS_MAX: Final = 8
+
+_ONE_NODE_CHOICE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+
+
+def validate_slice(resource_slice: Document, old: Document | None = None) -> FieldErrors:
+    """Everything wrong with a new or changed slice."""
+    spec = resource_slice.get("spec") or {}
+    old_spec = None if old is None else old.get("spec") or {}
+    errors = fields.driver_name(spec.get("driver"), SPEC.child("driver"))
+    errors += _pool(spec.get("pool") or {}, SPEC.child("pool"))
+    if old_spec is not None:
+        errors += _immutable(spec, old_spec)
+    errors += _nodes(spec)
+    if spec.get("sharedCounters") is not None and spec.get("devices") is not None:
+        errors.append(invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed"))
+    errors += _devices(spec, old_spec)
+    return errors + fields.bounded_set(
+        spec.get("sharedCounters"), COUNTER_SETS_MAX, _counter_set, _name_of, SPEC.child("sharedCounters")
+    )
+
+
+def _name_of(item: Document) -> str:
+    name: str = item.get("name") or ""
+    return name
+
+
+def _pool(pool: Document, path: Path) -> FieldErrors:
+    errors = fields.pool_name(pool.get("name"), path.child("name"))
+    count, generation = pool.get("resourceSliceCount") or 0, pool.get("generation") or 0
+    if count <= 0:
+        errors.append(invalid(path.child("resourceSliceCount"), count, "must be greater than zero"))
+    if generation < 0:
+        errors.append(invalid(path.child("generation"), generation, "must be greater than or equal to zero"))
+    return errors
+
+
+def _immutable(spec: Document, old_spec: Document) -> FieldErrors:
+    pool, old_pool = ((item.get("pool") or {}).get("name") or "" for item in (spec, old_spec))
+    pairs = (
+        (("pool", "name"), pool, old_pool),
+        (("driver",), spec.get("driver") or "", old_spec.get("driver") or ""),
+        (("nodeName",), spec.get("nodeName"), old_spec.get("nodeName")),
+    )
+    return [invalid(SPEC.child(*names), new, fields.IMMUTABLE) for names, new, old in pairs if new != old]
+
+
+def _nodes(spec: Document) -> FieldErrors:
+    chosen: list[str] = []
+    errors: FieldErrors = []
+    name = spec.get("nodeName")
+    if name:
+        chosen.append("`nodeName`")
+        errors += fields.node_name(name, SPEC.child("nodeName"))
+    elif name is not None:
+        errors.append(invalid(SPEC.child("nodeName"), name, "must be either unset or set to a non-empty string"))
+    if spec.get("nodeSelector") is not None:
+        chosen.append("`nodeSelector`")
+        errors += fields.single_term(spec["nodeSelector"], SPEC.child("nodeSelector"))
+    for switch in ("allNodes", "perDeviceNodeSelection"):
+        value = spec.get(switch)
+        if value:
+            chosen.append(f"`{switch}`")
+        elif value is not None:
+            errors.append(invalid(SPEC.child(switch), value, "must be either unset or set to true"))
+    if not chosen:
+        errors.append(required(SPEC, _ONE_NODE_CHOICE))
+    elif len(chosen) > 1:
+        text = f"{_ONE_NODE_CHOICE}, but multiple fields are set"
+        errors.append(invalid(SPEC, f"{{{', '.join(chosen)}}}", text))
+    return errors
+
+
+def _devices(spec: Document, old_spec: Document | None) -> FieldErrors:
+    devices: Sequence[Document] = spec.get("devices") or ()
+    if not devices:
+        return []
+    limit = DEVICES_WITH_EXTRAS_MAX if any(_has_extras(device) for device in devices) else DEVICES_MAX
+    before: Mapping[str, Document] = {_name_of(item): item for item in (old_spec or {}).get("devices") or ()}
+    per_device_nodes = bool(spec.get("perDeviceNodeSelection"))
+    return fields.bounded_set(
+        devices,
+        limit,
+        lambda item, at: validate_device(item, before.get(_name_of(item)), at, per_device_nodes=per_device_nodes),
+        _name_of,
+        SPEC.child("devices"),
+    )
+
+
+def _has_extras(device: Document) -> bool:
+    if device.get("taints") or device.get("consumesCounters"):
+        return True
+    return any(
+        attribute.get(name) is not None
+        for attribute in (device.get("attributes") or {}).values()
+        if len(attribute) != 1 or not attribute.keys() & _SINGLE
+        for name in LIST_VALUES
+    )
+
+
+_SINGLE: Final = frozenset({"bool", "int", "string", "version"})
+
+
+def _counter_set(item: Document, path: Path) -> FieldErrors:
+    errors = counter_set_name(item.get("name"), path.child("name"))
+    return errors + counters(item.get("counters"), path.child("counters"))
