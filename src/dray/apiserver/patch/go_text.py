@@ -1,0 +1,129 @@
+"""Values in the words of Go's `fmt` and `encoding/json`, which the messages of failed patches quote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import orjson
+
+_QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
+
+
+class GoJSONError(ValueError):
+    """Text that is not JSON; the message is the one of Go's decoder."""
+
+
+def loads(body: bytes) -> Any:
+    """Decode JSON, with Go's words for what is wrong."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _loads_slowly(body)
+
+
+def _loads_slowly(body: bytes) -> Any:
+    text = body.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise GoJSONError(_syntax_error(text, error)) from None
+
+
+def _syntax_error(text: str, error: json.JSONDecodeError) -> str:
+    position = error.pos
+    if error.msg.startswith(("Unterminated string", "Invalid \\")) and '"' not in text[position + 1 :]:
+        return "unexpected end of JSON input"
+    if error.msg.startswith("Extra data"):
+        return f"invalid character {_character(text, position)} after top-level value"
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    if position >= len(text):
+        return "unexpected end of JSON input"
+    where = {
+        "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+        "Illegal trailing comma before end of object": "looking for beginning of object key string",
+        "Expecting ':' delimiter": "after object key",
+        "Invalid control character at": "in string literal",
+    }.get(error.msg)
+    if error.msg == "Expecting ',' delimiter":
+        where = "after object key:value pair" if _in_object(text[:position]) else "after array element"
+    return f"invalid character {_character(text, position)} {where or 'looking for beginning of value'}"
+
+
+def _character(text: str, position: int) -> str:
+    character = text[position]
+    return _QUOTED.get(character) or (f"'{character}'" if character.isprintable() else repr(character))
+
+
+def _in_object(text: str) -> bool:
+    stack: list[str] = []
+    quoted = escaped = False
+    for character in text:
+        if quoted:
+            quoted = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            quoted = True
+        elif character in "{[":
+            stack.append(character)
+        elif character in "}]":
+            stack.pop()
+    return bool(stack) and stack[-1] == "{"
+
+
+def json_kind(value: Any) -> str:
+    """The kind of a JSON value as `json: cannot unmarshal …` names it."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def type_name(value: Any) -> str:
+    """What `%T` prints of a decoded JSON value."""
+    if isinstance(value, bool):
+        return "bool"
+    for kind, name in (
+        (int, "int64"),
+        (float, "float64"),
+        (str, "string"),
+        (list, "[]interface {}"),
+        (dict, "map[string]interface {}"),
+    ):
+        if isinstance(value, kind):
+            return name
+    return "<nil>"
+
+
+def plain(value: Any) -> str:
+    """What `%v` prints of a decoded JSON value."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{' '.join(map(plain, value))}]"
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{plain(value[key])}' for key in sorted(value))}]"
+    return _float(value) if isinstance(value, float) else str(value)
+
+
+def syntax(value: Any) -> str:
+    """What `%#v` prints of a decoded JSON value."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(syntax, value))}}}"
+    if isinstance(value, dict):
+        items = ", ".join(f"{syntax(key)}:{syntax(value[key])}" for key in sorted(value))
+        return f"map[string]interface {{}}{{{items}}}"
+    return "interface {}(nil)" if value is None else plain(value)
+
+
+def _float(value: float) -> str:
+    # Go prints exponents from 21 on; Python from 16 on. Exact for what occurs in objects.
+    return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)  # noqa: PLR2004

@@ -1,0 +1,274 @@
+"""Server-side apply: merge a manager's configuration into the live object.
+
+The manager owns exactly what its configuration says. Fields it owned before and no longer lists are removed unless
+somebody else owns them; fields that others own and the configuration would change are conflicts, or change hands
+when forced. The result still needs defaulting, admission and validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import ApplyConflictError, BadRequestError
+from dray.api.schema.model import StructType
+from dray.api.timestamps import format_time
+from dray.apiserver.patch.errors import PatchFailedError
+from dray.apiserver.patch.managed_fields import client_side
+from dray.apiserver.patch.managed_fields.entries import (
+    APPLY,
+    UPDATE,
+    Entry,
+    Managed,
+    ManagedFieldsError,
+    Manager,
+    cap_updaters,
+    decode,
+    encode,
+)
+from dray.apiserver.patch.managed_fields.field_set import FieldSet, Path, path_text
+from dray.apiserver.patch.managed_fields.typed_errors import joined, type_errors
+from dray.apiserver.patch.managed_fields.typed_merge import merge
+from dray.apiserver.patch.managed_fields.update import (
+    Change,
+    Converter,
+    default_reset,
+    take_over,
+    without_changed,
+    without_nobodys,
+)
+from dray.apiserver.patch.managed_fields.walk import fields_of, remove, with_named_fields
+
+_BEFORE_FIRST_APPLY = "before-first-apply"
+
+
+class _ConflictsError(Exception):
+    """Fields of other managers that the configuration would change."""
+
+    def __init__(self, conflicts: Sequence[tuple[Manager, Path]]) -> None:
+        super().__init__("conflicts")
+        self.conflicts = conflicts
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One apply: what is applied onto what, by whom."""
+
+    live: Document
+    applied: Document
+    struct: StructType
+    me: Manager
+    api_version: str
+    ignored: FieldSet
+    convert: Converter | None
+
+
+def apply(  # noqa: PLR0913 - all of it is needed, and all by name
+    *,
+    live: Document | None,
+    applied: Document,
+    struct: StructType,
+    manager: str,
+    api_version: str,
+    force: bool,
+    now: datetime,
+    subresource: str,
+    kind: str | None = None,
+    reset: FieldSet | None = None,
+    convert: Converter | None = None,
+) -> Document:
+    """The object after the apply, with its managedFields; `live` is None when there is none yet.
+
+    Both documents are at `api_version`, whose type is `struct`; `kind` is what the applied document must be.
+    """
+    _check_kind(applied, api_version, kind)
+    if (applied.get("metadata") or {}).get("managedFields") is not None:
+        raise BadRequestError("metadata.managedFields must be nil")
+    time = format_time(now)
+    me = Manager.of(manager, APPLY, api_version, subresource)
+    ignored = default_reset(struct, subresource) if reset is None else reset
+    managed = _stored(live)
+    base = _without_managed_fields({} if live is None else live)
+    request = _Request(base, applied, struct, me, api_version, ignored, convert)
+    if not managed and live is not None:
+        managed = _before_first_apply(request, time)
+    _check_types(request)
+    merged, managed = _apply_with_upgrade(request, managed, force=force)
+    # An apply that changes nothing is not an event; a first one of that sort has no time at all.
+    before = managed.get(me)
+    if before is not None and (live is None or merged != base):
+        managed[me] = Entry(before.fields, before.api_version, time)
+    return _with_managed_fields(client_side.refreshed(merged, applied, manager), encode(managed))
+
+
+def _check_kind(applied: Document, api_version: str, kind: str | None) -> None:
+    found, found_kind = str(applied.get("apiVersion") or ""), str(applied.get("kind") or "")
+    if found != api_version or (kind is not None and found_kind != kind) or not found_kind:
+        raise BadRequestError(f"invalid object type: {_kind_text(found, found_kind)}")
+
+
+def _kind_text(api_version: str, kind: str) -> str:
+    version = GroupVersion.parse(api_version)
+    return f"{version.group}/{version.version}, Kind={kind}"
+
+
+def _stored(live: Document | None) -> Managed:
+    try:
+        return decode(((live or {}).get("metadata") or {}).get("managedFields"), trusted=True)
+    except ManagedFieldsError as error:
+        raise PatchFailedError(f"failed to decode managed fields: {error}") from None
+
+
+def _without_managed_fields(document: Document) -> Document:
+    metadata = document.get("metadata")
+    if not metadata or "managedFields" not in metadata:
+        return document
+    return {**document, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def _with_managed_fields(document: Document, entries: list[Document] | None) -> Document:
+    metadata: dict[str, Any] = dict(document.get("metadata") or {})
+    metadata.pop("managedFields", None)
+    if entries is not None:
+        metadata["managedFields"] = entries
+    return {**document, "metadata": metadata}
+
+
+def _before_first_apply(request: _Request, time: str) -> Managed:
+    """One manager for all that an untracked object has."""
+    me = Manager.of(_BEFORE_FIRST_APPLY, UPDATE, request.api_version, request.me.subresource)
+    change = Change(None, request.live, request.struct, request.api_version, request.ignored, request.convert)
+    return cap_updaters(take_over({}, change, me, time))
+
+
+def _check_types(request: _Request) -> None:
+    errors = type_errors(request.applied, request.struct)
+    if errors:
+        metadata = request.applied.get("metadata") or {}
+        name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+        kind = _kind_text(request.api_version, str(request.applied.get("kind") or ""))
+        raise PatchFailedError(f"failed to create typed patch object ({name}; {kind}): {joined(errors)}")
+
+
+# --- merging
+
+
+def _apply_with_upgrade(request: _Request, managed: Managed, *, force: bool) -> tuple[Document, Managed]:
+    """Apply; what kubectl owns by its own record on the client it may take without force."""
+    try:
+        return _merge_and_claim(request, managed, force=force)
+    except _ConflictsError as error:
+        conflicts = error.conflicts
+    allowed = client_side.allowed_conflicts(request.live, request.struct, request.api_version, request.me.name)
+    remaining = [(manager, path) for manager, path in conflicts if path not in allowed]
+    if remaining:
+        raise _conflict_error(remaining)
+    return _merge_and_claim(request, managed, force=True)
+
+
+def _merge_and_claim(request: _Request, managed: Managed, *, force: bool) -> tuple[Document, Managed]:
+    merged = merge(request.live, request.applied, request.struct)
+    last = managed.get(request.me)
+    claimed = fields_of(request.applied, request.struct).without_below(request.ignored)
+    managed = {**managed, request.me: Entry(claimed, request.api_version, None if last is None else last.time)}
+    merged = _prune(request, merged, managed, last)
+    change = Change(request.live, merged, request.struct, request.api_version, request.ignored, request.convert)
+    managed, conflicts = without_changed(managed, change, spared=request.me)
+    if conflicts and not force:
+        raise _ConflictsError([(each, path) for each in sorted(conflicts) for path in conflicts[each].fields.paths()])
+    fields = without_nobodys(managed[request.me].fields)
+    if fields:
+        managed[request.me] = Entry(fields, request.api_version, managed[request.me].time)
+    else:
+        del managed[request.me]
+    return merged, managed
+
+
+def _conflict_error(conflicts: Sequence[tuple[Manager, Path]]) -> ApplyConflictError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager.text}", "field": path_text(path)}
+        for manager, path in conflicts
+    ]
+    return ApplyConflictError(_conflict_message(conflicts), causes)
+
+
+def _conflict_message(conflicts: Sequence[tuple[Manager, Path]]) -> str:
+    if len(conflicts) == 1:
+        manager, path = conflicts[0]
+        return f"Apply failed with 1 conflict: conflict with {manager.text}: {path_text(path)}"
+    lines: list[str] = []
+    for manager in dict.fromkeys(manager for manager, _ in conflicts):
+        lines.append(f"conflicts with {manager.text}:")
+        lines += [f"- {path_text(path)}" for each, path in conflicts if each == manager]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+
+
+# --- pruning
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """An object at one version."""
+
+    document: Document
+    struct: StructType
+    api_version: str
+
+    @property
+    def fields(self) -> FieldSet:
+        """All its fields, with the declared ones that only contain others."""
+        return with_named_fields(fields_of(self.document, self.struct), self.struct)
+
+    def without(self, fields: FieldSet) -> _Typed:
+        """The object without some fields."""
+        return _Typed(remove(self.document, fields, self.struct), self.struct, self.api_version)
+
+
+def _prune(request: _Request, merged: Document, managed: Managed, last: Entry | None) -> Document:
+    """Remove what the manager applied the last time and nobody, itself included, applies now."""
+    if last is None or not last.fields:
+        return merged
+    at_request = _Typed(merged, request.struct, request.api_version)
+    whole = _converted(at_request, last.api_version, request.convert)
+    if whole is None:
+        return merged
+    dropped = with_named_fields(last.fields, whole.struct)
+    owned_back = _add_back_owned(whole, whole.without(dropped), managed, request.convert)
+    pruned = _converted(owned_back, last.api_version, request.convert)
+    if pruned is None:
+        return merged
+    # Only what the manager itself had may go; what nobody owns stays.
+    result = whole.without((whole.fields - pruned.fields) & dropped)
+    back = _converted(result, request.api_version, request.convert)
+    return merged if back is None else back.document
+
+
+def _add_back_owned(whole: _Typed, pruned: _Typed, managed: Managed, convert: Converter | None) -> _Typed:
+    for api_version in _versions(managed.values(), first=whole.api_version):
+        at_whole = _converted(whole, api_version, convert)
+        at_pruned = _converted(pruned, api_version, convert)
+        if at_whole is None or at_pruned is None:
+            continue
+        owned = FieldSet()
+        for entry in managed.values():
+            if entry.api_version == api_version:
+                owned |= entry.fields
+        keep = at_pruned.fields | with_named_fields(owned, at_whole.struct)
+        whole, pruned = at_whole, at_whole.without(at_whole.fields - keep)
+    return pruned
+
+
+def _versions(entries: Iterable[Entry], *, first: str) -> list[str]:
+    """Every version that somebody uses; the given one first, since others may need what it adds back."""
+    found = sorted({entry.api_version for entry in entries})
+    return sorted(found, key=lambda each: each != first)
+
+
+def _converted(typed: _Typed, api_version: str, convert: Converter | None) -> _Typed | None:
+    if api_version == typed.api_version or convert is None:
+        return _Typed(typed.document, typed.struct, api_version)
+    found = convert(typed.document, api_version)
+    return None if found is None else _Typed(*found, api_version)

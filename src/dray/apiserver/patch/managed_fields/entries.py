@@ -1,0 +1,150 @@
+"""The `metadata.managedFields` list: read, written in order, and kept short."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from dray.api.document import Document
+from dray.apiserver.patch.managed_fields.field_set import FieldSet, FieldsFormatError
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+
+# Kubernetes' DefaultMaxUpdateManagers: older entries of updaters are merged into one per version.
+UPDATE_MANAGERS_MAX: Final = 10
+_OLD_UPDATES: Final = "ancient-changes"
+
+
+class ManagedFieldsError(ValueError):
+    """A managedFields list that cannot be read."""
+
+
+class Manager(NamedTuple):
+    """Who manages; appliers are the same at every version, so theirs is left empty."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str
+
+    @classmethod
+    def of(cls, name: str, operation: str, api_version: str, subresource: str) -> Manager:
+        """The identity of an entry."""
+        return cls(name, operation, "" if operation == APPLY else api_version, subresource)
+
+    @property
+    def text(self) -> str:
+        """The manager as conflicts name it."""
+        text = json.dumps(self.name, ensure_ascii=False)
+        if self.subresource:
+            text += f" with subresource {json.dumps(self.subresource)}"
+        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a manager manages, at which version, and when it last changed the object (None: not known)."""
+
+    fields: FieldSet
+    api_version: str
+    time: str | None = None
+    # The wire form it was read from, in canonical order; None when the fields were computed.
+    wire: Document | None = None
+
+
+Managed: TypeAlias = dict[Manager, Entry]
+
+
+def decode(entries: list[Any] | None, *, trusted: bool) -> Managed:
+    """Read a list; `trusted` says that this server wrote it, so that its order need not be checked."""
+    managed: Managed = {}
+    for position, entry in enumerate(entries or ()):
+        _check(entry, position)
+        fields = entry.get("fieldsV1")
+        try:
+            found = (
+                FieldSet(fields) if trusted and fields else FieldSet.from_fields_v1({} if fields is None else fields)
+            )
+        except FieldsFormatError as error:
+            raise ManagedFieldsError(f"error decoding set: {error}") from None
+        managed[_identity(entry)] = Entry(found, entry["apiVersion"], entry.get("time"), fields if trusted else None)
+    return managed
+
+
+def _check(entry: Any, position: int) -> None:
+    if not isinstance(entry, dict) or entry.get("operation") not in (APPLY, UPDATE):
+        raise ManagedFieldsError("operation must be `Apply` or `Update`")
+    if not entry.get("apiVersion"):
+        raise ManagedFieldsError("apiVersion must not be empty")
+    kind = entry.get("fieldsType") or ""
+    if not kind:
+        raise ManagedFieldsError(f"missing fieldsType in managed fields entry {position}")
+    if kind != "FieldsV1":
+        raise ManagedFieldsError(f"invalid fieldsType {json.dumps(kind)} in managed fields entry {position}")
+
+
+def _identity(entry: Document) -> Manager:
+    return Manager.of(
+        entry.get("manager") or "", entry["operation"], entry["apiVersion"], entry.get("subresource") or ""
+    )
+
+
+def encode(managed: Managed) -> list[Document] | None:
+    """The list in Kubernetes' order, None when nobody manages anything."""
+    if not managed:
+        return None
+    return [write(manager, managed[manager]) for manager in sorted(managed, key=lambda each: _order(each, managed))]
+
+
+def _order(manager: Manager, managed: Mapping[Manager, Entry]) -> tuple[str, ...]:
+    entry = managed[manager]
+    # Times are all RFC 3339 in UTC, so that their text sorts as they do; an unknown one is the oldest.
+    return (manager.operation, entry.time or "", manager.name, entry.api_version, manager.subresource)
+
+
+def write(manager: Manager, entry: Entry) -> Document:
+    """One entry, its members in Kubernetes' order."""
+    document: Document = {"manager": manager.name} if manager.name else {}
+    document["operation"] = manager.operation
+    document["apiVersion"] = entry.api_version
+    if entry.time:
+        document["time"] = entry.time
+    document["fieldsType"] = "FieldsV1"
+    document["fieldsV1"] = entry.fields.to_fields_v1() if entry.wire is None else entry.wire
+    if manager.subresource:
+        document["subresource"] = manager.subresource
+    return document
+
+
+def is_reset(entries: Any) -> bool:
+    """Whether a client asks to forget all managers: an empty list, or one empty entry."""
+    return isinstance(entries, list) and (not entries or (len(entries) == 1 and entries[0] == {}))
+
+
+def cap_updaters(managed: Managed) -> Managed:
+    """Merge the oldest updaters of each version until there are few enough."""
+    updaters = [manager for manager in managed if manager.operation == UPDATE]
+    if len(updaters) <= UPDATE_MANAGERS_MAX:
+        return managed
+    updaters.sort(key=lambda each: (managed[each].time or "", each))
+    result = dict(managed)
+    excess = len(updaters) - UPDATE_MANAGERS_MAX
+    first_of_version: dict[str, Manager] = {}
+    for manager in updaters:
+        if excess <= 0:
+            break
+        entry = result[manager]
+        first = first_of_version.setdefault(entry.api_version, manager)
+        if first is manager:
+            continue
+        bucket = Manager.of(_OLD_UPDATES, UPDATE, entry.api_version, "")
+        before = result[bucket] if bucket in result else result.pop(first)
+        # The bucket takes the later time, that of the entry merged last.
+        result[bucket] = Entry(entry.fields | before.fields, entry.api_version, entry.time)
+        if manager != bucket:
+            del result[manager]
+        excess -= 1
+    return result

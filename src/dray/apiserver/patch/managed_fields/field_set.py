@@ -1,0 +1,264 @@
+"""Sets of field paths, kept in the form in which `fieldsV1` writes them.
+
+A node is a dict from path elements to nodes: `f:name` a member, `k:{…}` a list item by its keys, `v:…` a set's
+element, `i:n` an index. An empty node is a path in the set; a path in the set that has others below it has the
+element `.`. The root stands for no path. Trees are shared between sets and never changed once made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
+
+Tree: TypeAlias = dict[str, Any]
+Path: TypeAlias = tuple[str, ...]
+
+_RANKS: Final = {"f": 1, "k": 2, "v": 3, "i": 4}
+_SEPARATORS: Final = (",", ":")
+
+
+class FieldsFormatError(ValueError):
+    """A `fieldsV1` that no set of fields has."""
+
+
+class FieldSet:
+    """An immutable set of field paths."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: Tree | None = None) -> None:
+        self.tree: Tree = {} if tree is None else tree
+
+    @classmethod
+    def of(cls, *paths: Iterable[str]) -> FieldSet:
+        """The set of these paths, each a sequence of path elements."""
+        tree: Tree = {}
+        for path in paths:
+            node: Tree = {}
+            for element in reversed(tuple(path)):
+                node = {element: node}
+            tree = union(tree, node)
+        return cls(tree)
+
+    @classmethod
+    def from_fields_v1(cls, fields: Any) -> FieldSet:
+        """Read the wire form, in whatever order and spelling a client wrote it."""
+        if not isinstance(fields, dict):
+            raise FieldsFormatError("fieldsV1 is not an object")
+        return cls(_decode(fields))
+
+    def to_fields_v1(self) -> Tree:
+        """The wire form, in Kubernetes' order."""
+        return canonical(self.tree)
+
+    def __bool__(self) -> bool:
+        return bool(self.tree)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FieldSet) and self.tree == other.tree
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"FieldSet({self.tree!r})"
+
+    def __contains__(self, path: Path) -> bool:
+        node: Tree | None = self.tree
+        for element in path:
+            node = None if node is None else node.get(element)
+        return node is not None and bool(path) and is_member(node)
+
+    def __or__(self, other: FieldSet) -> FieldSet:
+        return FieldSet(union(self.tree, other.tree))
+
+    def __and__(self, other: FieldSet) -> FieldSet:
+        return FieldSet(intersection(self.tree, other.tree))
+
+    def __sub__(self, other: FieldSet) -> FieldSet:
+        return FieldSet(difference(self.tree, other.tree))
+
+    def without_below(self, other: FieldSet) -> FieldSet:
+        """Also without everything below the other's paths."""
+        return FieldSet(recursive_difference(self.tree, other.tree))
+
+    def paths(self) -> Iterator[Path]:
+        """Every path, in Kubernetes' order: those that end at a level before those that go on."""
+        yield from _paths(self.tree, ())
+
+
+def is_member(node: Tree) -> bool:
+    """Whether the node's own path is in the set."""
+    return not node or "." in node
+
+
+def union(left: Tree, right: Tree) -> Tree:
+    """Paths of either tree."""
+    if not left or not right:
+        return left or right
+    result = dict(left)
+    for element, node in right.items():
+        mine = result.get(element)
+        result[element] = node if mine is None else _union_nodes(mine, node)
+    return result
+
+
+def _union_nodes(left: Tree, right: Tree) -> Tree:
+    if not left:
+        left, right = right, left
+    if not right:
+        return left if is_member(left) else {".": {}, **left}
+    return union(left, right)
+
+
+def intersection(left: Tree, right: Tree) -> Tree:
+    """Paths of both trees."""
+    result: Tree = {}
+    for element, node in left.items():
+        other = right.get(element)
+        if other is None or element == ".":
+            continue
+        both = intersection(node, other)
+        if is_member(node) and is_member(other):
+            result[element] = {".": {}, **both} if both else both
+        elif both:
+            result[element] = both
+    return result
+
+
+def difference(left: Tree, right: Tree) -> Tree:
+    """Paths of the left tree that are not in the right one; a path's removal leaves those below it."""
+    if not left or not right:
+        return left
+    result: Tree = {}
+    for element, node in left.items():
+        other = right.get(element)
+        if other is None:
+            result[element] = node
+        elif element != ".":
+            _keep(result, element, difference(node, other), member=is_member(node) and not is_member(other))
+    return result
+
+
+def recursive_difference(left: Tree, right: Tree) -> Tree:
+    """Paths of the left tree that are neither in the right one nor below one of its paths."""
+    if not left or not right:
+        return left
+    result: Tree = {}
+    for element, node in left.items():
+        other = right.get(element)
+        if other is None or element == ".":
+            result[element] = node
+        elif not is_member(other):
+            _keep(result, element, recursive_difference(node, other), member=is_member(node))
+    return result
+
+
+def _keep(result: Tree, element: str, children: Tree, *, member: bool) -> None:
+    children = {name: node for name, node in children.items() if name != "."}
+    if children:
+        result[element] = {".": {}, **children} if member else children
+    elif member:
+        result[element] = {}
+
+
+def _paths(tree: Tree, prefix: Path) -> Iterator[Path]:
+    elements = [element for element in sorted_elements(tree) if element != "."]
+    for element in elements:
+        if is_member(tree[element]):
+            yield (*prefix, element)
+    for element in elements:
+        yield from _paths(tree[element], (*prefix, element))
+
+
+# --- the wire form
+
+
+def canonical(tree: Tree) -> Tree:
+    """The tree in Kubernetes' order at every level."""
+    if not tree:
+        return tree
+    return {element: canonical(tree[element]) for element in sorted_elements(tree)}
+
+
+def sorted_elements(tree: Tree) -> list[str]:
+    """Path elements in Kubernetes' order: the dot, members, items by key, elements by value, indices."""
+    if all(element[0] in ".f" for element in tree):
+        return sorted(tree)
+    return sorted(tree, key=_order)
+
+
+def _order(element: str) -> tuple[Any, ...]:
+    kind, _, rest = element.partition(":")
+    if kind == "k":
+        return (2, tuple((name, _value_order(value)) for name, value in json.loads(rest).items()))
+    if kind == "v":
+        return (3, _value_order(json.loads(rest)))
+    return (4, int(rest)) if kind == "i" else (_RANKS.get(kind, 0), rest)
+
+
+def _value_order(value: Any) -> tuple[int, Any]:
+    if isinstance(value, bool):
+        return (2, value)
+    if isinstance(value, int | float):
+        return (0, value)
+    return (1, value) if isinstance(value, str) else (3, json.dumps(value))
+
+
+def key_element(keys: dict[str, Any]) -> str:
+    """The path element of a list item with these keys."""
+    return "k:" + json.dumps(keys, separators=_SEPARATORS, ensure_ascii=False, sort_keys=True)
+
+
+def value_element(value: Any) -> str:
+    """The path element of a set's element."""
+    return "v:" + json.dumps(value, separators=_SEPARATORS, ensure_ascii=False)
+
+
+def _decode(fields: Tree) -> Tree:
+    tree: Tree = {}
+    for element, raw in fields.items():
+        if not isinstance(raw, dict):
+            raise FieldsFormatError(f"fields of {element!r} are not an object")
+        if element == ".":
+            tree["."] = {}
+            continue
+        name = _decode_element(element)
+        if name is not None:
+            node = _decode(raw)
+            tree[name] = {} if node.keys() == {"."} else node
+    return tree
+
+
+def _decode_element(element: str) -> str | None:
+    kind, colon, rest = element.partition(":")
+    if not colon:
+        raise FieldsFormatError(f"missing colon: {element}")
+    try:
+        if kind == "k":
+            return key_element(dict(json.loads(rest)))
+        if kind == "v":
+            return value_element(json.loads(rest))
+        if kind == "i":
+            return f"i:{int(rest)}"
+    except (ValueError, TypeError) as error:
+        raise FieldsFormatError(f"{element}: {error}") from None
+    # Elements of kinds yet unknown are skipped, so that newer writers do no harm.
+    return element if kind == "f" else None
+
+
+def path_text(path: Path) -> str:
+    """A path as messages show it: `.spec.containers[name="c"].image`."""
+    return "".join(map(element_text, path))
+
+
+def element_text(element: str) -> str:
+    """One path element as messages show it."""
+    kind, _, rest = element.partition(":")
+    if kind == "f":
+        return f".{rest}"
+    if kind == "k":
+        keys = json.loads(rest)
+        listed = ",".join(f"{name}={json.dumps(keys[name], ensure_ascii=False)}" for name in keys)
+        return f"[{listed}]"
+    return f"[={rest}]" if kind == "v" else f"[{rest}]"

@@ -1,0 +1,182 @@
+"""Types as field management sees them: leaves, maps, sets and keyed lists.
+
+Messages and maps are both maps here, with named fields and a shape for other keys. What is atomic is a leaf.
+A `Slot` also knows the value that a Go server would write for the missing field, because Kubernetes compares
+objects in that form: a message held by value is always there, a required list that is unset is null.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
+from dray.apiserver.patch.managed_fields.field_set import key_element, value_element
+from dray.apiserver.patch.managed_fields.value_fields import is_held_by_value
+
+MISSING: Final = object()
+
+_ZERO_SCALARS: Final[Mapping[Scalar, Any]] = {
+    Scalar.STRING: "",
+    Scalar.INT32: 0,
+    Scalar.INT64: 0,
+    Scalar.DOUBLE: 0,
+    Scalar.BOOL: False,
+    Scalar.TIME: None,
+    Scalar.MICRO_TIME: None,
+    Scalar.BYTES: None,
+}
+
+
+class Form(enum.Enum):
+    """How a value of the shape is walked."""
+
+    LEAF = enum.auto()
+    MAP = enum.auto()
+    SET = enum.auto()
+    KEYED = enum.auto()
+    # Told by the value: objects are maps of the same, everything else is a leaf.
+    DEDUCED = enum.auto()
+
+
+class ItemKeyError(ValueError):
+    """A list item that has no path element."""
+
+
+class Slot:
+    """A named field of a map."""
+
+    __slots__ = ("drops_empty", "drops_null", "element", "shape", "writes_null", "zero")
+
+    def __init__(self, struct: StructType, field: Field) -> None:
+        self.element = f"f:{field.name}"
+        self.shape = shape_of(field.type)
+        built_in = is_built_in(struct)
+        self.zero = _zero(struct, field) if built_in else MISSING
+        # Go leaves empty optional lists and maps out, and null pointers.
+        self.drops_empty = built_in and not field.required and isinstance(field.type, ListOf | MapOf)
+        self.drops_null = built_in
+        # Of a new message it writes unset times as null.
+        self.writes_null = not built_in or field.type in (Scalar.TIME, Scalar.MICRO_TIME)
+
+
+class Shape:
+    """A type as field management sees it; `type` is kept for checks of leaves."""
+
+    __slots__ = ("_slots", "_struct", "defaults", "form", "item", "map_keys", "type")
+
+    def __init__(self, form: Form, type_: Type, item: Shape | None = None) -> None:
+        self.form = form
+        self.type = type_
+        # The shape of list items, or of map members that are no named field; None forbids those.
+        self.item = item
+        self.map_keys: tuple[str, ...] = type_.map_keys if isinstance(type_, ListOf) else ()
+        self.defaults: dict[str, Any] = {}
+        self._struct = type_ if isinstance(type_, StructType) else None
+        self._slots: dict[str, Slot] | None = None
+
+    @property
+    def slots(self) -> dict[str, Slot]:
+        """The named fields, made when first asked for since types are recursive."""
+        if self._slots is None:
+            struct = self._struct
+            self._slots = {} if struct is None else {name: Slot(struct, field) for name, field in struct.fields.items()}
+        return self._slots
+
+    def named(self, name: str) -> Shape | None:
+        """The shape of a member, None when there can be no such member."""
+        slot = self.slots.get(name)
+        return self.item if slot is None else slot.shape
+
+    def item_element(self, item: Any) -> str:
+        """The path element of an item of a set or keyed list."""
+        return self._keyed_element(item) if self.form is Form.KEYED else _set_element(item)
+
+    def _keyed_element(self, item: Any) -> str:
+        if item is None:
+            raise ItemKeyError("associative list with keys may not have a null element")
+        if not isinstance(item, dict):
+            raise ItemKeyError("associative list with keys may not have non-map elements")
+        keys: dict[str, Any] = {}
+        for name in self.map_keys:
+            value = item.get(name, MISSING)
+            if value is MISSING:
+                value = self._key_default(name)
+            if value is not MISSING:
+                keys[name] = value
+        if len(keys) == 1:
+            ((name, value),) = keys.items()
+            if (
+                type(value) is str
+                and value.isascii()
+                and value.isprintable()
+                and '"' not in value
+                and "\\" not in value
+            ):
+                return f'k:{{"{name}":"{value}"}}'
+        return key_element(keys)
+
+    def _key_default(self, name: str) -> Any:
+        element = self.type.element if isinstance(self.type, ListOf) else None
+        field = element.fields.get(name) if isinstance(element, StructType) else None
+        if field is not None and field.default is not None:
+            return field.default
+        if field is not None and not field.required and len(self.map_keys) > 1:
+            return MISSING
+        raise ItemKeyError(
+            f"associative list with keys has an element that omits key field {json.dumps(name)} "
+            "(and doesn't have default value)"
+        )
+
+
+def _set_element(item: Any) -> str:
+    if isinstance(item, dict):
+        raise ItemKeyError("associative list without keys has an element that's a map type")
+    if isinstance(item, list):
+        raise ItemKeyError("not supported: associative list with lists as elements")
+    if item is None:
+        raise ItemKeyError("associative list without keys has an element that's an explicit null")
+    return value_element(item)
+
+
+def is_built_in(struct: StructType) -> bool:
+    """Whether the type is one of Kubernetes' own, whose objects Go writes."""
+    return struct.name.startswith("io.k8s.")
+
+
+def shape_of(kind: Type) -> Shape:
+    """The shape of a type."""
+    if isinstance(kind, Scalar):
+        return _SCALARS[kind]
+    return _struct_shape(kind) if isinstance(kind, StructType) else _container_shape(kind)
+
+
+# Bounded because types of custom resources come and go.
+@lru_cache(maxsize=16384)
+def _struct_shape(struct: StructType) -> Shape:
+    if struct.atomic:
+        return Shape(Form.LEAF, struct)
+    return Shape(Form.MAP, struct, DEDUCED if struct.open else None)
+
+
+def _container_shape(kind: ListOf | MapOf) -> Shape:
+    if isinstance(kind, MapOf):
+        return Shape(Form.LEAF if kind.atomic else Form.MAP, kind, shape_of(kind.element))
+    form = {ListType.MAP: Form.KEYED, ListType.SET: Form.SET}.get(kind.list_type, Form.LEAF)
+    return Shape(form, kind, shape_of(kind.element))
+
+
+def _zero(struct: StructType, field: Field) -> Any:
+    kind = field.type
+    if isinstance(kind, StructType):
+        return {} if is_held_by_value(struct, field.name) else MISSING
+    if not field.required:
+        return MISSING
+    return _ZERO_SCALARS.get(kind, MISSING) if isinstance(kind, Scalar) else None
+
+
+DEDUCED: Final = Shape(Form.DEDUCED, Scalar.ANY)
+_SCALARS: Final = {scalar: Shape(Form.LEAF, scalar) for scalar in Scalar} | {Scalar.ANY: DEDUCED}

@@ -1,0 +1,94 @@
+"""The merge of an applied configuration into a live object: by shape, the configuration wins at the leaves.
+
+Lists of items with keys merge item by item. Their order: shared items in the configuration's order; items that only
+one side has stay behind the shared item that they follow there, the live ones first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.document import Document
+from dray.api.schema.model import StructType
+from dray.apiserver.patch.managed_fields.shape import DEDUCED, MISSING, Form, Shape, shape_of
+from dray.apiserver.patch.managed_fields.walk import element_of, member_shape
+
+
+def merge(live: Document, config: Document, struct: StructType) -> Document:
+    """The live object with the configuration's fields; unchanged parts are shared, nothing is changed in place."""
+    return _merge_maps(live, config, shape_of(struct))
+
+
+def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
+    if config is MISSING or config is None or live is MISSING or live is None:
+        return live if config is MISSING else config
+    form = shape.form
+    if form in (Form.MAP, Form.DEDUCED) and isinstance(live, dict) and isinstance(config, dict):
+        return _merge_maps(live, config, shape)
+    if form in (Form.SET, Form.KEYED) and isinstance(live, list) and isinstance(config, list):
+        return _merge_lists(live, config, shape)
+    return config
+
+
+def _merge_maps(live: Document, config: Document, shape: Shape) -> Document:
+    merged = dict(live)
+    for name, value in config.items():
+        merged[name] = _merge_values(live.get(name, MISSING), value, member_shape(shape, name))
+    return merged
+
+
+def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
+    if not live or not config:
+        return live or config
+    lefts = [(element_of(item, shape) or "", item) for item in live]
+    rights = [(element_of(item, shape) or "", item) for item in config]
+    return [item for _, item in _ListMerge(lefts, rights, shape.item or DEDUCED).run()]
+
+
+class _ListMerge:
+    """One merge of two lists of (path element, item)."""
+
+    def __init__(self, lefts: list[tuple[str, Any]], rights: list[tuple[str, Any]], shape: Shape) -> None:
+        self._lefts, self._rights, self._shape = lefts, rights, shape
+        self._live: dict[str, Any] = {}
+        for element, item in lefts:
+            # Live items that share their keys cannot be merged with; the configuration's takes their place.
+            self._live[element] = MISSING if element in self._live else item
+        self._applied = {element for element, _ in rights}
+        self._shared = [element for element, _ in rights if element in self._live]
+        self._merged: set[str] = set()
+        self._out: list[tuple[str, Any]] = []
+
+    def run(self) -> list[tuple[str, Any]]:
+        """Go through both lists at once, taking from the live one whatever the configuration does not have."""
+        left = right = 0
+        while left < len(self._lefts) or right < len(self._rights):
+            if left < len(self._lefts):
+                element, item = self._lefts[left]
+                if element not in self._applied:
+                    self._out.append((element, item))
+                    left += 1
+                    continue
+                if self._passes(element, right):
+                    left += 1
+                    continue
+                if element in self._merged:
+                    left += 1
+            if right < len(self._rights):
+                left += self._take(right, left)
+                right += 1
+        return self._out
+
+    def _passes(self, element: str, right: int) -> bool:
+        """Whether a shared live item is not the next one of the configuration, so that its turn comes later."""
+        if right >= len(self._rights) or self._rights[right][0] == element:
+            return False
+        return bool(self._shared) and self._shared[0] != element
+
+    def _take(self, right: int, left: int) -> int:
+        element, item = self._rights[right]
+        self._out.append((element, _merge_values(self._live.get(element, MISSING), item, self._shape)))
+        self._merged.add(element)
+        if self._shared and self._shared[0] == element:
+            del self._shared[0]
+        return int(left < len(self._lefts) and self._lefts[left][0] == element)

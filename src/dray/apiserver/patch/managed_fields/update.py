@@ -1,0 +1,204 @@
+"""Bookkeeping for creates, updates and patches other than apply: whoever changes a field takes it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from dray.api.document import Document
+from dray.api.schema.model import StructType
+from dray.api.timestamps import format_time
+from dray.apiserver.patch.managed_fields.entries import (
+    UPDATE,
+    Entry,
+    Managed,
+    ManagedFieldsError,
+    Manager,
+    cap_updaters,
+    decode,
+    encode,
+    is_reset,
+    write,
+)
+from dray.apiserver.patch.managed_fields.field_set import FieldSet
+from dray.apiserver.patch.managed_fields.walk import Comparison, compare, created_fields
+
+# The object at another version with that version's type; None when the version is no longer served.
+Converter: TypeAlias = Callable[[Document, str], tuple[Document, StructType] | None]
+
+# What identifies an object or is the server's own is nobody's to manage.
+_NOBODYS: Final = FieldSet.of(
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        )
+    ),
+)
+
+NOTHING: Final = FieldSet()
+
+
+def default_reset(struct: StructType, subresource: str) -> FieldSet:
+    """What the endpoint ignores in a request: the main one the status, the status one everything else.
+
+    Kinds without a status endpoint ignore nothing: their callers pass `NOTHING` instead.
+    """
+    return _default_reset(struct, subresource)
+
+
+@lru_cache(maxsize=4096)
+def _default_reset(struct: StructType, subresource: str) -> FieldSet:
+    if "status" not in struct.fields or subresource not in ("", "status"):
+        return NOTHING
+    if not subresource:
+        return FieldSet.of(("f:status",))
+    return FieldSet.of(*((f"f:{name}",) for name in struct.fields if name not in ("status", "apiVersion", "kind")))
+
+
+def update_managed_fields(  # noqa: PLR0913 - all of it is needed, and all by name
+    *,
+    old: Document | None,
+    new: Document,
+    struct: StructType,
+    manager: str,
+    api_version: str,
+    now: datetime,
+    subresource: str,
+    reset: FieldSet | None = None,
+    convert: Converter | None = None,
+) -> list[Document] | None:
+    """The object's `managedFields` after a change by a manager, None when it is to have none.
+
+    `old` (None on create) and `new` are at `api_version`, whose type is `struct`. `new` may carry the
+    managedFields that the client sent; sent to the main endpoint they replace the stored ones.
+    """
+    ignored = _default_reset(struct, subresource) if reset is None else reset
+    sent = (new.get("metadata") or {}).get("managedFields")
+    me = Manager(manager, UPDATE, api_version, subresource)
+    if old is None and not sent:
+        return _created(new, struct, me, (ignored, now))
+    managed = _current(old, sent, subresource)
+    if not managed and old is not None:
+        # Tracking that was switched off stays off until somebody applies.
+        return None
+    change = Change(old, new, struct, api_version, ignored, convert)
+    return encode(cap_updaters(take_over(managed, change, me, format_time(now))))
+
+
+def _created(
+    new: Document, struct: StructType, me: Manager, context: tuple[FieldSet, datetime]
+) -> list[Document] | None:
+    ignored, now = context
+    fields = created_fields(new, struct).without_below(ignored) - _NOBODYS
+    if not fields:
+        return None
+    return [write(me, Entry(fields, me.api_version, format_time(now)))]
+
+
+def _current(old: Document | None, sent: Any, subresource: str) -> Managed:
+    """The managers before the change: those the client sent, else the stored ones."""
+    if not subresource and sent is not None:
+        if is_reset(sent):
+            return {}
+        managed = _decoded(sent, trusted=False)
+        if managed:
+            return managed
+    stored = None if old is None else (old.get("metadata") or {}).get("managedFields")
+    return _decoded(stored, trusted=True)
+
+
+def _decoded(entries: Any, *, trusted: bool) -> Managed:
+    try:
+        return decode(entries if isinstance(entries, list) else None, trusted=trusted)
+    except ManagedFieldsError:
+        return {}
+
+
+class Change:
+    """An object before and after, compared at every version at which somebody manages it."""
+
+    def __init__(
+        self,
+        old: Document | None,
+        new: Document,
+        struct: StructType,
+        api_version: str,
+        ignored: FieldSet,
+        convert: Converter | None,
+    ) -> None:
+        self._old, self._new, self._convert, self._ignored = old, new, convert, ignored
+        self.main = compare(old, new, struct).without_below(ignored)
+        self._by_version: dict[str, Comparison | None] = {api_version: self.main}
+
+    def at(self, api_version: str) -> Comparison | None:
+        """The comparison at a version, None when it is no longer served."""
+        if api_version not in self._by_version:
+            self._by_version[api_version] = self._compare_at(api_version)
+        return self._by_version[api_version]
+
+    def _compare_at(self, api_version: str) -> Comparison | None:
+        if self._convert is None:
+            return self.main
+        new = self._convert(self._new, api_version)
+        old = None if self._old is None else self._convert(self._old, api_version)
+        if new is None or (self._old is not None and old is None):
+            return None
+        return compare(None if old is None else old[0], new[0], new[1]).without_below(self._ignored)
+
+
+def without_changed(managed: Managed, change: Change, spared: Manager | None = None) -> tuple[Managed, Managed]:
+    """The managers without what changed or went away under them, and what of theirs changed."""
+    kept: Managed = {}
+    conflicts: Managed = {}
+    for manager, entry in managed.items():
+        if manager == spared:
+            kept[manager] = entry
+            continue
+        comparison = change.at(entry.api_version)
+        if comparison is None:
+            continue
+        changed = entry.fields & (comparison.modified | comparison.added)
+        if changed:
+            conflicts[manager] = Entry(changed, entry.api_version)
+        fields = entry.fields - changed - comparison.removed
+        if fields == entry.fields:
+            kept[manager] = entry
+        elif fields:
+            kept[manager] = Entry(fields, entry.api_version, entry.time)
+    return kept, conflicts
+
+
+def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
+    """The managers after an update: the updater has what changed, and nobody else does."""
+    result, _ = without_changed(managed, change)
+    taken = (change.main.modified | change.main.added) - _NOBODYS
+    if taken:
+        mine = result.get(me)
+        result[me] = Entry(taken if mine is None else taken | mine.fields, me.api_version, now)
+    return result
+
+
+def without_nobodys(fields: FieldSet) -> FieldSet:
+    """The fields without those that nobody manages."""
+    return fields - _NOBODYS
+
+
+def same_but_for_times(old: list[Document] | None, new: list[Document] | None) -> bool:
+    """Whether two managedFields lists differ in nothing but times, so that the old one can stay."""
+    if old == new:
+        return True
+    return [{**entry, "time": None} for entry in old or ()] == [{**entry, "time": None} for entry in new or ()]

@@ -1,0 +1,313 @@
+"""Strategic merge patch: a merge patch that knows which lists merge by key and in which order.
+
+Lists merge when the field's strategy says so: objects by their merge key, scalars as sets. Directives in the patch
+(`$patch`, `$retainKeys`, `$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`) steer the merge and never
+reach the result. Order: `$setElementOrder`, else the patch's order, wins; what only the server has keeps its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from dray.api.document import Document
+from dray.api.errors import BadRequestError
+from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
+from dray.apiserver.patch import go_text
+from dray.apiserver.patch.element_order import arrange, key_getter
+from dray.apiserver.patch.errors import PatchFailedError, PatchRejectedError
+from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
+from dray.apiserver.patch.merge_patch import without_nulls
+
+_PATCH: Final = "$patch"
+_RETAIN_KEYS: Final = "$retainKeys"
+_SET_ORDER: Final = "$setElementOrder"
+_DELETE_SCALARS: Final = "$deleteFromPrimitiveList"
+
+_BAD_RETAIN_KEYS: Final = "invalid patch format of retainKeys"
+_BAD_SET_ORDER: Final = "invalid patch format of setElementOrder list"
+_BAD_DELETE_SCALARS: Final = "invalid patch format of primitive list"
+
+_List: TypeAlias = list[Any]
+# Says that a value vanished with its `$patch: delete`.
+_GONE: Final = object()
+
+
+def decode(body: bytes) -> Document:
+    """Read a patch body, which must be an object."""
+    try:
+        patch = loads(body)
+    except GoJSONError as error:
+        raise BadRequestError(str(error)) from None
+    if patch is None:
+        return {}
+    if not isinstance(patch, dict):
+        raise BadRequestError(
+            f"json: cannot unmarshal {json_kind(patch)} into Go value of type map[string]interface {{}}"
+        )
+    return patch
+
+
+def apply(document: Document, patch: Document, struct: StructType) -> Document:
+    """The patched document; parts that the patch does not touch are shared with the given one, not copied."""
+    return _merge_map(document, patch, struct)
+
+
+def _merge_map(original: Document, patch: Document, kind: Type) -> Document:
+    if _PATCH in patch:
+        return _directed_map(patch)
+    merged = _retain_keys(original, patch)
+    ordered = _merge_ordered_lists(merged, original, patch, kind)
+    for name, change in patch.items():
+        if name == _RETAIN_KEYS or name in ordered or name.startswith(_SET_ORDER):
+            continue
+        if name.startswith(_DELETE_SCALARS):
+            _delete_scalars(merged, name, change, kind)
+        else:
+            _merge_member(merged, name, change, kind)
+    return merged
+
+
+def _directed_map(patch: Document) -> Document:
+    directive = patch[_PATCH]
+    if directive == "replace":
+        return {name: value for name, value in patch.items() if name != _PATCH}
+    if directive == "delete":
+        return {}
+    raise _unknown_directive(directive, patch)
+
+
+def _unknown_directive(directive: Any, patch: Document) -> PatchFailedError:
+    return PatchFailedError(f"unknown patch type: {go_text.plain(directive)} in map: {go_text.plain(patch)}")
+
+
+def _retain_keys(original: Document, patch: Document) -> Document:
+    """A shallow copy of the original, of the retained members only when the patch names them."""
+    if _RETAIN_KEYS not in patch:
+        return dict(original)
+    retained = patch[_RETAIN_KEYS]
+    if not isinstance(retained, list):
+        raise BadRequestError(_BAD_RETAIN_KEYS)
+    for name, value in patch.items():
+        if value is None or name == _RETAIN_KEYS or name.startswith((_DELETE_SCALARS, _SET_ORDER)):
+            continue
+        if name not in retained:
+            raise BadRequestError(_BAD_RETAIN_KEYS)
+    return {name: value for name, value in original.items() if name in retained}
+
+
+def _merge_member(merged: Document, name: str, change: Any, kind: Type) -> None:
+    if change is None:
+        merged.pop(name, None)
+        return
+    current = merged.get(name)
+    if isinstance(current, dict) and isinstance(change, dict):
+        field = _field(kind, name)
+        replaces = field is not None and "replace" in field.patch_strategies
+        merged[name] = change if replaces else _merge_map(current, change, _member_type(kind, name))
+    elif isinstance(current, list) and isinstance(change, list):
+        merged[name] = _merge_list_field(current, change, _field(kind, name))
+    else:
+        _take(merged, name, change)
+
+
+def _take(merged: Document, name: str, change: Any) -> None:
+    """Set a value the original has nothing to merge with."""
+    value = _without_directives(without_nulls(change))
+    if value is _GONE:
+        merged.pop(name, None)
+    else:
+        merged[name] = value
+
+
+def _without_directives(value: Any) -> Any:
+    if isinstance(value, list):
+        kept = (_without_directives(item) for item in value if not _is_list_directive(item))
+        return [item for item in kept if item is not _GONE]
+    if not isinstance(value, dict):
+        return value
+    if value.get(_PATCH) == "delete":
+        return _GONE
+    kept_members = {
+        name: _without_directives(item)
+        for name, item in value.items()
+        if name not in (_PATCH, _RETAIN_KEYS) and not name.startswith((_SET_ORDER + "/", _DELETE_SCALARS + "/"))
+    }
+    return {name: item for name, item in kept_members.items() if item is not _GONE}
+
+
+def _is_list_directive(item: Any) -> bool:
+    return isinstance(item, dict) and item.keys() == {_PATCH}
+
+
+# --- types
+
+
+def _field(kind: Type, name: str) -> Field | None:
+    return kind.fields.get(name) if isinstance(kind, StructType) else None
+
+
+def _member_type(kind: Type, name: str) -> Type:
+    if isinstance(kind, MapOf):
+        return kind.element
+    field = _field(kind, name)
+    return Scalar.ANY if field is None else field.type
+
+
+def _element_type(field: Field) -> Type:
+    return field.type.element if isinstance(field.type, ListOf) else Scalar.ANY
+
+
+# --- lists
+
+
+def _merge_list_field(current: _List, change: _List, field: Field | None) -> _List:
+    if field is None or "merge" not in field.patch_strategies:
+        return change
+    return _merge_list(current, change, field)
+
+
+def _merge_list(original: _List, patch: _List, field: Field) -> _List:
+    if not original and not patch:
+        return original
+    merge_key = field.patch_merge_key
+    if not _elements_are_objects(original, patch):
+        return arrange(list(dict.fromkeys([*original, *patch])), patch, original, "")
+    if not merge_key:
+        raise PatchFailedError("cannot merge lists without merge key for type struct")
+    original, patch = _obey_list_directives(original, patch, merge_key)
+    merged = list(original)
+    for item in patch:
+        _merge_item(merged, item, field)
+    return arrange(merged, patch, original, merge_key)
+
+
+def _elements_are_objects(*lists: _List) -> bool:
+    kinds = {json_kind(item) for items in lists for item in items}
+    if "array" in kinds:
+        raise PatchRejectedError("lists of lists are not supported")
+    if len(kinds) > 1:
+        raise PatchFailedError(f"list element types are not identical: {go_text.plain(list(lists))}")
+    return kinds == {"object"}
+
+
+def _obey_list_directives(original: _List, patch: _List, merge_key: str) -> tuple[_List, _List]:
+    """The original without what the patch deletes, and the patch without its directives."""
+    kept: _List = []
+    replace = False
+    for item in patch:
+        directive = item.get(_PATCH)
+        if _PATCH not in item:
+            kept.append(item)
+        elif directive == "delete":
+            doomed = _key_of(item, merge_key)
+            original = [element for element in original if element.get(merge_key) != doomed]
+        elif directive == "replace":
+            replace = True
+        elif directive == "merge":
+            raise PatchFailedError("merging lists cannot yet be specified in the patch")
+        else:
+            raise _unknown_directive(directive, item)
+    return (kept, []) if replace else (original, kept)
+
+
+def _key_of(item: Any, merge_key: str) -> Any:
+    if not isinstance(item, dict):
+        raise PatchFailedError(f"expected a map[string]interface {{}}, but received a {go_text.type_name(item)}")
+    if merge_key not in item:
+        raise PatchFailedError(f"map: {go_text.plain(item)} does not contain declared merge key: {merge_key}")
+    return item[merge_key]
+
+
+def _merge_item(merged: _List, item: Document, field: Field) -> None:
+    key = _key_of(item, field.patch_merge_key)
+    for position, element in enumerate(merged):
+        if element.get(field.patch_merge_key) == key:
+            merged[position] = _merge_map(element, item, _element_type(field))
+            return
+    merged.append(_without_directives(without_nulls(item)))
+
+
+def _delete_scalars(merged: Document, name: str, doomed: Any, kind: Type) -> None:
+    target = _list_name(name, _DELETE_SCALARS, _BAD_DELETE_SCALARS)
+    if doomed is None:
+        merged.pop(target, None)
+        return
+    current = merged.get(target)
+    if not isinstance(current, list) or not isinstance(doomed, list):
+        return
+    field = _field(kind, target)
+    if field is None or "merge" not in field.patch_strategies:
+        merged[target] = doomed
+    elif current or doomed:
+        # A list of objects ignores that the patch came as a list of deletions.
+        objects = _elements_are_objects(current, doomed)
+        merged[target] = _merge_list(current, doomed, field) if objects else [i for i in current if i not in doomed]
+
+
+def _list_name(name: str, prefix: str, complaint: str) -> str:
+    head, _, target = name.partition("/")
+    if head != prefix or not target:
+        raise BadRequestError(complaint)
+    return target
+
+
+# --- $setElementOrder
+
+
+def _merge_ordered_lists(merged: Document, original: Document, patch: Document, kind: Type) -> set[str]:
+    """Merge the lists whose order the patch gives; returns their names."""
+    done: set[str] = set()
+    for name, order in patch.items():
+        if not name.startswith(_SET_ORDER):
+            continue
+        if not isinstance(order, list):
+            raise PatchFailedError(f"expected a []interface {{}}, but received a {go_text.type_name(order)}")
+        target = _list_name(name, _SET_ORDER, _BAD_SET_ORDER)
+        if target not in merged and target not in patch:
+            continue
+        _merge_ordered_list(merged, target, patch, (order, kind))
+        done.add(target)
+    return done
+
+
+def _merge_ordered_list(merged: Document, target: str, patch: Document, context: tuple[_List, Type]) -> None:
+    order, kind = context
+    field = _field(kind, target)
+    if field is None:
+        raise PatchFailedError(f'unable to find api field in struct {_short_name(kind)} for the json field "{target}"')
+    current, change = merged.get(target, []), patch.get(target, [])
+    for value in (current, change):
+        if not isinstance(value, list):
+            raise PatchFailedError(f"expected a []interface {{}}, but received a {go_text.type_name(value)}")
+    _check_order(change, order, field.patch_merge_key)
+    if target not in patch:
+        combined = list(current)
+    elif target not in merged:
+        combined = _without_directives(without_nulls(change))
+    else:
+        combined = _merge_list_field(current, change, field)
+    if field.patch_merge_key:
+        for item in (*combined, *order):
+            _key_of(item, field.patch_merge_key)
+    merged[target] = arrange(combined, order, current, field.patch_merge_key)
+
+
+def _short_name(kind: Type) -> str:
+    return kind.name.rpartition(".")[2] if isinstance(kind, StructType) else ""
+
+
+def _check_order(change: _List, order: _List, merge_key: str) -> None:
+    """The patch's items must occur in the given order's list, in that order; deletions need not."""
+    if not order or not change:
+        return
+    if merge_key:
+        wanted = [_key_of(item, merge_key) for item in change if not (isinstance(item, dict) and _PATCH in item)]
+    else:
+        wanted = change
+    getter = key_getter(merge_key)
+    remaining = iter([_key_of(item, merge_key) if merge_key else getter(item) for item in order])
+    if not all(item in remaining for item in wanted):
+        raise PatchFailedError(
+            f"The order in patch list:\n{go_text.plain(change)}\n doesn't match {_SET_ORDER} list:\n"
+            f"{go_text.plain(order)}\n"
+        )
