@@ -1,0 +1,155 @@
+"""Finds out who is asking: client certificate, then bearer token, then nobody in particular."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cryptography import x509
+
+from dray.api.document import Document
+from dray.api.errors import UnauthorizedError
+from dray.apiserver.authentication.certificates import identity_of
+from dray.apiserver.authentication.groups import with_authenticated_group
+from dray.apiserver.authentication.service_accounts import (
+    CREDENTIAL_ID,
+    ForeignTokenError,
+    ServiceAccountTokens,
+    TokenError,
+)
+from dray.apiserver.authentication.static_tokens import StaticTokens, digest_of
+from dray.apiserver.request import ANONYMOUS, UserInfo
+
+INVALID_TOKEN: Final = "invalid bearer token"  # noqa: S105 - a message, not a secret
+# A connection presents one certificate for its whole life; more than this many at once is not expected.
+CERTIFICATE_CACHE_SIZE_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Presented:
+    user: UserInfo
+    expires: datetime
+
+
+@dataclass(slots=True)
+class Authenticator:
+    """Turns credentials into a user."""
+
+    service_accounts: ServiceAccountTokens
+    static_tokens: StaticTokens = field(default_factory=dict)
+    allow_anonymous: bool = True
+    # The DER of a certificate (None when it names nobody), oldest first.
+    _presented: dict[bytes, _Presented | None] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.static_tokens = {key: with_authenticated_group(user) for key, user in self.static_tokens.items()}
+
+    def authenticate(
+        self,
+        *,
+        authorization_header: str | None,
+        peer_certificate: Mapping[str, Any] | bytes | None,
+        now: datetime,
+    ) -> UserInfo:
+        """Who is asking; the certificate must have been verified by the TLS layer already."""
+        if peer_certificate:
+            user = self._from_certificate(peer_certificate, now)
+            if user is not None:
+                return user
+        token = _bearer_token(authorization_header)
+        if token:
+            return self.authenticate_token(token, self.service_accounts.audiences, now)[0]
+        if not self.allow_anonymous:
+            raise UnauthorizedError
+        return ANONYMOUS
+
+    def authenticate_token(
+        self, token: str, audiences: Sequence[str], now: datetime
+    ) -> tuple[UserInfo, tuple[str, ...]]:
+        """Who the token speaks for and for which audiences; raises `UnauthorizedError`, its cause says why."""
+        static = self.static_tokens.get(digest_of(token))
+        if static is not None:
+            # Static tokens know no audience: they are good wherever the API server is meant.
+            accepted = tuple(name for name in self.service_accounts.audiences if name in audiences)
+            if not accepted:
+                raise UnauthorizedError from ForeignTokenError(INVALID_TOKEN)
+            return static, accepted
+        try:
+            user, accepted = self.service_accounts.verify(token, audiences, now)
+        except TokenError as error:
+            raise UnauthorizedError from error
+        return user, accepted
+
+    def token_review(self, spec: Document, now: datetime) -> Document:
+        """The `status` of a TokenReview."""
+        audiences = tuple(spec.get("audiences") or self.service_accounts.audiences)
+        try:
+            user, accepted = self.authenticate_token(spec.get("token") or "", audiences, now)
+        except UnauthorizedError as error:
+            return {"user": {}, "error": _review_error(error.__cause__)}
+        return {"authenticated": True, "user": user_document(user), "audiences": list(accepted)}
+
+    def _from_certificate(self, certificate: Mapping[str, Any] | bytes, now: datetime) -> UserInfo | None:
+        presented = self._parse(certificate) if isinstance(certificate, bytes) else _from_fields(certificate)
+        if presented is None:
+            return None
+        # The handshake checked this too, but a connection can outlive its certificate.
+        if now >= presented.expires:
+            raise UnauthorizedError
+        return presented.user
+
+    def _parse(self, certificate: bytes) -> _Presented | None:
+        if certificate in self._presented:
+            return self._presented[certificate]
+        if len(self._presented) >= CERTIFICATE_CACHE_SIZE_MAX:
+            del self._presented[next(iter(self._presented))]
+        presented = self._presented[certificate] = _from_der(certificate)
+        return presented
+
+
+def user_document(user: UserInfo) -> Document:
+    """The user as authentication.k8s.io writes one; empty fields are left out."""
+    document: Document = {"username": user.name}
+    if user.uid:
+        document["uid"] = user.uid
+    if user.groups:
+        document["groups"] = list(user.groups)
+    if user.extra:
+        document["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return document
+
+
+def _bearer_token(header: str | None) -> str:
+    """The token of a bearer header; other schemes are no credentials to us."""
+    scheme, _, token = (header or "").strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _from_der(certificate: bytes) -> _Presented | None:
+    loaded = x509.load_der_x509_certificate(certificate)
+    identity = identity_of(loaded)
+    if identity is None:
+        return None
+    fingerprint = hashlib.sha256(certificate).hexdigest()
+    user = UserInfo(identity.user, groups=identity.groups, extra={CREDENTIAL_ID: (f"X509SHA256={fingerprint}",)})
+    return _Presented(with_authenticated_group(user), loaded.not_valid_after_utc)
+
+
+def _from_fields(certificate: Mapping[str, Any]) -> _Presented | None:
+    fields = [pair for relative_name in certificate.get("subject", ()) for pair in relative_name]
+    names = [value for key, value in fields if key == "commonName"]
+    if not names or not names[-1]:
+        return None
+    groups = tuple(value for key, value in fields if key == "organizationName")
+    expires = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
+    return _Presented(with_authenticated_group(UserInfo(names[-1], groups=groups)), expires)
+
+
+def _review_error(cause: BaseException | None) -> str:
+    if cause is None or isinstance(cause, ForeignTokenError):
+        return INVALID_TOKEN
+    return f"[{INVALID_TOKEN}, {cause}]"

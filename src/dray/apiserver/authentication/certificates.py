@@ -1,0 +1,213 @@
+"""Makes and inspects the certificates of a cluster: one authority, and the leaves it signs.
+
+Works on PEM bytes in memory; `files` keeps them on disk. The time is an argument.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_LIFETIME: Final = timedelta(days=3650)
+LEAF_LIFETIME: Final = timedelta(days=365)
+# A leaf with less than this left is replaced at the next start.
+RENEW_BEFORE: Final = timedelta(days=30)
+# Machines of one cluster may disagree this much about the time.
+CLOCK_SKEW: Final = timedelta(minutes=5)
+
+
+class CertificateError(Exception):
+    """A certificate or a key cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a client certificate speaks for: the common name and the organizations."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+ADMIN: Final = Identity("kubernetes-admin", ("system:masters",))
+SCHEDULER: Final = Identity("system:kube-scheduler")
+CONTROLLER_MANAGER: Final = Identity("system:kube-controller-manager")
+
+
+def node_identity(node_name: str) -> Identity:
+    """The identity under which a node's agent is known."""
+    return Identity(f"system:node:{node_name}", ("system:nodes",))
+
+
+def new_private_key() -> bytes:
+    """A fresh ECDSA P-256 key; generated in well under a millisecond, unlike RSA."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def load_private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    """Read a key this module could have written."""
+    try:
+        key = serialization.load_pem_private_key(pem, None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"not a private key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise CertificateError("not an ECDSA P-256 key")
+    return key
+
+
+def new_authority(key: bytes, now: datetime) -> KeyPair:
+    """A self-signed authority around the key."""
+    private = load_private_key(key)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dray")])
+    builder = _builder(name, name, private.public_key(), now, AUTHORITY_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+    return KeyPair(_sign(builder, private), key)
+
+
+def new_server(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
+    """A serving certificate for host names and addresses."""
+    sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    return _new_leaf(authority, Identity("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, now, sans)
+
+
+def new_client(authority: KeyPair, identity: Identity, now: datetime) -> KeyPair:
+    """A client certificate that speaks for the identity."""
+    return _new_leaf(authority, identity, ExtendedKeyUsageOID.CLIENT_AUTH, now)
+
+
+def is_pair(pair: KeyPair) -> bool:
+    """Whether certificate and key belong together; a crash between two writes can leave strangers."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+        return _public_bytes(certificate.public_key()) == _public_bytes(load_private_key(pair.key).public_key())
+    except (ValueError, CertificateError):
+        return False
+
+
+def is_current(pair: KeyPair, authority: KeyPair, now: datetime) -> bool:
+    """Whether the leaf is whole, signed by this authority and not due for renewal."""
+    if not is_pair(pair):
+        return False
+    certificate = x509.load_pem_x509_certificate(pair.certificate)
+    try:
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - RENEW_BEFORE
+
+
+def expires(certificate: bytes) -> datetime:
+    """When the PEM certificate ends."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def server_names(certificate: bytes) -> frozenset[str]:
+    """The host names and addresses a serving certificate covers."""
+    loaded = x509.load_pem_x509_certificate(certificate)
+    try:
+        sans = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    addresses = [str(address) for address in sans.get_values_for_type(x509.IPAddress)]
+    return frozenset([*sans.get_values_for_type(x509.DNSName), *addresses])
+
+
+def identity_of(certificate: x509.Certificate) -> Identity | None:
+    """Who the certificate speaks for; None without a common name."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names or not names[-1].value:
+        return None
+    groups = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return Identity(str(names[-1].value), tuple(str(group.value) for group in groups))
+
+
+def _new_leaf(
+    authority: KeyPair,
+    identity: Identity,
+    usage: x509.ObjectIdentifier,
+    now: datetime,
+    sans: x509.SubjectAlternativeName | None = None,
+) -> KeyPair:
+    key = new_private_key()
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = load_private_key(authority.key)
+    builder = _builder(_subject(identity), issuer.subject, load_private_key(key).public_key(), now, LEAF_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
+    )
+    if sans is not None:
+        builder = builder.add_extension(sans, critical=False)
+    return KeyPair(_sign(builder, issuer_key), key)
+
+
+def _subject(identity: Identity) -> x509.Name:
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in identity.groups]
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, identity.user)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _sign(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> bytes:
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _public_bytes(key: object) -> bytes:
+    assert hasattr(key, "public_bytes")
+    encoded: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return encoded

@@ -1,0 +1,164 @@
+"""The one who decides: system:masters may do anything, then the node rules, then RBAC; and the access reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api import field_errors
+from dray.api.document import Document
+from dray.api.errors import BadRequestError, InvalidError
+from dray.api.field_errors import FieldError, Path
+from dray.apiserver.authorization.escalation import MASTERS
+from dray.apiserver.authorization.forbidden import forbidden_error
+from dray.apiserver.authorization.node import NodeAuthorizer, node_name_of
+from dray.apiserver.authorization.rbac import Decision, RBACIndex
+from dray.apiserver.request import Attributes, UserInfo
+
+_GROUP: Final = "authorization.k8s.io"
+_MASTER: Final = Decision(allowed=True)
+_NODE_RULES_UNKNOWN: Final = "node authorizer does not support user rule resolution"
+_SELECTOR_ESCAPES: Final = str.maketrans({"\\": "\\\\", ",": "\\,", "=": "\\="})
+
+
+@dataclass(slots=True)
+class Authorizer:
+    """All authorizers, asked in turn; the first that allows wins."""
+
+    rbac: RBACIndex
+    node: NodeAuthorizer
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """Whether the request may go on; a denial carries every authorizer's reason."""
+        if MASTERS in attributes.user.groups:
+            return _MASTER
+        by_rbac = self.rbac.authorize(attributes)
+        if by_rbac.allowed or node_name_of(attributes.user) is None:
+            return by_rbac
+        by_node = self.node.authorize(attributes)
+        if by_node.allowed:
+            return by_node
+        reasons = [decision.reason for decision in (by_node, by_rbac) if decision.reason]
+        return Decision(allowed=False, reason="\n".join(reasons))
+
+    def check(self, attributes: Attributes) -> None:
+        """Raise Kubernetes' 403 unless the request may go on."""
+        decision = self.authorize(attributes)
+        if not decision.allowed:
+            raise forbidden_error(attributes, decision.reason)
+
+    def subject_access_review(self, spec: Document) -> Document:
+        """The `status` of a SubjectAccessReview."""
+        errors = _attribute_errors(spec)
+        if not spec.get("user") and not spec.get("groups"):
+            path = Path("spec").child("user")
+            errors.append(
+                field_errors.invalid(path, spec.get("user", ""), "at least one of user or group must be specified")
+            )
+        _raise_invalid(errors)
+        extra = {key.lower(): tuple(values) for key, values in (spec.get("extra") or {}).items()}
+        user = UserInfo(spec.get("user") or "", spec.get("uid") or "", tuple(spec.get("groups") or ()), extra)
+        return self._review(user, spec)
+
+    def local_subject_access_review(self, spec: Document, namespace: str) -> Document:
+        """The `status` of a LocalSubjectAccessReview in the namespace."""
+        path = Path("spec")
+        errors: list[FieldError] = []
+        attributes = spec.get("resourceAttributes") or {}
+        if attributes and attributes.get("namespace", "") != namespace:
+            child = path.child("resourceAttributes", "namespace")
+            errors.append(field_errors.invalid(child, attributes.get("namespace", ""), "must match metadata.namespace"))
+        if spec.get("nonResourceAttributes"):
+            child = path.child("nonResourceAttributes")
+            value = spec["nonResourceAttributes"]
+            errors.append(field_errors.invalid(child, value, "disallowed on this kind of request"))
+        _raise_invalid(errors)
+        return self.subject_access_review(spec)
+
+    def self_subject_access_review(self, user: UserInfo, spec: Document) -> Document:
+        """The `status` of a SelfSubjectAccessReview by the user."""
+        _raise_invalid(_attribute_errors(spec))
+        return self._review(user, spec)
+
+    def self_subject_rules_review(self, user: UserInfo, namespace: str) -> Document:
+        """The `status` of a SelfSubjectRulesReview by the user."""
+        if not namespace:
+            raise BadRequestError("no namespace on request")
+        review = self.rbac.rules_for(user, namespace)
+        errors = list(review.errors)
+        if node_name_of(user) is not None:
+            errors.insert(0, _NODE_RULES_UNKNOWN)
+        status: Document = {
+            "resourceRules": [rule.document() for rule in review.rules if rule.resources],
+            "nonResourceRules": [rule.document() for rule in review.rules if rule.urls],
+            "incomplete": bool(errors),
+        }
+        if errors:
+            status["evaluationError"] = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        return status
+
+    def _review(self, user: UserInfo, spec: Document) -> Document:
+        decision = self.authorize(attributes_of(user, spec))
+        status: Document = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+
+def attributes_of(user: UserInfo, spec: Document) -> Attributes:
+    """The question a review asks."""
+    asked = spec.get("resourceAttributes")
+    if not asked:
+        path = spec.get("nonResourceAttributes") or {}
+        return Attributes(user, path.get("verb", ""), path=path.get("path", ""))
+    return Attributes(
+        user,
+        asked.get("verb", ""),
+        group=asked.get("group", ""),
+        version=asked.get("version", ""),
+        resource=asked.get("resource", ""),
+        subresource=asked.get("subresource", ""),
+        namespace=asked.get("namespace", ""),
+        name=asked.get("name", ""),
+        field_selector=_selector(asked.get("fieldSelector")),
+        label_selector=_selector(asked.get("labelSelector")),
+    )
+
+
+def _selector(selector: Mapping[str, object] | None) -> str:
+    """A review's selector as a request would have written it; what cannot be said so narrows nothing."""
+    if not selector:
+        return ""
+    raw = selector.get("rawSelector")
+    if isinstance(raw, str) and raw:
+        return raw
+    requirements = selector.get("requirements")
+    terms = [_term(item) for item in requirements] if isinstance(requirements, list) else []
+    return ",".join(term for term in terms if term)
+
+
+def _term(requirement: Document) -> str:
+    values: Sequence[str] = requirement.get("values") or ()
+    sign = {"In": "=", "NotIn": "!="}.get(requirement.get("operator", ""))
+    if sign is None or len(values) != 1:
+        return ""
+    return f"{requirement.get('key', '')}{sign}{values[0].translate(_SELECTOR_ESCAPES)}"
+
+
+def _attribute_errors(spec: Document) -> list[FieldError]:
+    path = Path("spec")
+    resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and other is not None:
+        detail = "cannot be specified in combination with resourceAttributes"
+        return [field_errors.invalid(path.child("nonResourceAttributes"), other, detail)]
+    if resource is None and other is None:
+        detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        return [field_errors.invalid(path.child("resourceAttributes"), None, detail)]
+    return []
+
+
+def _raise_invalid(errors: Sequence[FieldError]) -> None:
+    # Reviews have no name, and their kind is not told: Kubernetes answers so.
+    if errors:
+        raise InvalidError(_GROUP, "", "", errors)

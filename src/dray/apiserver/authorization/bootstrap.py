@@ -1,0 +1,154 @@
+"""The default roles and bindings as documents, and what must be written so that a cluster has them.
+
+Reconciling only ever adds: rules, labels and subjects that an administrator put in stay. A role or
+binding annotated `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone altogether.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dray.api.document import Document, key_of
+from dray.apiserver.authorization import bootstrap_roles
+from dray.apiserver.authorization.rbac import API_GROUP
+from dray.apiserver.authorization.rules import not_covered, read_rules
+
+AUTOUPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
+_API_VERSION: Final = f"{API_GROUP}/v1"
+_CONTROLLER_MANAGER: Final = {"apiGroup": API_GROUP, "kind": "User", "name": "system:kube-controller-manager"}
+
+
+class Verb(StrEnum):
+    """What to do with a document."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    # A binding's role cannot be changed in place.
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapWrite:
+    """One write, to be done in order; updates carry the resourceVersion they are based on."""
+
+    verb: Verb
+    document: Document
+
+
+def bootstrap_documents() -> list[Document]:
+    """Every default role and binding, roles first."""
+    roles = [_role(name, rules) for name, rules in bootstrap_roles.CLUSTER_ROLES.items()]
+    roles += [_aggregated(name, label) for name, label in bootstrap_roles.AGGREGATED.items()]
+    bindings = [_binding(name, subjects) for name, subjects in bootstrap_roles.BINDINGS.items()]
+    for name, rules in bootstrap_roles.CONTROLLER_ROLES.items():
+        roles.append(_role(f"system:controller:{name}", rules))
+        bindings.append(_controller_binding(name))
+    return roles + bindings
+
+
+def plan_bootstrap(existing: Iterable[Document]) -> list[BootstrapWrite]:
+    """Compare the roles and bindings that exist with the default ones."""
+    have = {(document["kind"], key_of(document)): document for document in existing}
+    writes: list[BootstrapWrite] = []
+    for wanted in bootstrap_documents():
+        found = have.get((wanted["kind"], key_of(wanted)))
+        if found is None:
+            writes.append(BootstrapWrite(Verb.CREATE, wanted))
+        elif (found["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
+            writes.extend(_reconcile(found, wanted))
+    return writes
+
+
+def _reconcile(found: Document, wanted: Document) -> list[BootstrapWrite]:
+    if "roleRef" in wanted and found.get("roleRef") != wanted["roleRef"]:
+        return [BootstrapWrite(Verb.DELETE, found), BootstrapWrite(Verb.CREATE, wanted)]
+    merged = copy.deepcopy(found)
+    for field in ("labels", "annotations"):
+        # An administrator's own value wins over ours.
+        merged["metadata"][field] = wanted["metadata"][field] | (merged["metadata"].get(field) or {})
+    if "roleRef" in wanted:
+        _add_subjects(merged, wanted)
+    elif "aggregationRule" in wanted:
+        _add_selectors(merged, wanted)
+    else:
+        _add_rules(merged, wanted)
+    return [] if merged == found else [BootstrapWrite(Verb.UPDATE, merged)]
+
+
+def _add_rules(merged: Document, wanted: Document) -> None:
+    held = merged.get("rules") or []
+    added = [rule for rule in wanted["rules"] if not_covered(read_rules(held), read_rules([rule]))]
+    if added:
+        merged["rules"] = [*held, *added]
+
+
+def _add_subjects(merged: Document, wanted: Document) -> None:
+    held = merged.get("subjects") or []
+    added = [subject for subject in wanted["subjects"] if subject not in held]
+    if added:
+        merged["subjects"] = [*held, *added]
+
+
+def _add_selectors(merged: Document, wanted: Document) -> None:
+    selectors = (merged.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+    added = [item for item in wanted["aggregationRule"]["clusterRoleSelectors"] if item not in selectors]
+    if added:
+        merged["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *added]}
+
+
+def _metadata(name: str) -> Document:
+    return {
+        "name": name,
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}
+        | {_aggregate_label(to): "true" for to in bootstrap_roles.AGGREGATED_LABELS.get(name, ())},
+        "annotations": {AUTOUPDATE: "true"},
+    }
+
+
+def _aggregate_label(to: str) -> str:
+    return f"rbac.authorization.k8s.io/aggregate-to-{to}"
+
+
+def _role(name: str, rules: Iterable[Document]) -> Document:
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ClusterRole",
+        "metadata": _metadata(name),
+        "rules": [copy.deepcopy(rule) for rule in rules],
+    }
+
+
+def _aggregated(name: str, label: str) -> Document:
+    selector = {"matchLabels": {_aggregate_label(label): "true"}}
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ClusterRole",
+        "metadata": _metadata(name),
+        "aggregationRule": {"clusterRoleSelectors": [selector]},
+        "rules": [],
+    }
+
+
+def _binding(name: str, subjects: Iterable[tuple[str, str]]) -> Document:
+    listed = [{"apiGroup": API_GROUP, "kind": kind, "name": subject} for kind, subject in subjects]
+    return _binding_to(name, listed)
+
+
+def _controller_binding(controller: str) -> Document:
+    # All controllers run in one process under one certificate; the service account is Kubernetes' own subject.
+    account = {"kind": "ServiceAccount", "name": controller, "namespace": "kube-system"}
+    return _binding_to(f"system:controller:{controller}", [account, dict(_CONTROLLER_MANAGER)])
+
+
+def _binding_to(name: str, subjects: list[Document]) -> Document:
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ClusterRoleBinding",
+        "metadata": _metadata(name),
+        "roleRef": {"apiGroup": API_GROUP, "kind": "ClusterRole", "name": name},
+        "subjects": subjects,
+    }

@@ -1,0 +1,287 @@
+"""The roles every cluster starts with, as Kubernetes names and fills them, for what is served here.
+
+Data only. A rule is written `rule(verbs, groups, resources)`, each a list in one string; the core group is `core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dray.api.document import Document
+
+_READ: Final = "get list watch"
+_WRITE: Final = "create delete deletecollection patch update"
+_READ_WRITE: Final = "create delete deletecollection get list patch update watch"
+
+
+def rule(verbs: str, groups: str, resources: str, *, names: str = "") -> Document:
+    """A rule on resources; `names` restricts it to objects of those names."""
+    written: Document = {
+        "apiGroups": ["" if group == "core" else group for group in groups.split()],
+        "resources": resources.split(),
+        "verbs": verbs.split(),
+    }
+    if names:
+        written["resourceNames"] = names.split()
+    return written
+
+
+def paths(verbs: str, urls: str) -> Document:
+    """A rule on paths."""
+    return {"nonResourceURLs": urls.split(), "verbs": verbs.split()}
+
+
+_EVENTS: Final = rule("create patch update", "core events.k8s.io", "events")
+_REVIEWS: Final = (
+    rule("create", "authentication.k8s.io", "tokenreviews"),
+    rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+)
+
+# By the label that selects a role into an aggregated one.
+AGGREGATED: Final[Mapping[str, str]] = {"admin": "admin", "edit": "edit", "view": "view"}
+
+# An aggregated role is part of the next larger one, and each has its own share.
+AGGREGATED_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "edit": ("admin",),
+    "view": ("edit",),
+    "system:aggregate-to-admin": ("admin",),
+    "system:aggregate-to-edit": ("edit",),
+    "system:aggregate-to-view": ("view",),
+}
+
+NODE_RULES: Final = (
+    *_REVIEWS,
+    rule("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+    rule(_READ, "core", "services"),
+    rule("create get list watch", "core", "nodes"),
+    rule("patch update", "core", "nodes/status"),
+    rule("patch update", "core", "nodes"),
+    _EVENTS,
+    rule(_READ, "core", "pods"),
+    rule("create delete", "core", "pods"),
+    rule("patch update", "core", "pods/status"),
+    rule("create", "core", "pods/eviction"),
+    rule(_READ, "core", "configmaps secrets"),
+    rule("create", "core", "serviceaccounts/token"),
+    rule("create delete get patch update", "coordination.k8s.io", "leases"),
+    rule(_READ, "node.k8s.io", "runtimeclasses"),
+    rule("get", "resource.k8s.io", "resourceclaims"),
+    rule(_READ_WRITE, "resource.k8s.io", "resourceslices"),
+)
+
+CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
+    "cluster-admin": (rule("*", "*", "*"), paths("*", "*")),
+    "system:aggregate-to-admin": (
+        rule("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+        rule(_READ_WRITE, "rbac.authorization.k8s.io", "rolebindings roles"),
+    ),
+    "system:aggregate-to-edit": (
+        rule(_READ, "core", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy"),
+        rule("impersonate", "core", "serviceaccounts"),
+        rule(_WRITE, "core", "pods pods/attach pods/exec pods/portforward pods/proxy"),
+        rule("create", "core", "pods/eviction"),
+        rule(
+            _WRITE,
+            "core",
+            "configmaps events persistentvolumeclaims replicationcontrollers replicationcontrollers/scale "
+            "secrets serviceaccounts services services/proxy",
+        ),
+        rule("create", "core", "serviceaccounts/token"),
+        rule(
+            _WRITE,
+            "apps",
+            "daemonsets deployments deployments/rollback deployments/scale replicasets replicasets/scale "
+            "statefulsets statefulsets/scale",
+        ),
+        rule(_WRITE, "autoscaling", "horizontalpodautoscalers"),
+        rule(_WRITE, "batch", "cronjobs jobs"),
+        rule(_WRITE, "policy", "poddisruptionbudgets"),
+        rule(_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
+        rule(_READ_WRITE, "coordination.k8s.io", "leases"),
+        rule(_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+    ),
+    "system:aggregate-to-view": (
+        rule(
+            _READ,
+            "core",
+            "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods replicationcontrollers "
+            "replicationcontrollers/scale serviceaccounts services services/status",
+        ),
+        rule(
+            _READ,
+            "core",
+            "bindings events limitranges namespaces/status pods/log pods/status replicationcontrollers/status "
+            "resourcequotas resourcequotas/status",
+        ),
+        rule(_READ, "core", "namespaces"),
+        rule(_READ, "discovery.k8s.io", "endpointslices"),
+        rule(
+            _READ,
+            "apps",
+            "controllerrevisions daemonsets daemonsets/status deployments deployments/scale deployments/status "
+            "replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status",
+        ),
+        rule(_READ, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
+        rule(_READ, "batch", "cronjobs cronjobs/status jobs jobs/status"),
+        rule(_READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
+        rule(_READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
+        rule(_READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
+    ),
+    "system:auth-delegator": _REVIEWS,
+    "system:basic-user": (
+        rule("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
+        rule("create", "authentication.k8s.io", "selfsubjectreviews"),
+    ),
+    "system:discovery": (
+        paths("get", "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/"),
+    ),
+    "system:public-info-viewer": (paths("get", "/healthz /livez /readyz /version /version/"),),
+    "system:monitoring": (
+        paths("get", "/healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/*"),
+    ),
+    "system:service-account-issuer-discovery": (
+        paths(
+            "get",
+            "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/",
+        ),
+    ),
+    "system:kube-scheduler": (
+        _EVENTS,
+        rule("create", "coordination.k8s.io", "leases"),
+        rule("get update", "coordination.k8s.io", "leases", names="kube-scheduler"),
+        rule(_READ, "core", "nodes namespaces"),
+        rule("delete get list watch", "core", "pods"),
+        rule("create", "core", "bindings pods/binding"),
+        rule("patch update", "core", "pods/status"),
+        rule(_READ, "core", "replicationcontrollers services persistentvolumeclaims persistentvolumes"),
+        rule(_READ, "apps", "replicasets statefulsets"),
+        rule(_READ, "policy", "poddisruptionbudgets"),
+        *_REVIEWS,
+        rule(_READ, "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments"),
+        rule(_READ, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaimtemplates resourceslices"),
+        # Extended resources backed by devices make the scheduler the author of a claim.
+        rule("create delete get list patch update watch", "resource.k8s.io", "resourceclaims"),
+        rule("patch update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
+        rule("update", "core", "pods/finalizers"),
+    ),
+    "system:kube-controller-manager": (
+        _EVENTS,
+        rule("create", "coordination.k8s.io", "leases"),
+        rule("get update", "coordination.k8s.io", "leases", names="kube-controller-manager"),
+        rule("create", "core", "secrets serviceaccounts"),
+        rule("delete", "core", "secrets"),
+        rule("get", "core", "configmaps namespaces secrets serviceaccounts"),
+        rule("update", "core", "secrets serviceaccounts"),
+        *_REVIEWS,
+        rule("list watch", "*", "*"),
+        rule("create", "core", "serviceaccounts/token"),
+        # Discovery tells the garbage collector and the quota controller what there is.
+        paths("get", "/api /api/* /apis /apis/* /version"),
+    ),
+    "system:node": NODE_RULES,
+    # For the service account of a device driver: its slices, and its own part of a claim's status.
+    "dray:driver": (
+        rule(_READ_WRITE, "resource.k8s.io", "resourceslices"),
+        rule(_READ, "resource.k8s.io", "deviceclasses resourceclaims"),
+        rule("patch update", "resource.k8s.io", "resourceclaims/status"),
+        rule("associated-node:patch associated-node:update", "resource.k8s.io", "resourceclaims/driver"),
+        rule("get", "core", "nodes"),
+        rule("get", "core", "pods"),
+        _EVENTS,
+    ),
+}
+
+CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
+    "clusterrole-aggregation-controller": (
+        rule("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles"),
+    ),
+    "daemon-set-controller": (
+        rule(_READ, "apps", "daemonsets"),
+        rule("patch update", "apps", "daemonsets/status"),
+        rule("update", "apps", "daemonsets/finalizers"),
+        rule("list watch", "core", "nodes"),
+        rule("create delete list patch watch", "core", "pods"),
+        rule("create", "core", "pods/binding"),
+        rule("create delete get list patch update watch", "apps", "controllerrevisions"),
+        _EVENTS,
+    ),
+    "deployment-controller": (
+        rule("get list update watch", "apps", "deployments"),
+        rule("patch update", "apps", "deployments/status"),
+        rule("update", "apps", "deployments/finalizers"),
+        rule("create delete get list patch update watch", "apps", "replicasets"),
+        rule("get list update watch", "core", "pods"),
+        _EVENTS,
+    ),
+    "device-taint-eviction-controller": (
+        rule("delete get list watch", "core", "pods"),
+        rule("patch update", "core", "pods/status"),
+        rule(_READ, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices"),
+        rule("patch update", "resource.k8s.io", "devicetaintrules/status"),
+        _EVENTS,
+    ),
+    "generic-garbage-collector": (rule("delete get list patch update watch", "*", "*"), _EVENTS),
+    "job-controller": (
+        rule("get list patch update watch", "batch", "jobs"),
+        rule("patch update", "batch", "jobs/status"),
+        rule("update", "batch", "jobs/finalizers"),
+        rule("create delete list patch watch", "core", "pods"),
+        _EVENTS,
+    ),
+    "namespace-controller": (
+        rule("delete get list watch", "core", "namespaces"),
+        rule("update", "core", "namespaces/finalize namespaces/status"),
+        rule("delete deletecollection get list watch", "*", "*"),
+    ),
+    "node-controller": (
+        rule("delete get list patch update watch", "core", "nodes"),
+        rule("patch update", "core", "nodes/status"),
+        rule("patch update", "core", "pods/status"),
+        rule("delete get list watch", "core", "pods"),
+        rule(_READ, "coordination.k8s.io", "leases"),
+        _EVENTS,
+    ),
+    "pod-garbage-collector": (
+        rule("delete list watch", "core", "pods"),
+        rule(_READ, "core", "nodes"),
+        rule("patch", "core", "pods/status"),
+    ),
+    "replicaset-controller": (
+        rule("get list update watch", "apps", "replicasets"),
+        rule("patch update", "apps", "replicasets/status"),
+        rule("update", "apps", "replicasets/finalizers"),
+        rule("create delete list patch watch", "core", "pods"),
+        _EVENTS,
+    ),
+    "resource-claim-controller": (
+        rule(_READ, "core", "pods"),
+        rule("update", "core", "pods/finalizers"),
+        rule(_READ, "resource.k8s.io", "resourceclaimtemplates"),
+        rule("create delete get list watch", "resource.k8s.io", "resourceclaims"),
+        rule("patch update", "resource.k8s.io", "resourceclaims resourceclaims/status"),
+        rule("patch update", "core", "pods/status"),
+        _EVENTS,
+        rule("patch update", "resource.k8s.io", "resourceclaims/binding"),
+    ),
+    "resourcequota-controller": (
+        rule("list watch", "*", "*"),
+        rule("update", "core", "resourcequotas/status"),
+        _EVENTS,
+    ),
+    "root-ca-cert-publisher": (rule("create update", "core", "configmaps"), _EVENTS),
+    "service-account-controller": (rule("create", "core", "serviceaccounts"), _EVENTS),
+    "ttl-after-finished-controller": (rule("delete get list watch", "batch", "jobs"), _EVENTS),
+}
+
+# Cluster role bindings: the role, which is also the binding's name, and its subjects.
+BINDINGS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "cluster-admin": (("Group", "system:masters"),),
+    "system:basic-user": (("Group", "system:authenticated"),),
+    "system:discovery": (("Group", "system:authenticated"),),
+    "system:public-info-viewer": (("Group", "system:authenticated"), ("Group", "system:unauthenticated")),
+    "system:monitoring": (("Group", "system:monitoring"),),
+    "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
+    "system:kube-scheduler": (("User", "system:kube-scheduler"),),
+    "system:kube-controller-manager": (("User", "system:kube-controller-manager"),),
+}

@@ -1,0 +1,87 @@
+"""Nobody gives away rights they do not have: the checks on writes of roles and bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from dray.api.document import Document, GroupResource, NamespacedName, key_of
+from dray.api.errors import ForbiddenError, NotFoundError
+from dray.api.field_errors import quote
+from dray.apiserver.authorization.rbac import API_GROUP, Decision, RBACIndex
+from dray.apiserver.authorization.rules import ALL, Rule, compact, not_covered, quoted, read_rules
+from dray.apiserver.request import Attributes, UserInfo
+
+MASTERS: Final = "system:masters"
+_FULL_AUTHORITY: Final = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
+_RESOURCES: Final = {
+    "Role": "roles",
+    "ClusterRole": "clusterroles",
+    "RoleBinding": "rolebindings",
+    "ClusterRoleBinding": "clusterrolebindings",
+}
+
+Authorize: TypeAlias = Callable[[Attributes], Decision]
+
+
+def check_role_write(
+    index: RBACIndex, user: UserInfo, new: Document, old: Document | None, authorize: Authorize
+) -> None:
+    """Refuse a role with rules that its writer lacks; `escalate` and system:masters are exempt."""
+    kind, key = new["kind"], key_of(new)
+    if MASTERS in user.groups or _may(authorize, user, "escalate", kind, key):
+        return
+    if old is not None and _same(new, old, ("rules", "aggregationRule")):
+        return
+    resource = GroupResource(API_GROUP, _RESOURCES[kind])
+    owned = index.rules_for(user, key.namespace).rules
+    aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
+    if aggregates and not_covered(owned, _FULL_AUTHORITY):
+        raise ForbiddenError(resource, key.name, "must have cluster-admin privileges to use the aggregationRule")
+    _refuse_missing(resource, key.name, user, not_covered(owned, read_rules(new.get("rules"))))
+
+
+def check_binding_write(
+    index: RBACIndex, user: UserInfo, new: Document, old: Document | None, authorize: Authorize
+) -> None:
+    """Refuse a binding to a role whose rules its writer lacks; `bind` and system:masters are exempt."""
+    kind, key = new["kind"], key_of(new)
+    reference = new["roleRef"]
+    role_namespace = key.namespace if reference["kind"] == "Role" else ""
+    if MASTERS in user.groups:
+        return
+    # `bind` is asked for where the binding will act, also for a cluster role.
+    if _may(authorize, user, "bind", reference["kind"], NamespacedName(key.namespace, reference["name"])):
+        return
+    if old is not None and _same(new, old, ("subjects", "roleRef")):
+        return
+    rules = index.role_rules(reference["kind"], NamespacedName(role_namespace, reference["name"]))
+    if rules is None:
+        raise NotFoundError(GroupResource(API_GROUP, _RESOURCES[reference["kind"]]), reference["name"])
+    owned = index.rules_for(user, key.namespace).rules
+    _refuse_missing(GroupResource(API_GROUP, _RESOURCES[kind]), key.name, user, not_covered(owned, rules))
+
+
+def _may(authorize: Authorize, user: UserInfo, verb: str, kind: str, key: NamespacedName) -> bool:
+    attributes = Attributes(
+        user,
+        verb,
+        group=API_GROUP,
+        version="*",
+        resource=_RESOURCES[kind],
+        namespace=key.namespace,
+        name=key.name,
+    )
+    return authorize(attributes).allowed
+
+
+def _same(new: Document, old: Document, fields: Sequence[str]) -> bool:
+    return all((new.get(name) or None) == (old.get(name) or None) for name in fields)
+
+
+def _refuse_missing(resource: GroupResource, name: str, user: UserInfo, missing: Sequence[Rule]) -> None:
+    if not missing:
+        return
+    listed = "\n".join(sorted({str(rule) for rule in compact(missing)}))
+    who = f"user {quote(user.name)} (groups={quoted(user.groups)})"
+    raise ForbiddenError(resource, name, f"{who} is attempting to grant RBAC permissions not currently held:\n{listed}")

@@ -1,0 +1,169 @@
+"""What each node has to do with: the pods bound to it, the objects those pods refer to, and its resource slices.
+
+Follows Pods and ResourceSlices as they change; a question costs two look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from dray.api.document import Document, NamespacedName, key_of
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+
+# A resource (plural) and the object's key.
+Reference: TypeAlias = tuple[str, NamespacedName]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod as far as node rules care."""
+
+    node_name: str
+    uid: str
+    references: frozenset[Reference]
+
+
+@dataclass(slots=True)
+class NodeIndex:
+    """Changed only by the `apply_` and `remove_` methods."""
+
+    # Every pod, also those without a node yet.
+    _pods: dict[NamespacedName, BoundPod] = field(default_factory=dict)
+    # How many pods of a node refer to an object.
+    _counts: dict[tuple[str, Reference], int] = field(default_factory=dict)
+    # The nodeName of every slice that has one.
+    _slices: dict[str, str] = field(default_factory=dict)
+    _node_uids: dict[str, str] = field(default_factory=dict)
+
+    def apply_pod(self, document: Document) -> None:
+        """Take in a new or changed pod."""
+        key = key_of(document)
+        pod = _read_pod(document)
+        if self._pods.get(key) == pod:
+            return
+        self.remove_pod(key)
+        self._pods[key] = pod
+        if pod.node_name:
+            for reference in pod.references:
+                counted = (pod.node_name, reference)
+                self._counts[counted] = self._counts.get(counted, 0) + 1
+
+    def remove_pod(self, key: NamespacedName) -> None:
+        """Forget a pod; an unknown one is fine."""
+        pod = self._pods.pop(key, None)
+        if pod is None or not pod.node_name:
+            return
+        for reference in pod.references:
+            counted = (pod.node_name, reference)
+            left = self._counts[counted] - 1
+            if left:
+                self._counts[counted] = left
+            else:
+                del self._counts[counted]
+
+    def apply_slice(self, document: Document) -> None:
+        """Take in a new or changed resource slice."""
+        name, node_name = document["metadata"]["name"], (document.get("spec") or {}).get("nodeName")
+        if node_name:
+            self._slices[name] = node_name
+        else:
+            self._slices.pop(name, None)
+
+    def remove_slice(self, name: str) -> None:
+        """Forget a resource slice."""
+        self._slices.pop(name, None)
+
+    def apply_node(self, document: Document) -> None:
+        """Take in a new or changed node."""
+        self._node_uids[document["metadata"]["name"]] = document["metadata"].get("uid", "")
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node."""
+        self._node_uids.pop(name, None)
+
+    def pod(self, key: NamespacedName) -> BoundPod | None:
+        """The pod, or None."""
+        return self._pods.get(key)
+
+    def node_uid(self, name: str) -> str | None:
+        """The node's uid, or None when it is not registered."""
+        return self._node_uids.get(name)
+
+    def owns_slice(self, node_name: str, name: str) -> bool:
+        """Whether the existing slice is the node's."""
+        return self._slices.get(name) == node_name
+
+    def uses(self, node_name: str, resource: str, key: NamespacedName) -> bool:
+        """Whether a pod on the node is the object or refers to it."""
+        if resource == "pods":
+            pod = self._pods.get(key)
+            return pod is not None and pod.node_name == node_name
+        return (node_name, (resource, key)) in self._counts
+
+
+def _read_pod(document: Document) -> BoundPod:
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    references: Iterable[Reference] = ()
+    # A mirror pod is the node's own doing: nothing it names may open a door.
+    if spec.get("nodeName") and MIRROR_ANNOTATION not in (metadata.get("annotations") or {}):
+        namespace = metadata.get("namespace", "")
+        references = ((resource, NamespacedName(namespace, name)) for resource, name in _names(document) if name)
+    return BoundPod(spec.get("nodeName") or "", metadata.get("uid") or "", frozenset(references))
+
+
+def _names(pod: Document) -> Iterator[tuple[str, str]]:
+    spec = pod.get("spec") or {}
+    yield "serviceaccounts", spec.get("serviceAccountName") or ""
+    yield from secret_and_config_names(spec)
+    for claim in spec.get("resourceClaims") or ():
+        yield "resourceclaims", claim.get("resourceClaimName") or ""
+    status = pod.get("status") or {}
+    for generated in status.get("resourceClaimStatuses") or ():
+        yield "resourceclaims", generated.get("resourceClaimName") or ""
+    yield "resourceclaims", (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName") or ""
+
+
+def secret_and_config_names(spec: Document) -> Iterator[tuple[str, str]]:
+    """The secrets and config maps that a pod's spec refers to."""
+    for pull_secret in spec.get("imagePullSecrets") or ():
+        yield "secrets", pull_secret.get("name") or ""
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            yield from _container_names(container)
+    for volume in spec.get("volumes") or ():
+        yield from _volume_names(volume)
+
+
+def _container_names(container: Document) -> Iterator[tuple[str, str]]:
+    for source in container.get("envFrom") or ():
+        yield "secrets", _name(source.get("secretRef"))
+        yield "configmaps", _name(source.get("configMapRef"))
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        yield "secrets", _name(source.get("secretKeyRef"))
+        yield "configmaps", _name(source.get("configMapKeyRef"))
+
+
+# Volume kinds whose credentials are in a secret.
+_SECRET_VOLUMES: Final = ("azureFile", "cephfs", "cinder", "csi", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos")
+
+
+def _volume_names(volume: Document) -> Iterator[tuple[str, str]]:
+    yield "secrets", (volume.get("secret") or {}).get("secretName") or ""
+    yield "configmaps", _name(volume.get("configMap"))
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        yield "secrets", _name(source.get("secret"))
+        yield "configmaps", _name(source.get("configMap"))
+    for kind in _SECRET_VOLUMES:
+        source = volume.get(kind)
+        if source:
+            yield "secrets", source.get("secretName") or ""
+            yield "secrets", _name(source.get("secretRef"))
+            yield "secrets", _name(source.get("nodePublishSecretRef"))
+
+
+def _name(reference: Any) -> str:
+    return (reference or {}).get("name") or ""

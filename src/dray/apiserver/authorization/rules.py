@@ -1,0 +1,142 @@
+"""RBAC policy rules: what one allows, and whether a set of them covers another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import quote
+
+ALL: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One policy rule, read once so that a check is a few set look-ups."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+
+    def allows_resource(self, verb: str, group: str, resource: str, subresource: str) -> bool:
+        """Whether the rule speaks of the resource; names are left to the caller."""
+        if verb not in self.verbs and ALL not in self.verbs:
+            return False
+        if group not in self.groups and ALL not in self.groups:
+            return False
+        combined = f"{resource}/{subresource}" if subresource else resource
+        if combined in self.resources or ALL in self.resources:
+            return True
+        return bool(subresource) and f"*/{subresource}" in self.resources
+
+    def allows_path(self, verb: str, path: str) -> bool:
+        """Whether the rule speaks of the path; a trailing `*` stands for any ending."""
+        if verb not in self.verbs and ALL not in self.verbs:
+            return False
+        return any(_url_covers(url, path) for url in self.urls)
+
+    def covers(self, other: Rule) -> bool:
+        """Whether everything the other rule allows is allowed by this one."""
+        if not _covers_all(self.verbs, other.verbs):
+            return False
+        if other.urls:
+            return all(any(_url_covers(mine, url) for mine in self.urls) for url in other.urls)
+        return (
+            _covers_all(self.groups, other.groups)
+            and all(self._covers_resource(resource) for resource in other.resources)
+            and (not self.names or (bool(other.names) and set(other.names) <= set(self.names)))
+        )
+
+    def _covers_resource(self, resource: str) -> bool:
+        if resource in self.resources or ALL in self.resources:
+            return True
+        _, slash, subresource = resource.partition("/")
+        return bool(slash) and f"*/{subresource}" in self.resources
+
+    def __str__(self) -> str:
+        parts = (
+            ("APIGroups", self.groups),
+            ("Resources", self.resources),
+            ("NonResourceURLs", self.urls),
+            ("ResourceNames", self.names),
+            ("Verbs", self.verbs),
+        )
+        return "{" + ", ".join(f"{label}:{quoted(values)}" for label, values in parts if values) + "}"
+
+    def document(self) -> Document:
+        """The rule as access reviews list it."""
+        document: Document = {"verbs": list(self.verbs)}
+        for key, values in (
+            ("apiGroups", self.groups),
+            ("resources", self.resources),
+            ("resourceNames", self.names),
+            ("nonResourceURLs", self.urls),
+        ):
+            if values:
+                document[key] = list(values)
+        return document
+
+
+def quoted(values: Iterable[str]) -> str:
+    """A list of texts as Go's %q prints one."""
+    return "[" + " ".join(quote(value) for value in values) + "]"
+
+
+def read_rules(rules: Sequence[Document] | None) -> tuple[Rule, ...]:
+    """Read a role's `rules`."""
+    return tuple(
+        Rule(
+            verbs=tuple(rule.get("verbs") or ()),
+            groups=tuple(rule.get("apiGroups") or ()),
+            resources=tuple(rule.get("resources") or ()),
+            names=tuple(rule.get("resourceNames") or ()),
+            urls=tuple(rule.get("nonResourceURLs") or ()),
+        )
+        for rule in rules or ()
+    )
+
+
+def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """The single permissions among the wanted ones that the owned rules do not give."""
+    return [
+        single
+        for rule in wanted
+        for single in _singles(rule)
+        if not any(candidate.covers(single) for candidate in owned)
+    ]
+
+
+def compact(rules: Iterable[Rule]) -> list[Rule]:
+    """Join single permissions on the same thing into one rule with several verbs."""
+    verbs: dict[Rule, list[str]] = {}
+    for rule in rules:
+        things = Rule((), rule.groups, rule.resources, rule.names, rule.urls)
+        known = verbs.setdefault(things, [])
+        known.extend(verb for verb in rule.verbs if verb not in known)
+    return [Rule(tuple(known), key.groups, key.resources, key.names, key.urls) for key, known in verbs.items()]
+
+
+def _singles(rule: Rule) -> Iterator[Rule]:
+    for verb in rule.verbs:
+        for url in rule.urls:
+            yield Rule((verb,), urls=(url,))
+        for group in rule.groups:
+            for resource in rule.resources:
+                if not rule.names:
+                    yield Rule((verb,), (group,), (resource,))
+                for name in rule.names:
+                    yield Rule((verb,), (group,), (resource,), (name,))
+
+
+def _covers_all(mine: Sequence[str], others: Sequence[str]) -> bool:
+    return ALL in mine or set(others) <= set(mine)
+
+
+def _url_covers(mine: str, path: str) -> bool:
+    if mine in {ALL, path}:
+        return True
+    return mine.endswith(ALL) and path.startswith(mine.rstrip(ALL))
