@@ -1,0 +1,466 @@
+"""Pods and pod templates: creation, the few changes a Pod allows, and its status."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import (
+    FieldErrors,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+)
+from dray.api.names import dns1123_label, dns1123_subdomain
+from dray.api.validation.core_v1_container import (
+    host_port_conflicts,
+    validate_container,
+    validate_identities,
+    validate_ip,
+    validate_probes_and_hooks,
+    validate_profiles,
+)
+from dray.api.validation.core_v1_pod_diff import spec_diff
+from dray.api.validation.core_v1_resources import validate_resource_list, validate_resource_requirements
+from dray.api.validation.core_v1_scheduling import (
+    validate_affinity,
+    validate_only_added_tolerations,
+    validate_only_deleted_gates,
+    validate_scheduling_gates,
+    validate_tolerations,
+    validate_topology_spread,
+)
+from dray.api.validation.core_v1_volume import validate_volumes
+from dray.api.validation.meta_v1 import (
+    validate_annotations,
+    validate_immutable,
+    validate_label_name,
+    validate_labels,
+)
+from dray.api.validation.resource_pod import (
+    validate_extended_resource_claim_status,
+    validate_pod_claims_of_containers,
+    validate_pod_resource_claims,
+    validate_resource_claim_statuses,
+)
+
+SPEC: Final = Path("spec")
+STATUS: Final = Path("status")
+_INT32_MAX: Final = 2**31 - 1
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+_NAMESERVERS_MAX: Final = 3
+_SEARCHES_MAX: Final = 32
+_SIDECARS_ONLY: Final = "may not be set for init containers without restartPolicy=Always"
+_NOT_EPHEMERAL: Final = "cannot be set for an Ephemeral Container"
+# Ephemeral containers look around in a running pod; they get no part of its resources (XR-10).
+_EPHEMERAL_FORBIDDEN: Final = (
+    "ports",
+    "resources",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "resizePolicy",
+    "restartPolicy",
+)
+
+
+def validate_pod_create(pod: Document) -> FieldErrors:
+    """Everything wrong with a new Pod but its metadata."""
+    spec = pod.get("spec") or {}
+    errors = validate_pod_spec(spec, SPEC, metadata=pod.get("metadata") or {})
+    for kind in ("containers", "initContainers"):
+        for i, container in enumerate(spec.get(kind) or ()):
+            image = container.get("image") or ""
+            if image != image.strip():
+                text = "must not have leading or trailing whitespace"
+                errors.append(invalid(SPEC.child(kind).index(i).child("image"), image, text))
+    if spec.get("ephemeralContainers"):
+        errors.append(forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create"))
+    return errors
+
+
+def validate_template(template: Document | None, path: Path) -> FieldErrors:
+    """A workload's pod template."""
+    if template is None:
+        return [required(path)]
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    errors = validate_labels(metadata.get("labels") or {}, path.child("labels"))
+    errors += validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
+    errors += validate_pod_spec(spec, path.child("spec"))
+    if spec.get("ephemeralContainers"):
+        text = "ephemeral containers not allowed in pod template"
+        errors.append(forbidden(path.child("spec", "ephemeralContainers"), text))
+    return errors
+
+
+def validate_pod_spec(spec: Document, path: Path, *, metadata: Document | None = None) -> FieldErrors:
+    """The spec of a Pod, whose metadata is given, or of a template."""
+    errors: FieldErrors = []
+    volumes = spec.get("volumes") or ()
+    if volumes:
+        errors += validate_volumes(volumes, path.child("volumes"))
+    errors += validate_pod_resource_claims(spec, path, metadata=metadata)
+    errors += _validate_all_containers(spec, {volume.get("name") for volume in volumes}, path)
+    errors += validate_pod_claims_of_containers(spec, path)
+    if spec.get("resources"):
+        errors += validate_resource_requirements(spec["resources"], path.child("resources"))
+    if spec.get("hostNetwork"):
+        errors += _validate_host_ports(spec, path, is_pod=metadata is not None)
+    errors += _validate_policies(spec, path)
+    errors += _validate_placement(spec, path)
+    errors += _validate_names(spec, path)
+    return errors + _validate_optional(spec, path)
+
+
+# ---- containers
+
+
+def _validate_all_containers(spec: Document, volumes: Collection[str], path: Path) -> FieldErrors:
+    containers = spec.get("containers") or ()
+    grace_period, restart = spec.get("terminationGracePeriodSeconds"), spec.get("restartPolicy") or ""
+    errors = _validate_containers(containers, volumes, grace_period, restart, path.child("containers"))
+    if init := spec.get("initContainers"):
+        errors += _validate_init_containers(init, spec, volumes, path.child("initContainers"))
+    if ephemeral := spec.get("ephemeralContainers"):
+        errors += validate_ephemeral_containers(ephemeral, spec, volumes, path.child("ephemeralContainers"))
+    return errors
+
+
+def _validate_containers(
+    containers: Sequence[Document], volumes: Collection[str], grace_period: int | None, restart: str, path: Path
+) -> FieldErrors:
+    if not containers:
+        return [required(path)]
+    errors: FieldErrors = []
+    seen: set[str] = set()
+    for i, container in enumerate(containers):
+        at = path.index(i)
+        errors += validate_container(container, volumes, at, restart_policy=restart)
+        name = container.get("name") or ""
+        if name in seen:
+            errors.append(duplicate(at.child("name"), name))
+        seen.add(name)
+        errors += validate_probes_and_hooks(container, grace_period, at)
+        policy = container.get("restartPolicy")
+        if policy is not None and policy not in _RESTART_POLICIES:
+            errors.append(not_supported(at.child("restartPolicy"), policy, sorted(_RESTART_POLICIES)))
+    return errors + host_port_conflicts(containers, path)
+
+
+def _validate_init_containers(
+    containers: Sequence[Document], spec: Document, volumes: Collection[str], path: Path
+) -> FieldErrors:
+    errors: FieldErrors = []
+    seen = {container.get("name") or "" for container in spec.get("containers") or ()}
+    for i, container in enumerate(containers):
+        at = path.index(i)
+        errors += validate_container(container, volumes, at, restart_policy=spec.get("restartPolicy") or "")
+        errors += _validate_init_lifetime(container, spec.get("terminationGracePeriodSeconds"), at)
+        name = container.get("name") or ""
+        if name in seen:
+            errors.append(duplicate(at.child("name"), name))
+        elif name:
+            seen.add(name)
+        # Init containers run one after the other, so only ports within one can clash.
+        errors += host_port_conflicts((container,), path)
+    return errors
+
+
+def _validate_init_lifetime(container: Document, grace_period: int | None, path: Path) -> FieldErrors:
+    policy = container.get("restartPolicy")
+    if policy == "Always":
+        return validate_probes_and_hooks(container, grace_period, path)
+    errors: FieldErrors = []
+    if policy is not None and policy not in _RESTART_POLICIES:
+        errors.append(not_supported(path.child("restartPolicy"), policy, sorted(_RESTART_POLICIES)))
+    errors += [
+        forbidden(path.child(field), _SIDECARS_ONLY)
+        for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+        if container.get(field) is not None
+    ]
+    return errors
+
+
+def validate_ephemeral_containers(
+    containers: Sequence[Document], spec: Document, volumes: Collection[str], path: Path
+) -> FieldErrors:
+    """Containers added to a running pod to look around in it."""
+    errors: FieldErrors = []
+    others = {item.get("name") for kind in ("containers", "initContainers") for item in spec.get(kind) or ()}
+    seen = set(others)
+    for i, container in enumerate(containers):
+        at = path.index(i)
+        name, target = container.get("name") or "", container.get("targetContainerName") or ""
+        errors += validate_container(container, volumes, at, restart_policy=spec.get("restartPolicy") or "")
+        if name in seen:
+            errors.append(duplicate(at.child("name"), name))
+        seen.add(name)
+        if target and target not in others:
+            errors.append(not_found(at.child("targetContainerName"), target))
+        errors += [forbidden(at.child(field), _NOT_EPHEMERAL) for field in _EPHEMERAL_FORBIDDEN if container.get(field)]
+        for j, mount in enumerate(container.get("volumeMounts") or ()):
+            errors += [
+                forbidden(at.child("volumeMounts").index(j).child(field), _NOT_EPHEMERAL)
+                for field in ("subPath", "subPathExpr")
+                if mount.get(field)
+            ]
+    return errors
+
+
+def _validate_host_ports(spec: Document, path: Path, *, is_pod: bool) -> FieldErrors:
+    errors: FieldErrors = []
+    for i, container in enumerate(spec.get("containers") or ()):
+        for j, port in enumerate(container.get("ports") or ()):
+            host = port.get("hostPort") or 0
+            # A template's unset port is filled in when its Pod is made.
+            if (is_pod or host) and host != (port.get("containerPort") or 0):
+                at = path.child("containers").index(i).child("ports").index(j).child("hostPort")
+                errors.append(invalid(at, host, "must match `containerPort` when `hostNetwork` is true"))
+    return errors
+
+
+# ---- the rest of the spec
+
+
+def _validate_policies(spec: Document, path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    if spec.get("terminationGracePeriodSeconds") is None:
+        errors.append(required(path.child("terminationGracePeriodSeconds")))
+    for field, supported in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
+        value = spec.get(field) or ""
+        if value not in supported:
+            at = path.child(field)
+            errors.append(not_supported(at, value, supported) if value else required(at))
+    preemption = spec.get("preemptionPolicy")
+    if preemption is not None and preemption not in _PREEMPTION_POLICIES:
+        errors.append(not_supported(path.child("preemptionPolicy"), preemption, _PREEMPTION_POLICIES))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= _INT32_MAX:
+        text = f"must be between 1 and {_INT32_MAX}, inclusive"
+        errors.append(invalid(path.child("activeDeadlineSeconds"), deadline, text))
+    return errors
+
+
+def _validate_placement(spec: Document, path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    if selector := spec.get("nodeSelector"):
+        errors += validate_labels(selector, path.child("nodeSelector"))
+    if affinity := spec.get("affinity"):
+        errors += validate_affinity(affinity, path.child("affinity"))
+    if gates := spec.get("schedulingGates"):
+        errors += validate_scheduling_gates(gates, path.child("schedulingGates"))
+    if constraints := spec.get("topologySpreadConstraints"):
+        errors += validate_topology_spread(constraints, path.child("topologySpreadConstraints"))
+    if tolerations := spec.get("tolerations"):
+        errors += validate_tolerations(tolerations, path.child("tolerations"))
+    return errors
+
+
+_SUBDOMAIN_FIELDS: Final = ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName")
+
+
+def _validate_names(spec: Document, path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    for field in _SUBDOMAIN_FIELDS:
+        if value := spec.get(field):
+            errors += [invalid(path.child(field), value, problem) for problem in dns1123_subdomain(value)]
+    for field in ("hostname", "subdomain"):
+        if value := spec.get(field):
+            errors += [invalid(path.child(field), value, problem) for problem in dns1123_label(value)]
+    return errors
+
+
+def _validate_optional(spec: Document, path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    if context := spec.get("securityContext"):
+        errors += validate_identities(context, path.child("securityContext"))
+        errors += validate_profiles(context, path.child("securityContext"))
+    if spec.get("hostUsers") is False:
+        errors += [
+            forbidden(path.child(shown), "when `pod.Spec.HostUsers` is false")
+            for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+            if spec.get(field)
+        ]
+    errors += _validate_dns(spec.get("dnsConfig"), spec.get("dnsPolicy") or "", path.child("dnsConfig"))
+    for i, gate in enumerate(spec.get("readinessGates") or ()):
+        at = path.child("readinessGates").index(i).child("conditionType")
+        errors += validate_label_name(gate.get("conditionType") or "", at)
+    for i, alias in enumerate(spec.get("hostAliases") or ()):
+        errors += validate_ip(alias.get("ip") or "", path.child("hostAliases").index(i).child("ip"))
+    if overhead := spec.get("overhead"):
+        errors += validate_resource_list(overhead, path.child("overhead"))
+    os_name = (spec.get("os") or {}).get("name")
+    if spec.get("os") is not None and os_name not in ("linux", "windows"):
+        at = path.child("os", "name")
+        errors.append(not_supported(at, os_name, ("linux", "windows")) if os_name else required(at))
+    return errors
+
+
+def _validate_dns(config: Document | None, policy: str, path: Path) -> FieldErrors:
+    if policy == "None":
+        if config is None:
+            return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
+        if not config.get("nameservers"):
+            text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(path.child("nameservers"), text)]
+    if config is None:
+        return []
+    errors: FieldErrors = []
+    servers, searches = config.get("nameservers") or [], config.get("searches") or []
+    if len(servers) > _NAMESERVERS_MAX:
+        text = f"must not have more than {_NAMESERVERS_MAX} nameservers"
+        errors.append(invalid(path.child("nameservers"), servers, text))
+    for i, server in enumerate(servers):
+        errors += validate_ip(server, path.child("nameservers").index(i))
+    if len(searches) > _SEARCHES_MAX:
+        text = f"must not have more than {_SEARCHES_MAX} search paths"
+        errors.append(invalid(path.child("searches"), searches, text))
+    for i, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            errors.append(required(path.child("options").index(i), "must not be empty"))
+    return errors
+
+
+# ---- changes
+
+_UPDATABLE: Final = ",".join(
+    (
+        "`spec.containers[*].image`",
+        "`spec.initContainers[*].image`",
+        "`spec.activeDeadlineSeconds`",
+        "`spec.tolerations` (only additions to existing tolerations)",
+        "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+    )
+)
+
+
+def validate_pod_update(new: Document, old: Document) -> FieldErrors:
+    """A Pod's spec hardly changes once it exists."""
+    spec, previous = new.get("spec") or {}, old.get("spec") or {}
+    if spec == previous:
+        return []
+    errors = validate_pod_spec(spec, SPEC, metadata=new.get("metadata") or {})
+    for kind in ("containers", "initContainers"):
+        if len(spec.get(kind) or ()) != len(previous.get(kind) or ()):
+            return [*errors, forbidden(SPEC.child(kind), "pod updates may not add or remove containers")]
+    deadline_errors = _validate_deadline_change(spec, previous)
+    if deadline_errors:
+        return errors + deadline_errors
+    tolerations, gates = spec.get("tolerations") or (), spec.get("schedulingGates") or ()
+    old_tolerations = previous.get("tolerations") or ()
+    errors += validate_only_added_tolerations(tolerations, old_tolerations, SPEC.child("tolerations"))
+    errors += validate_only_deleted_gates(gates, previous.get("schedulingGates") or (), SPEC.child("schedulingGates"))
+    munged = _with_allowed_changes_undone(spec, previous, gated=bool(gates))
+    if munged != previous:
+        text = f"pod updates may not change fields other than {_UPDATABLE}\n{spec_diff(munged, previous)}"
+        errors.append(forbidden(SPEC, text))
+    return errors
+
+
+def _validate_deadline_change(new: Document, old: Document) -> FieldErrors:
+    path = SPEC.child("activeDeadlineSeconds")
+    value, previous = new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
+    if value is None:
+        text = "must not update from a positive integer to nil value"
+        return [] if previous is None else [invalid(path, None, text)]
+    if not 0 <= value <= _INT32_MAX:
+        return [invalid(path, value, f"must be between 0 and {_INT32_MAX}, inclusive")]
+    if previous is not None and value > previous:
+        return [invalid(path, value, "must be less than or equal to previous value")]
+    return []
+
+
+def _with_allowed_changes_undone(spec: Document, old: Document, *, gated: bool) -> Document:
+    """The new spec as it would be had only forbidden fields changed."""
+    munged = dict(spec)
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            pairs = zip(spec[kind], old[kind], strict=True)
+            munged[kind] = [{**container, "image": before.get("image")} for container, before in pairs]
+    fields = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
+    if (old.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        fields.append("terminationGracePeriodSeconds")
+    if gated:
+        # A pod that is not yet up for scheduling may still be narrowed to fewer nodes.
+        if _only_added(spec.get("nodeSelector") or {}, old.get("nodeSelector") or {}):
+            fields.append("nodeSelector")
+        if not (old.get("affinity") or {}).get("nodeAffinity"):
+            fields.append("affinity")
+    for field in fields:
+        munged.pop(field, None)
+        if field in old:
+            munged[field] = old[field]
+    return munged
+
+
+def _only_added(new: Document, old: Document) -> bool:
+    return old.items() <= new.items()
+
+
+# ---- status
+
+
+def validate_pod_status_update(new: Document, old: Document) -> FieldErrors:
+    """What components report about a running pod."""
+    status, previous, spec = new.get("status") or {}, old.get("status") or {}, new.get("spec") or {}
+    errors = _validate_addresses(status)
+    if spec.get("restartPolicy") != "Always":
+        path = STATUS.child("containerStatuses")
+        errors += _validate_state_transitions(status, previous, spec.get("restartPolicy") or "", path)
+    qos, old_qos = status.get("qosClass"), previous.get("qosClass")
+    if old_qos:
+        errors += validate_immutable(qos, old_qos, STATUS.child("qosClass"))
+    nominated = status.get("nominatedNodeName")
+    if nominated:
+        path = STATUS.child("nominatedNodeName")
+        errors += [invalid(path, nominated, problem) for problem in dns1123_subdomain(nominated)]
+    errors += validate_resource_claim_statuses(status, spec, STATUS)
+    return errors + validate_extended_resource_claim_status(status, spec, STATUS)
+
+
+def _validate_state_transitions(new: Document, old: Document, restart: str, path: Path) -> FieldErrors:
+    """A container that must not be restarted stays terminated."""
+    before = {
+        item.get("name"): (item.get("state") or {}).get("terminated") for item in old.get("containerStatuses") or ()
+    }
+    errors: FieldErrors = []
+    for i, item in enumerate(new.get("containerStatuses") or ()):
+        ended = before.get(item.get("name"))
+        if ended is None or (restart == "OnFailure" and ended.get("exitCode")):
+            continue
+        if (item.get("state") or {}).get("terminated") is None:
+            text = "may not be transitioned to non-terminated state"
+            errors.append(forbidden(path.index(i).child("state"), text))
+    return errors
+
+
+def _validate_addresses(status: Document) -> FieldErrors:
+    errors: FieldErrors = []
+    for field in ("podIPs", "hostIPs"):
+        addresses = [item.get("ip") or "" for item in status.get(field) or ()]
+        for i, address in enumerate(addresses):
+            errors += validate_ip(address, STATUS.child(field).index(i))
+        errors += _validate_dual_stack(addresses, STATUS.child(field))
+    hosts = status.get("hostIPs")
+    if hosts and status.get("hostIP") != hosts[0].get("ip"):
+        path = STATUS.child("hostIPs").index(0).child("ip")
+        errors.append(invalid(path, hosts[0].get("ip"), "must be equal to `hostIP`"))
+    return errors
+
+
+def _validate_dual_stack(addresses: Sequence[str], path: Path) -> FieldErrors:
+    if len(addresses) < 2:  # noqa: PLR2004 - one address cannot clash
+        return []
+    families = [":" in address for address in addresses]
+    if len(set(families)) == len(families):
+        return []
+    listed = [{"ip": address} for address in addresses]
+    return [invalid(path, listed, "may specify no more than one IP for each IP family")]
