@@ -1,0 +1,101 @@
+"""The protobuf wire format: varints, tags and length-delimited pieces."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VARINT: Final = 0
+FIXED64: Final = 1
+DELIMITED: Final = 2
+FIXED32: Final = 5
+
+_MASK64: Final = (1 << 64) - 1
+_SIGN64: Final = 1 << 63
+# Ten groups of seven bits hold 64.
+_SHIFT_MAX: Final = 63
+
+
+class ProtobufError(ValueError):
+    """Bytes that are not the message they should be."""
+
+
+def varint(number: int) -> bytes:
+    """Encode an integer; negative ones take ten bytes, as two's complement of 64 bits."""
+    number &= _MASK64
+    if number < 0x80:  # noqa: PLR2004 - the one-byte case
+        return _SMALL[number]
+    out = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits each
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_SMALL: Final = tuple(bytes((number,)) for number in range(0x80))
+
+
+def tag(number: int, wire_type: int) -> bytes:
+    """The key in front of a field."""
+    return varint(number << 3 | wire_type)
+
+
+def delimited(payload: bytes) -> bytes:
+    """A piece with its length in front."""
+    return varint(len(payload)) + payload
+
+
+def read_varint(buffer: bytes, position: int, end: int) -> tuple[int, int]:
+    """The unsigned integer at a position, and the position after it."""
+    result = shift = 0
+    while position < end:
+        byte = buffer[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the last byte has no high bit
+            return result & _MASK64, position
+        shift += 7
+        if shift > _SHIFT_MAX:
+            raise ProtobufError("proto: integer overflow")
+    raise ProtobufError("unexpected EOF")
+
+
+def signed(number: int) -> int:
+    """Read 64 bits as two's complement."""
+    return number - (1 << 64) if number & _SIGN64 else number
+
+
+def read_length(buffer: bytes, position: int, end: int) -> tuple[int, int]:
+    """Start and end of a length-delimited piece."""
+    length, start = read_varint(buffer, position, end)
+    if start + length > end:
+        raise ProtobufError("unexpected EOF")
+    return start, start + length
+
+
+def skip(buffer: bytes, position: int, end: int, wire_type: int) -> int:
+    """The position after a value that is of no interest."""
+    if wire_type == VARINT:
+        return read_varint(buffer, position, end)[1]
+    if wire_type == DELIMITED:
+        return read_length(buffer, position, end)[1]
+    if wire_type in (FIXED64, FIXED32):
+        after = position + (8 if wire_type == FIXED64 else 4)
+        if after <= end:
+            return after
+        raise ProtobufError("unexpected EOF")
+    raise ProtobufError(f"proto: illegal wireType {wire_type}")
+
+
+def read_fields(buffer: bytes) -> dict[int, bytes]:
+    """The length-delimited fields of a flat message, the last of each number."""
+    found: dict[int, bytes] = {}
+    position, end = 0, len(buffer)
+    while position < end:
+        key, position = read_varint(buffer, position, end)
+        if key & 7 == DELIMITED:
+            start, position = read_length(buffer, position, end)
+            found[key >> 3] = buffer[start:position]
+        else:
+            position = skip(buffer, position, end, key & 7)
+    return found
