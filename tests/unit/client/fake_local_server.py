@@ -259,6 +259,9 @@ class FakeLocalServer:
     def _matches(self, request: LocalRequest, obj: Document) -> bool:
         if request.namespace and obj["metadata"].get("namespace") != request.namespace:
             return False
+        field = request.query.get("fieldSelector") or ""
+        if field and field != f"metadata.name={obj['metadata']['name']}":
+            return False
         wanted = request.query.get("labelSelector") or ""
         labels = obj["metadata"].get("labels") or {}
         return all(

@@ -1,0 +1,177 @@
+"""Who owns whom: the graph of all objects by uid, and what each change of it makes worth a look.
+
+An owner that was named but never seen is in the graph too, not `observed`. Changing the graph returns the
+uids to look at; looking (and only that) decides on deletion, with live reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dray.api.document import UID, Document, GroupResource
+from dray.client.objects import OwnerReference, owners_of
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Where an object is."""
+
+    resource: GroupResource
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What garbage collection needs to know of one object."""
+
+    uid: UID
+    identity: Identity
+    owners: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    being_deleted: bool = False
+    resource_version: str = ""
+
+    @property
+    def deleting_dependents(self) -> bool:
+        """Whether it waits for its dependents to be deleted."""
+        return self.being_deleted and FOREGROUND in self.finalizers
+
+    @property
+    def orphaning(self) -> bool:
+        """Whether it waits for its dependents to be orphaned."""
+        return self.being_deleted and ORPHAN in self.finalizers
+
+
+def observe(resource: GroupResource, document: Document) -> Observed:
+    """Read what matters from an object's metadata."""
+    metadata = document.get("metadata") or {}
+    return Observed(
+        UID(metadata.get("uid") or ""),
+        Identity(resource, metadata.get("namespace") or "", metadata.get("name") or ""),
+        owners_of(document),
+        tuple(metadata.get("finalizers") or ()),
+        bool(metadata.get("deletionTimestamp")),
+        metadata.get("resourceVersion") or "",
+    )
+
+
+@dataclass(slots=True)
+class Node:
+    """One uid; changed only by `Graph`."""
+
+    uid: UID
+    # None until the object itself was seen.
+    observed: Observed | None = None
+    # Dependents by uid, in the order they were seen.
+    dependents: dict[UID, Node] = field(default_factory=dict)
+
+    @property
+    def deleting_dependents(self) -> bool:
+        """Whether it waits for its dependents to be deleted."""
+        return self.observed is not None and self.observed.deleting_dependents
+
+    def blocking_dependents(self) -> tuple[Node, ...]:
+        """The dependents that must be gone before this object may go."""
+        return tuple(node for node in self.dependents.values() if _blocks(node, self.uid))
+
+
+def _blocks(dependent: Node, owner_uid: UID) -> bool:
+    owners = dependent.observed.owners if dependent.observed is not None else ()
+    return any(owner.uid == owner_uid and owner.block_owner_deletion for owner in owners)
+
+
+class Graph:
+    """All nodes; every method returns the uids worth a look, in a fixed order."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[UID, Node] = {}
+
+    def node(self, uid: UID) -> Node | None:
+        """The node of a uid."""
+        return self._nodes.get(uid)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def put(self, new: Observed) -> tuple[UID, ...]:
+        """An object was added or changed."""
+        node = self._nodes.get(new.uid) or self._make(new.uid)
+        old, node.observed = node.observed, new
+        look: dict[UID, None] = {}
+        self._relink(node, old.owners if old else (), new.owners, look)
+        self._note_transitions(node, old, new, look)
+        if old is None and any(not self._is_observed(owner.uid) for owner in new.owners):
+            # Its owner may have gone before it came: only a live read can tell.
+            look[new.uid] = None
+        if old is not None and not new.being_deleted and old.owners != new.owners:
+            look[new.uid] = None
+        return tuple(look)
+
+    def remove(self, uid: UID) -> tuple[UID, ...]:
+        """An object is gone: its dependents lost an owner, its waiting owners a dependent."""
+        node = self._nodes.get(uid)
+        if node is None or node.observed is None:
+            return ()
+        look: dict[UID, None] = dict.fromkeys(node.dependents)
+        self._relink(node, node.observed.owners, (), look)
+        node.observed = None
+        self._drop_if_unused(node)
+        return tuple(look)
+
+    def remove_resource(self, resource: GroupResource) -> tuple[UID, ...]:
+        """A whole kind is no longer served."""
+        gone = [
+            node.uid for node in self._nodes.values() if node.observed and node.observed.identity.resource == resource
+        ]
+        return tuple(dict.fromkeys(uid for one in gone for uid in self.remove(one)))
+
+    def _make(self, uid: UID) -> Node:
+        node = self._nodes[uid] = Node(uid)
+        return node
+
+    def _is_observed(self, uid: UID) -> bool:
+        node = self._nodes.get(uid)
+        return node is not None and node.observed is not None
+
+    def _relink(
+        self,
+        node: Node,
+        before: Iterable[OwnerReference],
+        after: Iterable[OwnerReference],
+        look: dict[UID, None],
+    ) -> None:
+        old = {owner.uid: owner for owner in before}
+        new = {owner.uid: owner for owner in after}
+        for uid in new.keys() - old.keys():
+            (self._nodes.get(uid) or self._make(uid)).dependents[node.uid] = node
+        for uid, owner in old.items():
+            kept = new.get(uid)
+            unblocked = owner.block_owner_deletion and (kept is None or not kept.block_owner_deletion)
+            self._loosen(node, uid, look, unlinked=kept is None, unblocked=unblocked)
+
+    def _loosen(self, node: Node, owner_uid: UID, look: dict[UID, None], *, unlinked: bool, unblocked: bool) -> None:
+        owner = self._nodes.get(owner_uid)
+        if owner is None:
+            return
+        if unlinked:
+            owner.dependents.pop(node.uid, None)
+        if (unlinked or unblocked) and owner.deleting_dependents:
+            look[owner_uid] = None
+        self._drop_if_unused(owner)
+
+    def _drop_if_unused(self, node: Node) -> None:
+        if node.observed is None and not node.dependents:
+            self._nodes.pop(node.uid, None)
+
+    def _note_transitions(self, node: Node, old: Observed | None, new: Observed, look: dict[UID, None]) -> None:
+        if new.deleting_dependents and not (old and old.deleting_dependents):
+            look.update(dict.fromkeys(node.dependents))
+            look[new.uid] = None
+        if new.orphaning and not (old and old.orphaning):
+            look[new.uid] = None

@@ -1,0 +1,278 @@
+"""The garbage collector's hands: follows every served kind, looks at objects live, writes what the plan says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from dray.api.document import UID, Document, GroupResource, GroupVersionKind
+from dray.api.errors import ConflictError, NotFoundError
+from dray.client.informer import Selection
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, ServedResource
+from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
+from dray.client.objects import OwnerReference
+from dray.controllers.garbage_collector import plan
+from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Identity, Node, Observed, observe
+from dray.lib.clock import Clock
+from dray.lib.lru import LRUSet
+from dray.runtime.logs import fields
+from dray.runtime.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+# Events have no owners that matter and come in great numbers.
+IGNORED: Final = frozenset({GroupResource("", "events"), GroupResource("events.k8s.io", "events")})
+NEEDED_VERBS: Final = frozenset({"delete", "list", "watch"})
+CRDS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+WORKERS: Final = 20
+# As many as the most common owner has dependents in one wave of deletions.
+ABSENT_MAX: Final = 500
+# Custom resource definitions wake discovery at once; this only covers servers that have none, or lost events.
+DISCOVERY_SECONDS: Final = 30.0
+# How long the objects of a kind that cannot be listed are waited for before others go on without them.
+SYNC_PATIENCE_SECONDS: Final = 10.0
+# An owner that is there but not in the graph yet will be; until then the dependent is looked at again.
+UNOBSERVED_OWNER_SECONDS: Final = 5.0
+CONFLICTS_MAX: Final = 5
+
+# The key that stands for "find out which kinds are served".
+_DISCOVERY: Final = UID("")
+
+
+class UnknownKindError(Exception):
+    """An owner reference names a kind that is not served (now)."""
+
+
+class GarbageCollector:
+    """Runs until cancelled; everything it knows can be rebuilt from the server."""
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock, metrics: Metrics | None = None) -> None:
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._graph = Graph()
+        # Followed kinds, and since when.
+        self._monitors: dict[GroupResource, tuple[InformerLoop[Document], float]] = {}
+        self._by_kind: dict[GroupVersionKind, ServedResource] = {}
+        # Owners known to be gone: a uid that was seen to go, or a whole reference that a live read denied.
+        self._absent: LRUSet[tuple[str, ...]] = LRUSet(ABSENT_MAX)
+        self.controller: Controller[UID] = Controller(
+            "garbage_collector", self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+
+    async def run(self) -> None:
+        """Collect garbage until cancelled."""
+        self.controller.queue.add(_DISCOVERY)
+        await self.controller.run()
+
+    async def reconcile(self, uid: UID) -> Result:
+        """Look at one object, or at which kinds there are."""
+        if uid == _DISCOVERY:
+            await self._discover()
+            return Requeue(DISCOVERY_SECONDS)
+        await self._wait_for_new_kinds()
+        node = self._graph.node(uid)
+        if node is None or node.observed is None:
+            return None
+        known = node.observed
+        if known.being_deleted and not (known.deleting_dependents or known.orphaning):
+            return None
+        document = await self._read(known)
+        if document is None:
+            # Gone already; the watch will say so, and then its dependents are looked at.
+            return None
+        return await self._act(node, document, observe(known.identity.resource, document))
+
+    # --- Which kinds are there. ---
+
+    async def _discover(self) -> None:
+        served = await self._client.resources()
+        self._by_kind = {GroupVersionKind(item.group, item.version, item.kind): item for item in served}
+        wanted = {
+            GroupResource(item.group, item.plural): item for item in served if item.preferred and _collectable(item)
+        }
+        for resource in tuple(self._monitors):
+            if resource not in wanted:
+                self._unfollow(resource)
+        for resource, item in wanted.items():
+            if resource not in self._monitors:
+                self._follow(resource, item)
+
+    def _follow(self, resource: GroupResource, item: ServedResource) -> None:
+        informer = self._informers.informer(item.resource(metadata_only=True), Selection())
+        self._monitors[resource] = (informer, self._clock.monotonic())
+        informer.add_handler(lambda old, new: self._changed(resource, old, new))
+
+    def _unfollow(self, resource: GroupResource) -> None:
+        informer, _ = self._monitors.pop(resource)
+        self._informers.stop(informer.resource)
+        self._look_at(self._graph.remove_resource(resource))
+
+    def _changed(self, resource: GroupResource, old: Document | None, new: Document | None) -> None:
+        if resource == CRDS:
+            self.controller.queue.add(_DISCOVERY)
+        if new is not None:
+            self._look_at(self._graph.put(observe(resource, new)))
+        elif old is not None:
+            uid = observe(resource, old).uid
+            self._absent.add((uid,))
+            self._look_at(self._graph.remove(uid))
+
+    def _look_at(self, uids: tuple[UID, ...]) -> None:
+        for uid in uids:
+            self.controller.queue.add(uid)
+
+    async def _wait_for_new_kinds(self) -> None:
+        """Dependents of a kind just discovered must be known before anything is decided."""
+        for informer, since in tuple(self._monitors.values()):
+            if informer.synced:
+                continue
+            left = since + SYNC_PATIENCE_SECONDS - self._clock.monotonic()
+            if left > 0:
+                await _within(left, informer.wait_for_sync)
+
+    # --- Looking at one object. ---
+
+    async def _act(self, node: Node, document: Document, live: Observed) -> Result:
+        if live.being_deleted:
+            await self._perform(live, document, plan.plan_being_deleted(live, node))
+            return None
+        try:
+            states = {owner.uid: await self._owner_state(live, owner) for owner in live.owners}
+        except _InvalidOwnerError as error:
+            _log.warning("owner cannot be", extra=fields(object=_name(live), error=str(error)))
+            return None
+        await self._perform(live, document, plan.plan_owned(live, states, tuple(node.dependents.values())))
+        return Requeue(UNOBSERVED_OWNER_SECONDS) if self._rests_on_unobserved(states) else None
+
+    def _rests_on_unobserved(self, states: dict[UID, plan.OwnerState]) -> bool:
+        present = [uid for uid, state in states.items() if state is plan.OwnerState.PRESENT]
+        nodes = [self._graph.node(uid) for uid in present]
+        return bool(nodes) and all(node is None or node.observed is None for node in nodes)
+
+    async def _owner_state(self, dependent: Observed, owner: OwnerReference) -> plan.OwnerState:
+        reference = (owner.api_version, owner.kind, dependent.identity.namespace, owner.name, owner.uid)
+        if (owner.uid,) in self._absent or reference in self._absent:
+            return plan.OwnerState.ABSENT
+        served = self._served(owner)
+        resource = served.resource(metadata_only=True)
+        if served.namespaced and not dependent.identity.namespace:
+            raise _InvalidOwnerError(f"{owner.kind} {owner.name} is namespaced and its dependent is not")
+        try:
+            document = await self._client.get(resource, owner.name, dependent.identity.namespace)
+        except NotFoundError:
+            document = None
+        if document is None or document["metadata"].get("uid") != owner.uid:
+            self._absent.add(reference)
+            return plan.OwnerState.ABSENT
+        live = observe(GroupResource(served.group, served.plural), document)
+        return plan.OwnerState.DELETING_DEPENDENTS if live.deleting_dependents else plan.OwnerState.PRESENT
+
+    def _served(self, owner: OwnerReference) -> ServedResource:
+        group, _, version = owner.api_version.rpartition("/")
+        served = self._by_kind.get(GroupVersionKind(group, version, owner.kind))
+        if served is None:
+            self.controller.queue.add(_DISCOVERY)
+            raise UnknownKindError(f"owner {owner.api_version} {owner.kind} {owner.name}: the kind is not served")
+        return served
+
+    async def _read(self, known: Observed) -> Document | None:
+        """The object as it is now; None when it, or this uid of it, is gone."""
+        resource = self._resource(known.identity)
+        if resource is None:
+            return None
+        try:
+            document = await self._client.get(resource, known.identity.name, known.identity.namespace)
+        except NotFoundError:
+            return None
+        return document if document["metadata"].get("uid") == known.uid else None
+
+    def _resource(self, identity: Identity) -> Resource[Document] | None:
+        monitor = self._monitors.get(identity.resource)
+        return monitor[0].resource if monitor is not None else None
+
+    # --- Writing. ---
+
+    async def _perform(self, live: Observed, document: Document, step: plan.Step) -> None:
+        match step:
+            case plan.Nothing():
+                return
+            case plan.LookAtDependents(uids):
+                self._look_at(uids)
+            case plan.DropOwners(uids):
+                await self._patch(live, document, lambda read: plan.patch_without_owners(read, uids))
+            case plan.FinishForeground():
+                await self._patch(live, document, lambda read: plan.patch_without_finalizer(read, FOREGROUND))
+            case plan.OrphanDependents(dependents):
+                await self._orphan(live, document, dependents)
+            case plan.DeleteObject():
+                await self._delete(live, document, step)
+
+    async def _orphan(self, live: Observed, document: Document, uids: tuple[UID, ...]) -> None:
+        for uid in uids:
+            node = self._graph.node(uid)
+            known = node.observed if node is not None else None
+            read = await self._read(known) if known is not None else None
+            if known is not None and read is not None:
+                await self._patch(known, read, lambda now: plan.patch_without_owners(now, frozenset({live.uid})))
+        await self._patch(live, document, lambda read: plan.patch_without_finalizer(read, ORPHAN))
+
+    async def _delete(self, live: Observed, document: Document, step: plan.DeleteObject) -> None:
+        resource = self._resource(live.identity)
+        if resource is None:
+            return
+        version = live.resource_version
+        if step.unblock:
+            await self._patch(live, document, plan.patch_unblocking)
+            version = ""
+        _log.debug("deleting", extra=fields(object=_name(live), policy=step.policy.value))
+        # The version guards against an owner that was added after the live read.
+        options = DeleteOptions(uid=live.uid, resource_version=version, propagation_policy=step.policy)
+        try:
+            await self._client.delete(resource, live.identity.name, live.identity.namespace, options)
+        except NotFoundError:
+            return
+
+    async def _patch(
+        self, known: Observed, document: Document | None, make: Callable[[Document], Document | None]
+    ) -> None:
+        """Write a patch bound to what was read; after a conflict read again."""
+        resource = self._resource(known.identity)
+        for _ in range(CONFLICTS_MAX):
+            body = make(document) if document is not None else None
+            if body is None or resource is None:
+                return
+            try:
+                await self._client.patch(
+                    resource, known.identity.name, known.identity.namespace, Patch(PatchType.MERGE, body)
+                )
+            except NotFoundError:
+                return
+            except ConflictError:
+                document = await self._read(known)
+            else:
+                return
+        raise ConflictError(known.identity.resource, known.identity.name)
+
+
+class _InvalidOwnerError(Exception):
+    """An owner reference that can never be resolved."""
+
+
+def _collectable(item: ServedResource) -> bool:
+    return item.verbs >= NEEDED_VERBS and GroupResource(item.group, item.plural) not in IGNORED
+
+
+def _name(live: Observed) -> str:
+    identity = live.identity
+    return f"{identity.resource} {identity.namespace}/{identity.name}".replace(" /", " ")
+
+
+async def _within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,1 @@
+"""Empties namespaces that are being deleted, then lets them go."""

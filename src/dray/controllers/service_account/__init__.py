@@ -1,0 +1,1 @@
+"""Gives every namespace its `default` ServiceAccount and the cluster's root certificate."""

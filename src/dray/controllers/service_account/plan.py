@@ -1,0 +1,68 @@
+"""What a namespace must contain from the start; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.document import Document
+
+SERVICE_ACCOUNT: Final = "default"
+ROOT_CA: Final = "kube-root-ca.crt"
+_CERTIFICATE_KEY: Final = "ca.crt"
+_DESCRIPTION: Final = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The writes; None means nothing to do."""
+
+    create_service_account: Document | None = None
+    create_config_map: Document | None = None
+    update_config_map: Document | None = None
+
+
+def plan_namespace(
+    namespace: Document | None, service_account: Document | None, config_map: Document | None, root_ca: str
+) -> Plan:
+    """Compare a namespace with what it must contain; an empty `root_ca` means there is none to publish."""
+    if namespace is None or namespace["metadata"].get("deletionTimestamp"):
+        return Plan()
+    name = namespace["metadata"]["name"]
+    return Plan(
+        create_service_account=_service_account(name) if service_account is None else None,
+        create_config_map=_config_map(name, root_ca) if root_ca and config_map is None else None,
+        update_config_map=_corrected(config_map, root_ca) if root_ca and config_map is not None else None,
+    )
+
+
+def _service_account(namespace: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
+    }
+
+
+def _config_map(namespace: str, root_ca: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": ROOT_CA,
+            "namespace": namespace,
+            "annotations": {"kubernetes.io/description": _DESCRIPTION},
+        },
+        "data": {_CERTIFICATE_KEY: root_ca},
+    }
+
+
+def _corrected(config_map: Document, root_ca: str) -> Document | None:
+    """What anybody else put there is removed: clients trust this map as a whole."""
+    if config_map.get("data") == {_CERTIFICATE_KEY: root_ca}:
+        return None
+    return {**config_map, "data": {_CERTIFICATE_KEY: root_ca}}

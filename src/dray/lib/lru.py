@@ -1,0 +1,39 @@
+"""A set that remembers its most recently used members, up to a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+M = TypeVar("M", bound=Hashable)
+
+
+class LRUSet(Generic[M]):
+    """Forgets the member unused for longest when there are more than `count_max`."""
+
+    def __init__(self, count_max: int) -> None:
+        assert count_max > 0, "a set that can hold nothing"
+        self._count_max = count_max
+        # Oldest first.
+        self._members: dict[M, None] = {}
+
+    def add(self, member: M) -> None:
+        """Remember the member as the newest."""
+        self._members.pop(member, None)
+        self._members[member] = None
+        if len(self._members) > self._count_max:
+            del self._members[next(iter(self._members))]
+
+    def discard(self, member: M) -> None:
+        """Forget the member."""
+        self._members.pop(member, None)
+
+    def __contains__(self, member: M) -> bool:
+        """Whether it is remembered; asking counts as use."""
+        if member not in self._members:
+            return False
+        self.add(member)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._members)
