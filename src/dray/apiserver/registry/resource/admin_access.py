@@ -1,0 +1,124 @@
+"""Who may have what of a claim: admin access by the namespace's label, and parts of the status by permission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, forbidden
+from dray.api.validation.resource_claim_status import STATUS, device_id
+from dray.apiserver.registry.resource.group import GROUP
+from dray.apiserver.registry.strategy import WriteContext
+
+ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
+_REFUSED: Final = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
+
+_REQUESTS: Final = Path("spec.devices.requests")
+_RESULTS: Final = Path("status.allocation.devices.results")
+
+_NODE_NAME_EXTRA: Final = "authentication.kubernetes.io/node-name"
+_SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
+# The permission may be granted for either way of writing the status.
+_WRITE_VERBS: Final = ("update", "patch")
+
+
+def refuse_admin_requests(claim_spec: Document, context: WriteContext) -> FieldErrors:
+    """Requests for admin access are for namespaces that an administrator has labelled."""
+    for index, request in enumerate((claim_spec.get("devices") or {}).get("requests") or ()):
+        if (request.get("exactly") or {}).get("adminAccess"):
+            return _refuse_in(context, _REQUESTS.index(index))
+    return []
+
+
+def refuse_admin_results(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+    """Results with admin access, when they are new, need the label as well."""
+    if any(result.get("adminAccess") for result in _results(old)):
+        return []
+    for index, result in enumerate(_results(claim)):
+        if result.get("adminAccess"):
+            return _refuse_in(context, _RESULTS.index(index))
+    return []
+
+
+def _refuse_in(context: WriteContext, path: Path) -> FieldErrors:
+    labels: Mapping[str, str] = ((context.namespace or {}).get("metadata") or {}).get("labels") or {}
+    return [] if labels.get(ADMIN_ACCESS_LABEL) == "true" else [forbidden(path.child("adminAccess"), _REFUSED)]
+
+
+def _results(claim: Document) -> Sequence[Document]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    results: Sequence[Document] = (allocation.get("devices") or {}).get("results") or ()
+    return results
+
+
+def refuse_unauthorized_status(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+    """With granular authorization on: binding and device reports each need their own permission."""
+    if not context.gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
+        return []
+    return _refuse_binding(claim, old, context) + _refuse_device_reports(claim, old, context)
+
+
+def _refuse_binding(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+    new_status, old_status = claim.get("status") or {}, old.get("status") or {}
+    if all(new_status.get(name) == old_status.get(name) for name in ("allocation", "reservedFor")):
+        return []
+    if _allowed(context, _WRITE_VERBS, subresource="binding"):
+        return []
+    text = (
+        'changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" '
+        f'permission: resourceclaims.{GROUP} is forbidden: User "{context.user.name}" cannot update resource '
+        f'"resourceclaims/binding" in API group "{GROUP}" at the cluster scope'
+    )
+    return [forbidden(STATUS, text)]
+
+
+def _refuse_device_reports(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+    prefixes = ["associated-node:", "arbitrary-node:"] if _runs_on_node_of(claim, context) else ["arbitrary-node:"]
+    namespace = claim["metadata"].get("namespace", "")
+    errors: FieldErrors = []
+    for driver in _changed_drivers(claim, old):
+        verbs = [prefix + verb for prefix in prefixes for verb in _WRITE_VERBS]
+        if _allowed(context, verbs, subresource="driver", namespace=namespace, name=driver):
+            continue
+        shown = " ".join(f"{prefix}update" for prefix in prefixes)
+        text = (
+            f'changing status.devices requires resource="resourceclaims/driver", verb="[{shown}]" permission: '
+            f'resourceclaims.{GROUP} "{driver}" is forbidden: User "{context.user.name}" cannot {prefixes[0]}update '
+            f'resource "resourceclaims/driver" in API group "{GROUP}" in the namespace "{namespace}"'
+        )
+        errors.append(forbidden(STATUS.child("devices"), text))
+    return errors
+
+
+def _allowed(context: WriteContext, verbs: Sequence[str], **attributes: Any) -> bool:
+    return any(context.allowed(verb=verb, group=GROUP, resource="resourceclaims", **attributes) for verb in verbs)
+
+
+def _changed_drivers(claim: Document, old: Document) -> list[str]:
+    """The drivers whose device reports were added, changed or removed."""
+    after, before = (
+        {device_id(item): item for item in (document.get("status") or {}).get("devices") or ()}
+        for document in (claim, old)
+    )
+    changed = (key for key in after.keys() | before.keys() if after.get(key) != before.get(key))
+    return sorted({key[0] for key in changed})
+
+
+def _runs_on_node_of(claim: Document, context: WriteContext) -> bool:
+    """Whether the caller is a service account on the one node the claim is allocated for."""
+    nodes = context.user.extra.get(_NODE_NAME_EXTRA, ())
+    if not context.user.name.startswith(_SERVICE_ACCOUNT_PREFIX) or len(nodes) != 1:
+        return False
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return nodes[0] == _only_node((allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ())
+
+
+def _only_node(terms: Sequence[Document]) -> str:
+    """The node's name when the terms name exactly one, else nothing."""
+    if len(terms) != 1 or terms[0].get("matchExpressions"):
+        return ""
+    match terms[0].get("matchFields") or ():
+        case [{"key": "metadata.name", "operator": "In", "values": [str(name)]}]:
+            return name
+    return ""

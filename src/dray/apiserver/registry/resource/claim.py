@@ -1,0 +1,117 @@
+"""ResourceClaims: an immutable spec, and a status that scheduler, controller and drivers share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.resource_claim import validate_claim, validate_claim_update
+from dray.api.validation.resource_claim_status import device_id, validate_claim_status_update
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.resource.admin_access import (
+    refuse_admin_requests,
+    refuse_admin_results,
+    refuse_unauthorized_status,
+)
+from dray.apiserver.registry.resource.gates import drop_from_claim_spec, drop_from_claim_status
+from dray.apiserver.registry.resource.group import (
+    GROUP,
+    STORAGE_VERSION,
+    VERSIONS,
+    compile_selector,
+    restore_for_status,
+    restore_status,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+
+class ClaimStrategy(Strategy):
+    """The rules of writing a claim's spec."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Status is not for the creator."""
+        obj["status"] = {}
+        drop_from_claim_spec(obj.get("spec") or {}, None, context.gates)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The spec, and that it asks for admin access only where that is offered."""
+        return refuse_admin_requests(obj.get("spec") or {}, context) + validate_claim(obj, compile_selector)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the status."""
+        restore_status(obj, old)
+        drop_from_claim_spec(obj.get("spec") or {}, old.get("spec"), context.gates)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The spec cannot change."""
+        return validate_claim_update(obj, old)
+
+
+class ClaimStatusStrategy(Strategy):
+    """The rules of writing a claim's status."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep spec and metadata, and forget reports on devices that the claim has given back."""
+        restore_for_status(obj, old)
+        obj["status"] = obj.get("status") or {}
+        _forget_deallocated_devices(obj["status"], old, context)
+        drop_from_claim_status(obj, old, context.gates)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The status, and whether the caller may grant what it grants."""
+        errors = refuse_admin_results(obj, old, context)
+        errors += refuse_unauthorized_status(obj, old, context)
+        return errors + validate_claim_status_update(obj, old)
+
+
+def _forget_deallocated_devices(status: Document, old: Document, context: WriteContext) -> None:
+    """Clients that clear an allocation need not know about the reports; the server clears them."""
+    devices = status.get("devices")
+    old_status = old.get("status") or {}
+    if not devices or not (context.gates.enabled("DRAResourceClaimDeviceStatus") or old_status.get("devices")):
+        return
+    gone = {device_id(result) for result in _results(old_status)} - {device_id(result) for result in _results(status)}
+    if not gone:
+        return
+    kept = [item for item in devices if device_id(item) not in gone]
+    if kept:
+        status["devices"] = kept
+    else:
+        del status["devices"]
+
+
+def _results(status: Document) -> list[Document]:
+    return ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+
+
+def _state(claim: Document, now: datetime) -> str:
+    deleted = bool((claim.get("metadata") or {}).get("deletionTimestamp"))
+    status = claim.get("status") or {}
+    states = ["deleted"] if deleted else []
+    if status.get("allocation") is not None:
+        states.append("allocated")
+        if status.get("reservedFor"):
+            states.append("reserved")
+    elif not deleted:
+        states.append("pending")
+    return ",".join(states)
+
+
+CLAIMS: Final = ResourceDefinition(
+    group=GROUP,
+    resource="resourceclaims",
+    singular="resourceclaim",
+    kind="ResourceClaim",
+    namespaced=True,
+    versions=VERSIONS,
+    storage_version=STORAGE_VERSION,
+    strategy=ClaimStrategy(),
+    status_strategy=ClaimStatusStrategy(),
+    columns=(
+        NAME,
+        Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.).", _state),
+        AGE,
+    ),
+)

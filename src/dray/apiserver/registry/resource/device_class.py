@@ -1,0 +1,55 @@
+"""DeviceClasses: mutable, with generations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.resource_class import validate_class
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.resource.gates import drop_from_class
+from dray.apiserver.registry.resource.group import (
+    GROUP,
+    STORAGE_VERSION,
+    VERSIONS,
+    bump_generation,
+    compile_selector,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
+
+
+class ClassStrategy(Strategy):
+    """The rules of writing a class."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Start counting generations."""
+        start_generation(obj)
+        drop_from_class(obj.get("spec") or {}, None, context.gates)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole class."""
+        return validate_class(obj, compile_selector)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Count a changed spec."""
+        drop_from_class(obj.get("spec") or {}, old.get("spec"), context.gates)
+        bump_generation(obj, old)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The whole class, leniently where it is as stored."""
+        return validate_class(obj, compile_selector, old)
+
+
+CLASSES: Final = ResourceDefinition(
+    group=GROUP,
+    resource="deviceclasses",
+    singular="deviceclass",
+    kind="DeviceClass",
+    namespaced=False,
+    versions=VERSIONS,
+    storage_version=STORAGE_VERSION,
+    strategy=ClassStrategy(),
+    columns=(NAME, AGE),
+)

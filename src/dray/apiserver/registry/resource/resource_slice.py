@@ -1,0 +1,79 @@
+"""ResourceSlices: what drivers offer, listed by node and by driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, quote
+from dray.api.validation.resource_slice import validate_slice
+from dray.apiserver.registry.columns import AGE, NAME, text_cell
+from dray.apiserver.registry.resource.gates import drop_from_slice
+from dray.apiserver.registry.resource.group import (
+    GROUP,
+    STORAGE_VERSION,
+    VERSIONS,
+    bump_generation,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+
+class SliceStrategy(Strategy):
+    """The rules of writing a slice."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Start counting generations."""
+        start_generation(obj)
+        drop_from_slice(obj.get("spec") or {}, None, context.gates)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole slice."""
+        return validate_slice(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Count a changed spec."""
+        drop_from_slice(obj.get("spec") or {}, old.get("spec"), context.gates)
+        bump_generation(obj, old)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The whole slice, and what of it may not change."""
+        return validate_slice(obj, old)
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Driver names are compared letter by letter; upper case invites mistakes."""
+        driver = _driver(obj)
+        if driver == driver.lower():
+            return ()
+        return (f"spec.driver: driver names should be lowercase; {quote(driver)} contains uppercase characters",)
+
+
+def _driver(obj: Document) -> str:
+    driver: str = (obj.get("spec") or {}).get("driver") or ""
+    return driver
+
+
+def _node_name(obj: Document) -> str:
+    name: str = (obj.get("spec") or {}).get("nodeName") or ""
+    return name
+
+
+SLICES: Final = ResourceDefinition(
+    group=GROUP,
+    resource="resourceslices",
+    singular="resourceslice",
+    kind="ResourceSlice",
+    namespaced=False,
+    versions=VERSIONS,
+    storage_version=STORAGE_VERSION,
+    strategy=SliceStrategy(),
+    columns=(
+        NAME,
+        Column("Node", "string", "The node the devices are on, when it is one node.", text_cell("spec", "nodeName")),
+        Column("Driver", "string", "The driver that offers the devices.", text_cell("spec", "driver")),
+        Column("Pool", "string", "The pool the slice belongs to.", text_cell("spec", "pool", "name")),
+        AGE,
+    ),
+    selectable_fields={"spec.nodeName": _node_name, "spec.driver": _driver},
+)

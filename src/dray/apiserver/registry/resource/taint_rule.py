@@ -1,0 +1,88 @@
+"""DeviceTaintRules: taints that an administrator puts on devices."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors
+from dray.api.timestamps import format_time
+from dray.api.validation.resource_taint_rule import validate_taint_rule, validate_taint_rule_status
+from dray.apiserver.registry.columns import AGE, NAME, since, text_cell
+from dray.apiserver.registry.resource.group import (
+    GROUP,
+    bump_generation,
+    restore_for_status,
+    restore_status,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+
+class TaintRuleStrategy(Strategy):
+    """The rules of writing a rule's spec."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Status is not for the creator."""
+        obj["status"] = {}
+        start_generation(obj)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole rule."""
+        return validate_taint_rule(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the status, restart the taint's time when its effect changed, count a changed spec."""
+        restore_status(obj, old)
+        taint, old_taint = _taint(obj), _taint(old)
+        # The time says when the effect began: tolerations that end after a while are counted from it.
+        if taint.get("effect") != old_taint.get("effect") and taint.get("timeAdded") == old_taint.get("timeAdded"):
+            taint["timeAdded"] = format_time(context.now)
+        bump_generation(obj, old)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The whole rule; an unknown effect may stay."""
+        return validate_taint_rule(obj, old)
+
+
+class TaintRuleStatusStrategy(Strategy):
+    """The rules of writing a rule's status."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep spec and metadata."""
+        restore_for_status(obj, old)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The conditions."""
+        return validate_taint_rule_status(obj)
+
+
+def _taint(rule: Document) -> Document:
+    taint: Document = (rule.get("spec") or {}).get("taint") or {}
+    return taint
+
+
+def _time_added(rule: Document, now: datetime) -> str:
+    return since(_taint(rule).get("timeAdded"), now)
+
+
+TAINT_RULES: Final = ResourceDefinition(
+    group=GROUP,
+    resource="devicetaintrules",
+    singular="devicetaintrule",
+    kind="DeviceTaintRule",
+    namespaced=False,
+    versions=("v1beta2", "v1alpha3"),
+    storage_version="v1beta2",
+    strategy=TaintRuleStrategy(),
+    status_strategy=TaintRuleStatusStrategy(),
+    columns=(
+        NAME,
+        Column("Key", "string", "The key of the taint.", text_cell("spec", "taint", "key")),
+        Column("Value", "string", "The value of the taint.", text_cell("spec", "taint", "value")),
+        Column("Effect", "string", "What the taint does to Pods.", text_cell("spec", "taint", "effect")),
+        Column("TimeAdded", "string", "How long the taint has had its effect.", _time_added),
+        AGE,
+    ),
+)
