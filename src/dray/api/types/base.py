@@ -1,0 +1,14 @@
+"""What every typed structure is: frozen, by keyword only, with Kubernetes' camelCase names on the wire."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """A Kubernetes struct; `gc=False` is safe because frozen trees have no cycles."""
+
+    # The OpenAPI definition name, the key of `dray.api.schema.load.struct`.
+    schema_name: ClassVar[str]
