@@ -289,7 +289,8 @@ def _validate_optional(spec: Document, path: Path) -> FieldErrors:
             for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
             if spec.get(field)
         ]
-    errors += _validate_dns(spec.get("dnsConfig"), spec.get("dnsPolicy") or "", path.child("dnsConfig"))
+    if spec.get("dnsConfig") is not None or spec.get("dnsPolicy") == "None":
+        errors += _validate_dns(spec.get("dnsConfig"), spec.get("dnsPolicy") or "", path.child("dnsConfig"))
     for i, gate in enumerate(spec.get("readinessGates") or ()):
         at = path.child("readinessGates").index(i).child("conditionType")
         errors += validate_label_name(gate.get("conditionType") or "", at)

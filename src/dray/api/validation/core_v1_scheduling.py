@@ -30,8 +30,16 @@ def validate_tolerations(tolerations: Sequence[Document], path: Path) -> FieldEr
     """The taints that a pod can live with."""
     errors: FieldErrors = []
     for i, toleration in enumerate(tolerations):
-        errors += _validate_toleration(toleration, path.index(i))
+        if toleration not in _ADDED_BY_ADMISSION:
+            errors += _validate_toleration(toleration, path.index(i))
     return errors
+
+
+# Nearly every pod has these two, with these very values.
+_ADDED_BY_ADMISSION: Final = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+)
 
 
 def _validate_toleration(toleration: Document, path: Path) -> FieldErrors:

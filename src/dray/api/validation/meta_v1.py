@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document
@@ -140,14 +141,21 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
     """Keys are qualified names, values label values."""
     errors: FieldErrors = []
     for key, value in labels.items():
-        errors += validate_label_name(key, path)
+        if problems := _label_name_problems(key):
+            errors += [invalid(path, key, message) for message in problems]
         errors += [invalid(path, value, message) for message in label_value(value)]
     return errors
 
 
 def validate_label_name(name: str, path: Path) -> FieldErrors:
     """A label key."""
-    return [invalid(path, name, message) for message in qualified_name(name)]
+    return [invalid(path, name, message) for message in _label_name_problems(name)]
+
+
+# The same few keys come with nearly every object.
+@lru_cache(maxsize=4096)
+def _label_name_problems(name: str) -> tuple[str, ...]:
+    return tuple(qualified_name(name))
 
 
 def validate_annotations(annotations: Mapping[str, str], path: Path) -> FieldErrors:

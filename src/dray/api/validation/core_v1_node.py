@@ -1,0 +1,66 @@
+"""Nodes: taints, capacity, and what may not change."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid
+from dray.api.validation.core_v1_namespace import validate_kube_finalizers
+from dray.api.validation.core_v1_resources import parse_quantity, validate_amount
+from dray.api.validation.core_v1_scheduling import validate_taints
+
+SPEC: Final = Path("spec")
+STATUS: Final = Path("status")
+
+
+def validate_node(node: Document) -> FieldErrors:
+    """A new node."""
+    spec = node.get("spec") or {}
+    errors = validate_kube_finalizers(node)
+    if taints := spec.get("taints"):
+        errors += validate_taints(taints, SPEC.child("taints"))
+    errors += _validate_resources(node.get("status") or {})
+    for i, cidr in enumerate(spec.get("podCIDRs") or ()):
+        errors += _validate_cidr(cidr, SPEC.child("podCIDRs").index(i))
+    return errors
+
+
+def _validate_resources(status: Document) -> FieldErrors:
+    errors: FieldErrors = []
+    for field in ("capacity", "allocatable"):
+        for name, value in (status.get(field) or {}).items():
+            path = STATUS.child(field, name)
+            quantity = parse_quantity(value, path, errors)
+            if quantity is not None:
+                errors += validate_amount(name, quantity, path)
+    return errors
+
+
+def _validate_cidr(text: str, path: Path) -> FieldErrors:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return [invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]
+    return []
+
+
+def validate_node_update(new: Document, old: Document) -> FieldErrors:
+    """A changed node."""
+    spec, previous, status = new.get("spec") or {}, old.get("spec") or {}, new.get("status") or {}
+    errors = _validate_resources(status)
+    if taints := spec.get("taints"):
+        errors += validate_taints(taints, SPEC.child("taints"))
+    seen: list[Document] = []
+    for i, address in enumerate(status.get("addresses") or ()):
+        if address in seen:
+            errors.append(duplicate(STATUS.child("addresses").index(i), address))
+        seen.append(address)
+    if previous.get("podCIDRs") and spec.get("podCIDRs") != previous["podCIDRs"]:
+        text = 'node updates may not change podCIDR except from "" to valid'
+        errors.append(forbidden(SPEC.child("podCIDRs"), text))
+    if previous.get("providerID") and spec.get("providerID") != previous["providerID"]:
+        text = 'node updates may not change providerID except from "" to valid'
+        errors.append(forbidden(SPEC.child("providerID"), text))
+    return errors
