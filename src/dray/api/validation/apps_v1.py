@@ -1,0 +1,172 @@
+"""Deployments, ReplicaSets and DaemonSets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, forbidden, invalid, not_supported, required
+from dray.api.validation.meta_v1 import validate_immutable
+from dray.api.validation.workload import (
+    SPEC,
+    is_zero,
+    not_negative,
+    validate_at_most_whole,
+    validate_int_or_percent,
+    validate_selected_template,
+)
+
+_STATUS: Final = Path("status")
+_EMPTY_DEPLOYMENT: Final = "empty selector is invalid for deployment"
+_EMPTY_DAEMON_SET: Final = "empty selector is invalid for daemonset"
+
+
+def _validate_long_running(spec: Document, owner: str) -> FieldErrors:
+    """The pods of a controller that keeps them running are restarted and have no deadline."""
+    pod_spec = (spec.get("template") or {}).get("spec") or {}
+    path = SPEC.child("template", "spec")
+    errors: FieldErrors = []
+    if pod_spec.get("restartPolicy") != "Always":
+        value = pod_spec.get("restartPolicy") or ""
+        errors.append(not_supported(path.child("restartPolicy"), value, ("Always",)))
+    if pod_spec.get("activeDeadlineSeconds") is not None:
+        text = f"activeDeadlineSeconds in {owner} is not Supported"
+        errors.append(forbidden(path.child("activeDeadlineSeconds"), text))
+    return errors
+
+
+# ---- Deployment
+
+
+def validate_deployment(deployment: Document) -> FieldErrors:
+    """A Deployment's spec."""
+    spec = deployment.get("spec") or {}
+    errors = not_negative(spec, SPEC, "replicas")
+    errors += validate_selected_template(spec, SPEC, empty_text=_EMPTY_DEPLOYMENT)
+    errors += _validate_long_running(spec, "ReplicaSet")
+    errors += _validate_strategy(spec.get("strategy") or {}, SPEC.child("strategy"))
+    errors += not_negative(spec, SPEC, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
+        text = "must be greater than minReadySeconds"
+        errors.append(invalid(SPEC.child("progressDeadlineSeconds"), deadline, text))
+    return errors
+
+
+def validate_deployment_update(new: Document, old: Document) -> FieldErrors:
+    """A changed Deployment keeps its selector."""
+    return validate_deployment(new) + _validate_same_selector(new, old)
+
+
+def _validate_same_selector(new: Document, old: Document) -> FieldErrors:
+    selectors = [(item.get("spec") or {}).get("selector") for item in (new, old)]
+    return validate_immutable(selectors[0], selectors[1], SPEC.child("selector"))
+
+
+def _validate_strategy(strategy: Document, path: Path) -> FieldErrors:
+    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        text = "may not be specified when strategy `type` is 'Recreate'"
+        return [forbidden(path.child("rollingUpdate"), text)] if rolling is not None else []
+    if kind != "RollingUpdate":
+        return [not_supported(path, strategy, ("Recreate", "RollingUpdate"))]
+    if rolling is None:
+        return [required(path.child("rollingUpdate"), "this should be defaulted and never be nil")]
+    return _validate_rolling_update(rolling, path.child("rollingUpdate"))
+
+
+def _validate_rolling_update(rolling: Document, path: Path) -> FieldErrors:
+    unavailable, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
+    errors = validate_int_or_percent(unavailable, path.child("maxUnavailable"))
+    errors += validate_int_or_percent(surge, path.child("maxSurge"))
+    if is_zero(unavailable) and is_zero(surge):
+        errors.append(invalid(path.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
+    return errors + validate_at_most_whole(unavailable, path.child("maxUnavailable"))
+
+
+_COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "unavailableReplicas")
+
+
+def validate_replica_status(obj: Document) -> FieldErrors:
+    """The counts of a Deployment or ReplicaSet fit together."""
+    status = obj.get("status") or {}
+    errors = not_negative(status, _STATUS, "observedGeneration", *_COUNTS, "fullyLabeledReplicas")
+    replicas = status.get("replicas") or 0
+    for field in ("updatedReplicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"):
+        if (status.get(field) or 0) > replicas:
+            errors.append(invalid(_STATUS.child(field), status[field], "cannot be greater than status.replicas"))
+    available = status.get("availableReplicas") or 0
+    if available > (status.get("readyReplicas") or 0):
+        errors.append(invalid(_STATUS.child("availableReplicas"), available, "cannot be greater than readyReplicas"))
+    return errors
+
+
+# ---- ReplicaSet
+
+
+def validate_replica_set(replica_set: Document) -> FieldErrors:
+    """A ReplicaSet's spec."""
+    spec = replica_set.get("spec") or {}
+    errors = not_negative(spec, SPEC, "replicas", "minReadySeconds")
+    errors += validate_selected_template(spec, SPEC, empty_text=_EMPTY_DEPLOYMENT)
+    return errors + _validate_long_running(spec, "ReplicaSet")
+
+
+def validate_replica_set_update(new: Document, old: Document) -> FieldErrors:
+    """A changed ReplicaSet keeps its selector."""
+    return validate_replica_set(new) + _validate_same_selector(new, old)
+
+
+# ---- DaemonSet
+
+
+def validate_daemon_set(daemon_set: Document) -> FieldErrors:
+    """A DaemonSet's spec."""
+    spec = daemon_set.get("spec") or {}
+    errors = validate_selected_template(spec, SPEC, empty_text=_EMPTY_DAEMON_SET)
+    errors += _validate_long_running(spec, "DaemonSet")
+    errors += not_negative(spec, SPEC, "minReadySeconds", "revisionHistoryLimit")
+    return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, SPEC.child("updateStrategy"))
+
+
+def validate_daemon_set_update(new: Document, old: Document) -> FieldErrors:
+    """A changed DaemonSet keeps its selector."""
+    return validate_daemon_set(new) + _validate_same_selector(new, old)
+
+
+def _validate_update_strategy(strategy: Document, path: Path) -> FieldErrors:
+    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        return []
+    if kind != "RollingUpdate":
+        return [not_supported(path, strategy, ("RollingUpdate", "OnDelete"))]
+    path = path.child("rollingUpdate")
+    if rolling is None:
+        return [required(path)]
+    unavailable, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
+    errors: FieldErrors = []
+    for field, value in (("maxUnavailable", unavailable), ("maxSurge", surge)):
+        errors += validate_int_or_percent(value, path.child(field))
+        errors += validate_at_most_whole(value, path.child(field))
+    if is_zero(unavailable) and is_zero(surge):
+        errors.append(required(path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
+    elif not is_zero(unavailable) and not is_zero(surge):
+        errors.append(invalid(path.child("maxSurge"), surge, "may not be set when maxUnavailable is non-zero"))
+    return errors
+
+
+_DAEMON_COUNTS: Final = (
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+    "observedGeneration",
+    "updatedNumberScheduled",
+    "numberAvailable",
+    "numberUnavailable",
+)
+
+
+def validate_daemon_set_status(daemon_set: Document) -> FieldErrors:
+    """Counts are not negative."""
+    return not_negative(daemon_set.get("status") or {}, _STATUS, *_DAEMON_COUNTS)

@@ -1,0 +1,167 @@
+"""Jobs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, invalid, not_supported, required
+from dray.api.names import dns1123_label
+from dray.api.selectors import LabelSelector, SelectorError
+from dray.api.validation.core_v1_pod import validate_template
+from dray.api.validation.meta_v1 import METADATA, validate_immutable, validate_label_selector
+from dray.api.validation.workload import MISMATCH, SPEC, not_negative, template_labels
+
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+LEGACY_CONTROLLER_UID: Final = "controller-uid"
+LEGACY_JOB_NAME: Final = "job-name"
+
+_STATUS: Final = Path("status")
+_INDEXED: Final = "Indexed"
+_MODES: Final = ("Indexed", "NonIndexed")
+_INDEXED_PARALLELISM_MAX: Final = 100_000
+_FINISHING_POLICIES: Final = ("OnFailure", "Never")
+_REPLACEMENT_POLICIES: Final = ("Failed", "TerminatingOrFailed")
+
+
+def validate_job(job: Document) -> FieldErrors:
+    """A Job, whose selector has been generated already."""
+    spec = job.get("spec") or {}
+    return _validate_generated_selector(job, spec) + validate_job_spec(job, spec)
+
+
+def _validate_generated_selector(job: Document, spec: Document) -> FieldErrors:
+    """Unless it is set by hand, the selector is the Job's own UID."""
+    if spec.get("manualSelector"):
+        return []
+    metadata = job.get("metadata") or {}
+    wanted, labels = {CONTROLLER_UID: metadata.get("uid") or ""}, template_labels(spec)
+    path = SPEC.child("template", "metadata", "labels")
+    errors: FieldErrors = []
+    for key, value in ((CONTROLLER_UID, metadata.get("uid")), (JOB_NAME, metadata.get("name"))):
+        if key not in labels:
+            errors.append(required(path.key(key), f"must be '{value}'"))
+        elif labels[key] != value:
+            errors.append(invalid(path.key(key), labels[key], f"must be '{value}'"))
+    match = ((spec.get("selector") or {}).get("matchLabels") or {}).items()
+    if not wanted.items() <= match:
+        errors.append(invalid(SPEC.child("selector"), spec.get("selector"), "`selector` not auto-generated"))
+    return errors
+
+
+def validate_job_spec(job: Document, spec: Document) -> FieldErrors:
+    """The numbers, the mode, the selector and the template of a Job."""
+    errors = not_negative(
+        spec,
+        SPEC,
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    )
+    errors += _validate_mode(job, spec)
+    replacement = spec.get("podReplacementPolicy")
+    if replacement is not None and replacement not in _REPLACEMENT_POLICIES:
+        errors.append(not_supported(SPEC.child("podReplacementPolicy"), replacement, _REPLACEMENT_POLICIES))
+    errors += _validate_selector(spec)
+    errors += validate_template(spec.get("template"), SPEC.child("template"))
+    return errors + _validate_restart_policy(spec)
+
+
+def _validate_mode(job: Document, spec: Document) -> FieldErrors:
+    mode = spec.get("completionMode")
+    if mode is not None and mode not in _MODES:
+        return [not_supported(SPEC.child("completionMode"), mode, _MODES)]
+    if mode != _INDEXED:
+        return []
+    errors: FieldErrors = []
+    if spec.get("completions") is None:
+        return [required(SPEC.child("completions"), f"when completion mode is {_INDEXED}")]
+    parallelism = spec.get("parallelism") or 0
+    if parallelism > _INDEXED_PARALLELISM_MAX:
+        text = f"must be less than or equal to {_INDEXED_PARALLELISM_MAX} when completion mode is {_INDEXED}"
+        errors.append(invalid(SPEC.child("parallelism"), parallelism, text))
+    # The pods of an indexed Job are named after it, with the largest index at the end.
+    name = (job.get("metadata") or {}).get("name") or ""
+    longest = f"{name}-{max((spec.get('completions') or 1) - 1, 0)}"
+    for problem in dns1123_label(longest):
+        text = f"will not able to create pod with invalid DNS label: {longest}"
+        errors.append(invalid(METADATA.child("name"), name, f"{text}: {problem}"))
+    return errors
+
+
+def _validate_selector(spec: Document) -> FieldErrors:
+    selector = spec.get("selector")
+    if selector is None:
+        return [required(SPEC.child("selector"))]
+    errors = validate_label_selector(selector, SPEC.child("selector"))
+    try:
+        parsed = LabelSelector.from_document(selector)
+    except SelectorError:
+        return errors
+    labels = template_labels(spec)
+    if not parsed.matches(labels):
+        errors.append(invalid(SPEC.child("template", "metadata", "labels"), labels, MISMATCH))
+    return errors
+
+
+def _validate_restart_policy(spec: Document) -> FieldErrors:
+    policy = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy") or ""
+    path = SPEC.child("template", "spec", "restartPolicy")
+    if policy in ("", "Always"):
+        return [required(path, 'valid values: "OnFailure", "Never"')]
+    if policy not in _FINISHING_POLICIES:
+        return [not_supported(path, policy, _FINISHING_POLICIES)]
+    if spec.get("podFailurePolicy") is not None and policy != "Never":
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        return [invalid(path, policy, text)]
+    return []
+
+
+_FIXED: Final = (
+    "selector",
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+)
+# A Job that has not started may still be directed elsewhere.
+_MUTABLE_WHILE_SUSPENDED: Final = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+
+
+def validate_job_update(new: Document, old: Document) -> FieldErrors:
+    """A Job's pods are fixed once it has started."""
+    spec, previous = new.get("spec") or {}, old.get("spec") or {}
+    errors = validate_job_spec(new, spec)
+    for field in _FIXED:
+        errors += validate_immutable(spec.get(field), previous.get(field), SPEC.child(field))
+    errors += _validate_completions(spec, previous)
+    template, before = spec.get("template"), previous.get("template")
+    if previous.get("suspend") and not (old.get("status") or {}).get("startTime"):
+        template, before = _directed(template), _directed(before)
+    if template != before:
+        errors.append(invalid(SPEC.child("template"), spec.get("template"), "field is immutable"))
+    return errors
+
+
+def _validate_completions(spec: Document, previous: Document) -> FieldErrors:
+    elastic = spec.get("completionMode") == _INDEXED and spec.get("completions") == spec.get("parallelism")
+    if elastic and spec.get("completions") is not None:
+        return []
+    return validate_immutable(spec.get("completions"), previous.get("completions"), SPEC.child("completions"))
+
+
+def _directed(template: Document | None) -> Any:
+    """The template without what may change while the Job is suspended."""
+    spec = (template or {}).get("spec") or {}
+    return {name: value for name, value in spec.items() if name not in _MUTABLE_WHILE_SUSPENDED}
+
+
+def validate_job_status(job: Document) -> FieldErrors:
+    """Counts are not negative."""
+    return not_negative(job.get("status") or {}, _STATUS, "active", "succeeded", "failed", "ready", "terminating")
