@@ -191,16 +191,17 @@ class FairQueue:
             queue = self._queues[user_name]
             ticket = queue.popleft()
             self._queued -= 1
-            if queue:
-                self._turns.append(user_name)
-            else:
-                del self._queues[user_name]
-            if ticket.deadline <= now:
-                ticket.state = TicketState.DONE
-            else:
-                ticket.state = TicketState.ADMITTED
-                self._seats_taken += 1
+            late = ticket.deadline <= now
+            ticket.state = TicketState.DONE if late else TicketState.ADMITTED
+            self._seats_taken += not late
             woken.append(ticket)
+            if not queue:
+                del self._queues[user_name]
+            elif late:
+                # A request that came to nothing does not use up its user's turn.
+                self._turns.appendleft(user_name)
+            else:
+                self._turns.append(user_name)
         return woken
 
     def _left_queue(self, ticket: Ticket) -> None:
