@@ -92,3 +92,16 @@ def key_of(document: Document) -> NamespacedName:
     """The object's namespace and name."""
     metadata = document.get("metadata") or {}
     return NamespacedName(metadata.get("namespace", ""), metadata.get("name", ""))
+
+
+def copy_document(document: Document) -> Document:
+    """A copy whose parts may be changed; JSON values only, which makes it much faster than `copy.deepcopy`."""
+    return {name: _copy_value(value) for name, value in document.items()}
+
+
+def _copy_value(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _copy_value(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_copy_value(item) for item in value]
+    return value

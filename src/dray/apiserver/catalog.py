@@ -1,0 +1,68 @@
+"""All resources the server serves now: the built-in ones, and the custom ones that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.registry.strategy import ResourceDefinition
+
+EndpointKey = tuple[str, str, str]
+
+
+class Catalog:
+    """Endpoints by group, version and resource; `generation` grows with every change."""
+
+    def __init__(self, builtin: Iterable[Endpoint]) -> None:
+        self._builtin: Final = {_key(endpoint): endpoint for endpoint in builtin}
+        self._custom: dict[str, tuple[Endpoint, ...]] = {}
+        self._endpoints: dict[EndpointKey, Endpoint] = dict(self._builtin)
+        self._group_versions: dict[tuple[str, str], None] = {}
+        self.generation = 1
+        self._index()
+
+    def get(self, group: str, version: str, resource: str) -> Endpoint | None:
+        """The endpoint at that place."""
+        return self._endpoints.get((group, version, resource))
+
+    def has_group_version(self, group: str, version: str) -> bool:
+        """Whether anything is served there."""
+        return (group, version) in self._group_versions
+
+    def endpoints(self) -> Iterable[Endpoint]:
+        """Every endpoint, built-in ones first."""
+        return self._endpoints.values()
+
+    def storage_endpoints(self) -> Iterable[Endpoint]:
+        """One endpoint for each resource that keeps objects: the one in the storage version."""
+        return (item for item in self._endpoints.values() if item.is_storage_version and "get" in item.definition.verbs)
+
+    def storage_endpoint(self, definition: ResourceDefinition) -> Endpoint:
+        """The endpoint of the version in which the resource is kept."""
+        return self._endpoints[(definition.group, definition.storage_version, definition.resource)]
+
+    def custom(self) -> Mapping[str, tuple[Endpoint, ...]]:
+        """The custom endpoints by the name of their definition."""
+        return self._custom
+
+    def set_custom(self, name: str, endpoints: tuple[Endpoint, ...]) -> None:
+        """Serve a custom resource, replacing what its definition served before; none at all removes it."""
+        if self._custom.get(name, ()) == endpoints:
+            return
+        if endpoints:
+            self._custom[name] = endpoints
+        else:
+            self._custom.pop(name, None)
+        self._endpoints = dict(self._builtin)
+        for group in self._custom.values():
+            self._endpoints.update((_key(endpoint), endpoint) for endpoint in group)
+        self.generation += 1
+        self._index()
+
+    def _index(self) -> None:
+        self._group_versions = {(group, version): None for group, version, _ in self._endpoints}
+
+
+def _key(endpoint: Endpoint) -> EndpointKey:
+    return endpoint.definition.group, endpoint.version, endpoint.definition.resource

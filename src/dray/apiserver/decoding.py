@@ -1,0 +1,114 @@
+"""From a request body to a checked document of the right kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import BadRequestError, UnsupportedMediaTypeError
+from dray.api.parse import ParseError, parse_json, parse_yaml
+from dray.api.protobuf import ProtobufError, decode_object
+from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.negotiation import MEDIA_TYPES, Media
+
+# As many as kube-apiserver lists before it says that there are more.
+_STRICT_ERRORS_MAX: Final = 10
+
+
+def media_type(content_type: str) -> str:
+    """The media type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def decode_body(
+    body: bytes | Document | None, content_type: str, kind: str, *, protobuf: bool = True
+) -> tuple[Document, list[str]]:
+    """Parse a body into a document and the duplicate fields it had; a document passes as it is."""
+    if isinstance(body, dict):
+        return body, []
+    media = media_type(content_type) or Media.JSON.value
+    raw = body or b""
+    if media == Media.PROTOBUF and protobuf:
+        return _decode_protobuf(raw, kind), []
+    if media not in (Media.JSON, Media.YAML):
+        raise UnsupportedMediaTypeError(MEDIA_TYPES if protobuf else MEDIA_TYPES[:2])
+    try:
+        value, duplicates = parse_yaml(raw) if media == Media.YAML else parse_json(raw)
+    except ParseError as error:
+        text = raw[:512].decode(errors="replace") or "<empty>"
+        raise BadRequestError(
+            f"the object provided is unrecognized (must be of type {kind}): "
+            f"couldn't get version/kind; json parse error: {error} ({text})"
+        ) from error
+    if not isinstance(value, dict):
+        raise BadRequestError(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json "
+            f"parse error: json: cannot unmarshal {_json_type(value)} into Go value of type struct "
+            '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+        )
+    return value, list(duplicates)
+
+
+def _decode_protobuf(raw: bytes, kind: str) -> Document:
+    try:
+        return decode_object(raw)
+    except ProtobufError as error:
+        raise BadRequestError(f"the object provided is unrecognized (must be of type {kind}): {error}") from error
+
+
+def _json_type(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    return "array" if isinstance(value, list) else "string"
+
+
+def check_kind(document: Document, endpoint: Endpoint) -> None:
+    """The document must be of the endpoint's kind and version; both may be left out."""
+    kind, api_version = document.get("kind") or "", document.get("apiVersion") or ""
+    if kind and kind != endpoint.gvk.kind:
+        version = GroupVersion.parse(api_version).version
+        raise BadRequestError(
+            f'{kind} in version "{version}" cannot be handled as a {endpoint.gvk.kind}: '
+            f"converting ({version}.{kind}) to ({_internal(endpoint)}.{endpoint.gvk.kind}): unknown conversion"
+        )
+    if api_version and api_version != endpoint.api_version:
+        raise BadRequestError(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({endpoint.api_version})"
+        )
+    document["kind"], document["apiVersion"] = endpoint.gvk.kind, endpoint.api_version
+
+
+def _internal(endpoint: Endpoint) -> str:
+    return endpoint.definition.group.partition(".")[0] or "core"
+
+
+def check_document(
+    document: Document, duplicates: list[str], endpoint: Endpoint, validation: str, warnings: list[str]
+) -> None:
+    """Drop unknown fields and say so as `fieldValidation` asks; a field of the wrong type is a bad request."""
+    gvk = endpoint.gvk
+    where = f'{gvk.kind} in version "{gvk.version}" cannot be handled as a {gvk.kind}: '
+    try:
+        unknown = (prune_fields if endpoint.custom else check_fields)(document, endpoint.struct)
+    except DecodeError as error:
+        raise BadRequestError(f"{where}{error}") from error
+    if validation == "Ignore" or not (unknown or duplicates):
+        return
+    complaints = duplicates + unknown
+    if validation == "Strict":
+        raise BadRequestError(f"{where}strict decoding error: {', '.join(complaints[:_STRICT_ERRORS_MAX])}")
+    warnings.extend(complaints)
+
+
+def decode_object_body(
+    body: bytes | Document | None, content_type: str, endpoint: Endpoint, validation: str, warnings: list[str]
+) -> Document:
+    """The whole way from a body to a document of the endpoint's kind with known fields only."""
+    document, duplicates = decode_body(body, content_type, endpoint.gvk.kind, protobuf=not endpoint.custom)
+    check_kind(document, endpoint)
+    check_document(document, duplicates, endpoint, validation, warnings)
+    return document

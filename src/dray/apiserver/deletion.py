@@ -1,0 +1,166 @@
+"""What a delete does: at once, later when finalizers are gone, or after a grace period. Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dray.api.document import Document, GroupResource
+from dray.api.errors import ConflictError
+from dray.api.timestamps import format_time, parse_time
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.options import DeleteOptions
+
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+_GC_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND})
+_POD_GRACE_SECONDS: Final = 30
+# A delete of one of these answers with the object as it was; of all others with a Status.
+_RETURNS_DELETED: Final = frozenset(
+    {
+        GroupResource("", "pods"),
+        GroupResource("", "serviceaccounts"),
+        GroupResource("", "resourcequotas"),
+        GroupResource("resource.k8s.io", "deviceclasses"),
+        GroupResource("resource.k8s.io", "resourceclaims"),
+        GroupResource("resource.k8s.io", "resourceclaimtemplates"),
+        GroupResource("resource.k8s.io", "resourceslices"),
+        GroupResource("resource.k8s.io", "devicetaintrules"),
+    }
+)
+
+
+def returns_deleted(endpoint: Endpoint) -> bool:
+    """Whether a completed delete answers with the object."""
+    return endpoint.resource in _RETURNS_DELETED
+
+
+def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteOptions) -> None:
+    """The object must be the one, and at the version, that the caller means."""
+    metadata = document["metadata"]
+    named = GroupResource(endpoint.resource.group, endpoint.definition.kind)
+    if options.uid is not None and options.uid != metadata["uid"]:
+        raise ConflictError(
+            named,
+            metadata["name"],
+            f"the UID in the precondition ({options.uid}) does not match the UID in record "
+            f"({metadata['uid']}). The object might have been deleted and then recreated",
+        )
+    if options.resource_version is not None and options.resource_version != metadata["resourceVersion"]:
+        raise ConflictError(
+            named,
+            metadata["name"],
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
+            f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified",
+        )
+
+
+class Outcome(enum.Enum):
+    """What to do with the object."""
+
+    REMOVE = enum.auto()
+    WRITE = enum.auto()
+    KEEP = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The decision, and the document to write or to answer with."""
+
+    outcome: Outcome
+    document: Document
+
+
+def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now: datetime) -> Deletion:
+    """Decide on a delete of `old`, which is not changed."""
+    metadata = dict(old["metadata"])
+    document = old | {"metadata": metadata}
+    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    _set_finalizers(metadata, finalizers)
+    grace = _grace_seconds(old, options) if endpoint.definition.graceful_deletion else 0
+    waits = bool(finalizers) or _held(endpoint, old)
+    if not waits and grace == 0:
+        if endpoint.definition.graceful_deletion:
+            _mark(metadata, now, 0)
+        return Deletion(Outcome.REMOVE, document)
+    if "deletionTimestamp" in metadata and not _shortens(metadata, grace):
+        changed = metadata != old["metadata"]
+        return Deletion(Outcome.WRITE if changed else Outcome.KEEP, document)
+    first = "deletionTimestamp" not in metadata
+    _mark(metadata, now, grace)
+    if _without_grace_field(endpoint):
+        del metadata["deletionGracePeriodSeconds"]
+    if first and metadata.get("generation"):
+        metadata["generation"] += 1
+    if endpoint.resource == GroupResource("", "namespaces"):
+        document["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
+    return Deletion(Outcome.WRITE, document)
+
+
+def is_finished(endpoint: Endpoint, document: Document) -> bool:
+    """Whether an object marked for deletion has nothing left to wait for, so that a write removes it."""
+    metadata = document["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds") and not _held(endpoint, document)
+
+
+def _held(endpoint: Endpoint, document: Document) -> bool:
+    """Namespaces wait for finalizers of their own kind as well."""
+    if endpoint.resource != GroupResource("", "namespaces"):
+        return False
+    return bool((document.get("spec") or {}).get("finalizers"))
+
+
+def _without_grace_field(endpoint: Endpoint) -> bool:
+    return endpoint.resource in (
+        GroupResource("", "namespaces"),
+        GroupResource("apiextensions.k8s.io", "customresourcedefinitions"),
+    )
+
+
+def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
+    policy = options.propagation_policy
+    if options.orphan_dependents is not None:
+        policy = "Orphan" if options.orphan_dependents else "Background"
+    if not policy:
+        # Whoever put a garbage collection finalizer there chose the policy already.
+        return present
+    kept = [item for item in present if item not in _GC_FINALIZERS]
+    added = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(policy, [])
+    return kept + added
+
+
+def _set_finalizers(metadata: Document, finalizers: list[str]) -> None:
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+
+
+def _grace_seconds(pod: Document, options: DeleteOptions) -> int:
+    """How long a Pod may take to end; none when nothing of it runs."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if options.grace_period_seconds is not None:
+        grace = max(options.grace_period_seconds, 1 if options.grace_period_seconds < 0 else 0)
+    else:
+        grace = spec.get("terminationGracePeriodSeconds")
+        grace = _POD_GRACE_SECONDS if grace is None else grace
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return int(grace)
+
+
+def _shortens(metadata: Document, grace: int) -> bool:
+    return grace < (metadata.get("deletionGracePeriodSeconds") or 0)
+
+
+def _mark(metadata: Document, now: datetime, grace: int) -> None:
+    before = metadata.get("deletionTimestamp")
+    started = now
+    if before:
+        started = min(now, parse_time(before) - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0))
+    metadata["deletionTimestamp"] = format_time(max(started + timedelta(seconds=grace), started) if grace else now)
+    metadata["deletionGracePeriodSeconds"] = grace

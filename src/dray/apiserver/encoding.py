@@ -1,0 +1,223 @@
+"""From a result to the bytes of an answer, in the representation the client asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from dray.api.document import Document
+from dray.api.protobuf import encode_object, encode_watch_event
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.flow.call import DocumentResult, ListResult, ObjectResult, WatchFrame
+from dray.apiserver.negotiation import Media, Representation
+from dray.apiserver.tables import partial_metadata, table
+from dray.store.interface import Entry
+
+CONTENT_TYPES: Final = {
+    Media.JSON: "application/json",
+    Media.YAML: "application/yaml",
+    Media.PROTOBUF: "application/vnd.kubernetes.protobuf",
+}
+WATCH_CONTENT_TYPES: Final = {
+    Media.JSON: "application/json",
+    Media.YAML: "application/json",
+    Media.PROTOBUF: "application/vnd.kubernetes.protobuf;stream=watch",
+}
+
+
+def served_document(endpoint: Endpoint, entry: Entry) -> Document:
+    """A fresh document of the entry in the endpoint's version."""
+    return endpoint.served(endpoint.decode(entry.value, entry.revision))
+
+
+def dump(document: Document, representation: Representation) -> bytes:
+    """Serialize one document."""
+    if representation.media is Media.PROTOBUF:
+        return encode_object(document)
+    if representation.media is Media.YAML:
+        text: str = yaml.dump(
+            document, Dumper=_YAMLDumper, sort_keys=True, default_flow_style=False, allow_unicode=True
+        )
+        return text.encode()
+    if representation.pretty:
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2)
+    return orjson.dumps(document) + b"\n"
+
+
+class _YAMLDumper(yaml.CSafeDumper):
+    """Writes every object out in full, as kubectl shows them: no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def encode_object_result(result: ObjectResult, representation: Representation, *, include: str, now: datetime) -> bytes:
+    """One stored object."""
+    endpoint, entry = result.endpoint, result.entry
+    plain = representation.media is Media.JSON and not representation.transform and not representation.pretty
+    if plain and endpoint.is_storage_version and entry.value.startswith(endpoint.head):
+        return endpoint.splice(entry.value, entry.revision) + b"\n"
+    document = served_document(endpoint, entry)
+    return encode_document(document, endpoint, representation, include=include, now=now)
+
+
+def encode_document_result(
+    result: DocumentResult, representation: Representation, *, include: str, now: datetime
+) -> bytes:
+    """A document that is not stored."""
+    if result.endpoint is None:
+        return dump(result.document, Representation(representation.media, pretty=representation.pretty))
+    return encode_document(result.document, result.endpoint, representation, include=include, now=now)
+
+
+def encode_document(
+    document: Document, endpoint: Endpoint, representation: Representation, *, include: str, now: datetime
+) -> bytes:
+    """A served document, transformed when the client asked for a Table or the metadata alone."""
+    return dump(transform(document, endpoint, representation, include=include, now=now), representation)
+
+
+def transform(
+    document: Document, endpoint: Endpoint, representation: Representation, *, include: str, now: datetime
+) -> Document:
+    """Apply the representation's transformation to one document."""
+    if representation.transform == "Table":
+        metadata = {"resourceVersion": (document.get("metadata") or {}).get("resourceVersion", "")}
+        return table(
+            endpoint,
+            [document],
+            api_version=representation.api_version,
+            list_metadata=metadata,
+            include=include,
+            now=now,
+        )
+    if representation.transform:
+        return partial_metadata(document, representation.api_version)
+    return document
+
+
+def encode_list(result: ListResult, representation: Representation, *, include: str, now: datetime) -> bytes:
+    """A collection."""
+    endpoint = result.endpoint
+    if representation.media is Media.JSON and not representation.transform and not representation.pretty:
+        return _encode_json_list(result)
+    documents = [served_document(endpoint, entry) for entry in result.entries]
+    if representation.transform == "Table":
+        return dump(
+            table(
+                endpoint,
+                documents,
+                api_version=representation.api_version,
+                list_metadata=result.metadata(),
+                include=include,
+                now=now,
+            ),
+            representation,
+        )
+    if representation.transform:
+        listing: Document = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": representation.api_version,
+            "metadata": result.metadata(),
+            "items": [partial_metadata(document, representation.api_version) for document in documents],
+        }
+        return dump(listing, representation)
+    return dump(list_document(endpoint, documents, result.metadata()), representation)
+
+
+def list_document(endpoint: Endpoint, documents: Sequence[Document], metadata: Document) -> Document:
+    """A typed list; the items of built-in kinds go without kind and apiVersion."""
+    items = list(documents)
+    if not endpoint.custom:
+        for item in items:
+            item.pop("kind", None)
+            item.pop("apiVersion", None)
+    return {
+        "kind": f"{endpoint.definition.kind}List",
+        "apiVersion": endpoint.api_version,
+        "metadata": metadata,
+        "items": items,
+    }
+
+
+def _encode_json_list(result: ListResult) -> bytes:
+    endpoint = result.endpoint
+    head = orjson.dumps(
+        {
+            "kind": f"{endpoint.definition.kind}List",
+            "apiVersion": endpoint.api_version,
+            "metadata": result.metadata(),
+        }
+    )
+    items = b",".join(_json_item(endpoint, entry) for entry in result.entries)
+    return b'%b,"items":[%b]}\n' % (head[:-1], items)
+
+
+def _json_item(endpoint: Endpoint, entry: Entry) -> bytes:
+    if endpoint.is_storage_version and entry.value.startswith(endpoint.head):
+        if endpoint.custom:
+            return endpoint.splice(entry.value, entry.revision)
+        return endpoint.splice_item(entry.value, entry.revision)
+    document = served_document(endpoint, entry)
+    if not endpoint.custom:
+        del document["kind"], document["apiVersion"]
+    return orjson.dumps(document)
+
+
+class FrameEncoder:
+    """Turns the frames of one watch into bytes; tables carry their header in the first frame only."""
+
+    def __init__(self, endpoint: Endpoint, representation: Representation, include: str) -> None:
+        self._endpoint = endpoint
+        self._representation = representation
+        self._include = include
+        self._header = True
+
+    def encode(self, frame: WatchFrame, now: datetime) -> bytes:
+        """One event as the client's media type frames it."""
+        representation = self._representation
+        plain = representation.media is not Media.PROTOBUF and not representation.transform
+        if plain and frame.entry is not None and self._endpoint.is_storage_version:
+            value = self._endpoint.splice(frame.entry.value, frame.entry.revision)
+            return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), value)
+        document = self._document(frame, now)
+        if representation.media is Media.PROTOBUF:
+            return encode_watch_event(frame.type, document)
+        return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), orjson.dumps(document))
+
+    def _document(self, frame: WatchFrame, now: datetime) -> Document:
+        if frame.type == "ERROR":
+            assert frame.document is not None
+            return frame.document
+        if frame.entry is not None:
+            document = served_document(self._endpoint, frame.entry)
+        else:
+            assert frame.document is not None
+            document = frame.document
+        if frame.type == "BOOKMARK" and self._representation.transform == "Table":
+            return self._bookmark_table(document, now)
+        if self._representation.transform == "Table":
+            return self._table(document, now)
+        return transform(document, self._endpoint, self._representation, include=self._include, now=now)
+
+    def _table(self, document: Document, now: datetime) -> Document:
+        header, self._header = self._header, False
+        return table(
+            self._endpoint,
+            [document],
+            api_version=self._representation.api_version,
+            list_metadata={"resourceVersion": document["metadata"]["resourceVersion"]},
+            include=self._include,
+            now=now,
+            header=header,
+        )
+
+    def _bookmark_table(self, document: Document, now: datetime) -> Document:
+        bookmark = self._table(document, now)
+        bookmark["metadata"] = document["metadata"]
+        bookmark["rows"] = []
+        return bookmark

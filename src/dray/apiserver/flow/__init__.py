@@ -1,0 +1,1 @@
+"""The hands of the API server: coroutines that run one request against the store, deciding nothing themselves."""

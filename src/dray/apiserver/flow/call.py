@@ -1,0 +1,113 @@
+"""One request on its way through the server, and the results it may end in; plain values, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dray.api.document import Document
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.request import UserInfo
+from dray.apiserver.routes import RequestInfo
+from dray.store.interface import Entry
+
+
+@dataclass(slots=True)
+class Call:
+    """A request: who asks what, with which body. `warnings` collects texts for Warning headers."""
+
+    info: RequestInfo
+    query: Mapping[str, str]
+    user: UserInfo
+    body: bytes | Document | None = None
+    content_type: str = ""
+    user_agent: str = ""
+    accept: str = ""
+    if_none_match: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def manager(self) -> str:
+        """The field manager: the one named, else the user agent's first word, as Kubernetes does it."""
+        named = self.query.get("fieldManager")
+        return named or self.user_agent.partition("/")[0][:128] or "unknown"
+
+
+@dataclass(slots=True)
+class ObjectResult:
+    """One stored object; `status` is the HTTP code."""
+
+    endpoint: Endpoint
+    entry: Entry
+    status: int = 200
+
+
+@dataclass(slots=True)
+class DocumentResult:
+    """A document that is not stored as such (a dry run, a review, a scale), in its served version."""
+
+    document: Document
+    status: int = 200
+    endpoint: Endpoint | None = None
+
+
+@dataclass(slots=True)
+class ListResult:
+    """A collection; `remaining` is None when it is not known."""
+
+    endpoint: Endpoint
+    entries: Sequence[Entry]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+    def metadata(self) -> Document:
+        """The ListMeta."""
+        metadata: Document = {"resourceVersion": str(self.revision)}
+        if self.continue_token:
+            metadata["continue"] = self.continue_token
+            if self.remaining:
+                metadata["remainingItemCount"] = self.remaining
+        return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFrame:
+    """One event of a watch: an entry for ADDED, MODIFIED and DELETED, a document for BOOKMARK and ERROR."""
+
+    type: str
+    entry: Entry | None = None
+    document: Document | None = None
+
+
+@dataclass(slots=True)
+class WatchResult:
+    """A running watch; batches of frames until it times out or is closed."""
+
+    endpoint: Endpoint
+    frames: AsyncIterator[Sequence[WatchFrame]]
+
+
+@dataclass(slots=True)
+class TextResult:
+    """Plain text or other ready-made bytes; `stream` follows the body when it is set (logs)."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+
+
+Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | TextResult
+
+
+def success(details: Document | None = None, *, code: int | None = None) -> Document:
+    """A `Status` that says all went well."""
+    status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details:
+        status["details"] = details
+    if code is not None:
+        status["code"] = code
+    return status

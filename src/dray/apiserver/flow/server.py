@@ -1,0 +1,221 @@
+"""The request flow: authorize, find the endpoint, run the verb. Transports call `execute` and encode its result."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from dray.api.document import GroupResource
+from dray.api.errors import APIError, InternalError, MethodNotAllowedError, PathNotFoundError, ServiceUnavailableError
+from dray.api.features import FeatureGates
+from dray.apiserver.admission import Admission
+from dray.apiserver.authentication.authenticator import Authenticator
+from dray.apiserver.authorization.authorizer import Authorizer
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.decoding import decode_body
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.flow.call import Call, Result
+from dray.apiserver.flow.changes import Changer
+from dray.apiserver.flow.creates import Creator
+from dray.apiserver.flow.deletes import Deleter
+from dray.apiserver.flow.paths import Paths
+from dray.apiserver.flow.reads import Reader
+from dray.apiserver.flow.reviews import Reviews
+from dray.apiserver.flow.services import Services
+from dray.apiserver.flow.subresources import Subresources
+from dray.apiserver.flow.watches import Watcher
+from dray.apiserver.request import Attributes
+from dray.apiserver.routes import RequestInfo
+from dray.apiserver.scale import Scaler
+from dray.apiserver.world import TokenLookup, World
+from dray.lib.clock import Clock
+from dray.store.interface import Store, StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Handler = Callable[[Call, Endpoint], Awaitable[Result]]
+
+_REPLICAS: Final = Scaler()
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Translate what the store says into what a client is told."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise ServiceUnavailableError(f"the store does not answer: {error}") from error
+    except StoreError as error:
+        raise InternalError(error) from error
+
+
+class APIServer:
+    """One API server over one store; every transport ends here."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        catalog: Catalog,
+        world: World,
+        clock: Clock,
+        gates: FeatureGates,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        paths: Paths,
+        lookup: TokenLookup,
+        random_source: random.Random,
+    ) -> None:
+        self.catalog: Final = catalog
+        self.world: Final = world
+        self.clock: Final = clock
+        self.authenticator: Final = authenticator
+        self.authorizer: Final = authorizer
+        self.paths: Final = paths
+        admission = Admission(world, authorizer.authorize, random_source)
+        services = Services(store, clock, gates, world, admission, random_source)
+        self._reader: Final = Reader(store)
+        self._creator: Final = Creator(services)
+        self._changer: Final = Changer(services, self._creator)
+        self._deleter: Final = Deleter(services, self._reader)
+        self.watcher: Final = Watcher(store, self._reader, random_source)
+        self._reviews: Final = Reviews(authenticator, authorizer, clock)
+        self._subresources: Final = Subresources(
+            services, self._reader, self._changer, self._deleter, authenticator.service_accounts, lookup
+        )
+        self._verbs: Final[Mapping[str, Handler]] = {
+            "get": self._reader.get,
+            "list": self._reader.list,
+            "watch": self.watcher.watch,
+            "create": self._creator.create,
+            "update": lambda call, endpoint: self._changer.update(call, endpoint, endpoint.definition.strategy),
+            "patch": lambda call, endpoint: self._changer.patch(call, endpoint, endpoint.definition.strategy),
+            "delete": self._deleter.delete,
+            "deletecollection": self._deleter.delete_collection,
+        }
+        self._special: Final[Mapping[tuple[str, str], Handler]] = {
+            ("binding", "create"): self._subresources.bind,
+            ("eviction", "create"): self._subresources.evict,
+            ("log", "get"): self._subresources.log,
+            ("token", "create"): self._subresources.create_token,
+            ("finalize", "update"): self._subresources.finalize,
+        }
+
+    async def execute(self, call: Call) -> Result:
+        """Run one authenticated request to its result, or raise the `APIError` that the client sees."""
+        info = call.info
+        self.authorizer.check(attributes_of(call))
+        with store_errors():
+            if not info.resource:
+                return await self.paths.serve(call)
+            endpoint = self._endpoint(info)
+            if endpoint.deprecation:
+                call.warnings.append(endpoint.deprecation)
+            return await self._dispatch(call, endpoint)
+
+    def _endpoint(self, info: RequestInfo) -> Endpoint:
+        endpoint = self.catalog.get(info.group, info.version, info.resource)
+        if endpoint is None:
+            raise self._unknown(info)
+        namespaced = endpoint.definition.namespaced
+        if info.namespace and not namespaced:
+            raise PathNotFoundError
+        if namespaced and not info.namespace and (info.name or info.verb not in ("list", "watch", "deletecollection")):
+            raise PathNotFoundError if info.name else MethodNotAllowedError
+        return endpoint
+
+    def _unknown(self, info: RequestInfo) -> APIError:
+        if self.catalog.has_group_version(info.group, info.version):
+            return PathNotFoundError()
+        return self.paths.not_found()
+
+    async def _dispatch(self, call: Call, endpoint: Endpoint) -> Result:
+        info, definition = call.info, endpoint.definition
+        if info.subresource:
+            return await self._subresource(call, endpoint)
+        if "get" not in definition.verbs:
+            return await self._answer(call, endpoint)
+        handler = self._verbs.get(info.verb)
+        allowed = info.verb in definition.verbs and info.method not in ("HEAD", "OPTIONS")
+        if handler is None or not allowed or (info.name and info.verb == "create"):
+            raise MethodNotAllowedError
+        if not info.name and info.verb in ("update", "patch"):
+            raise MethodNotAllowedError
+        return await handler(call, endpoint)
+
+    async def _answer(self, call: Call, endpoint: Endpoint) -> Result:
+        """A kind that is never stored: a review, or a binding posted to its own collection."""
+        if call.info.verb != "create" or call.info.name:
+            raise MethodNotAllowedError
+        if endpoint.resource == GroupResource("", "bindings"):
+            return await self._bind_named(call)
+        return self._reviews.review(call, endpoint)
+
+    async def _bind_named(self, call: Call) -> Result:
+        binding, _ = decode_body(call.body, call.content_type, "Binding")
+        pods = self.catalog.get("", "v1", "pods")
+        assert pods is not None
+        name = (binding.get("metadata") or {}).get("name", "")
+        info = call.info
+        call.info = RequestInfo(info.method, info.path, "create", "", "v1", "pods", "binding", info.namespace, name)
+        call.body = binding
+        return await self._subresources.bind(call, pods)
+
+    async def _subresource(self, call: Call, endpoint: Endpoint) -> Result:
+        name, verb = call.info.subresource, call.info.verb
+        definition = endpoint.definition
+        if name == "status" and definition.status_strategy is not None:
+            return await self._status(call, endpoint)
+        if name not in definition.subresources:
+            raise PathNotFoundError
+        if name == "scale":
+            return await self._scale(call, endpoint)
+        handler = self._special.get((name, verb))
+        if handler is None:
+            raise MethodNotAllowedError
+        return await handler(call, endpoint)
+
+    async def _status(self, call: Call, endpoint: Endpoint) -> Result:
+        strategy = endpoint.definition.status_strategy
+        assert strategy is not None
+        match call.info.verb:
+            case "get":
+                return await self._reader.get(call, endpoint)
+            case "update":
+                return await self._changer.update(call, endpoint, strategy)
+            case "patch":
+                return await self._changer.patch(call, endpoint, strategy)
+            case _:
+                raise MethodNotAllowedError
+
+    async def _scale(self, call: Call, endpoint: Endpoint) -> Result:
+        scaler = endpoint.scaler or _REPLICAS
+        match call.info.verb:
+            case "get":
+                return await self._subresources.get_scale(call, endpoint, scaler)
+            case "update" | "patch":
+                return await self._subresources.update_scale(call, endpoint, scaler)
+            case _:
+                raise MethodNotAllowedError
+
+
+def attributes_of(call: Call) -> Attributes:
+    """What the authorizer decides on."""
+    info = call.info
+    if not info.resource:
+        return Attributes(user=call.user, verb=info.verb, path=info.path)
+    return Attributes(
+        user=call.user,
+        verb=info.verb,
+        group=info.group,
+        version=info.version,
+        resource=info.resource,
+        subresource=info.subresource,
+        namespace=info.namespace or (info.name if info.resource == "namespaces" and not info.group else ""),
+        name=info.name,
+        field_selector=call.query.get("fieldSelector", ""),
+        label_selector=call.query.get("labelSelector", ""),
+    )

@@ -1,0 +1,71 @@
+"""What every write needs: the store, the clock, the world and admission, in one place."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import orjson
+
+from dray.api.document import Document
+from dray.api.errors import InvalidError, NotFoundError
+from dray.api.features import FeatureGates
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.meta_v1 import validate_object_meta
+from dray.apiserver.admission import Admission, check_namespace
+from dray.apiserver.endpoint import KEY_ROOT, Endpoint
+from dray.apiserver.flow.call import Call
+from dray.apiserver.registry.strategy import Strategy, WriteContext
+from dray.apiserver.world import NAMESPACES, World
+from dray.lib.clock import Clock
+from dray.store.interface import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Shared by all verbs of one server."""
+
+    store: Store
+    clock: Clock
+    gates: FeatureGates
+    world: World
+    admission: Admission
+    random: random.Random
+
+    async def open_namespace(self, call: Call, endpoint: Endpoint, name: str) -> Document | None:
+        """The namespace a new object goes to; it must be there and not be ending."""
+        if not endpoint.definition.namespaced:
+            return None
+        namespace = await self._namespace(call.info.namespace)
+        check_namespace(namespace, endpoint.resource, name)
+        return namespace
+
+    async def _namespace(self, name: str) -> Document:
+        known = self.world.namespaces.get(name)
+        if known is not None:
+            return known
+        # It may have been created a moment ago, and its event not arrived yet.
+        entry = await self.store.get(f"{KEY_ROOT}core/namespaces/{name}")
+        if entry is None:
+            raise NotFoundError(NAMESPACES, name)
+        document: Document = orjson.loads(entry.value)
+        return document
+
+    def context(self, call: Call, namespace: Document | None) -> WriteContext:
+        """What a strategy may know about this write."""
+        return self.admission.context(call, namespace, self.clock.now(), self.gates)
+
+    def known_namespace(self, name: str) -> Document | None:
+        """The namespace as last seen."""
+        return self.world.namespaces.get(name) if name else None
+
+
+def judge_new(endpoint: Endpoint, hub: Document, strategy: Strategy, context: WriteContext) -> None:
+    """Refuse a new object that breaks rules of metadata or of its kind."""
+    metadata = hub["metadata"]
+    errors: FieldErrors = validate_object_meta(
+        metadata, namespaced=endpoint.definition.namespaced, name_rule=strategy.name_rule
+    )
+    errors += strategy.validate_create(hub, context)
+    if errors:
+        raise InvalidError(endpoint.resource.group, endpoint.definition.kind, metadata.get("name", ""), errors)

@@ -1,0 +1,209 @@
+"""watch: the initial objects when asked for, then every change, with selectors deciding what enters and leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from dray.api.errors import APIError, ExpiredError
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.flow.call import Call, WatchFrame, WatchResult
+from dray.apiserver.flow.reads import Reader
+from dray.apiserver.options import ListOptions, parse_list_options
+from dray.apiserver.selection import DecodeCache, Selection, select
+from dray.store.interface import (
+    Entry,
+    Event,
+    EventType,
+    FutureRevisionError,
+    RevisionCompactedError,
+    Store,
+    Watch,
+    WatchOverflowError,
+)
+
+# kube-apiserver's default: every watch ends at a random moment between 30 and 60 minutes.
+_TIMEOUT_SECONDS_MIN: Final = 1800.0
+_BOOKMARK_SECONDS: Final = 60.0
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class _Pace:
+    """The timers of one watch: they wake the stream for a bookmark, or to end it.
+
+    A wake-up is an empty batch, so that the stream itself is awaited without a timeout around it.
+    """
+
+    def __init__(self, stream: Watch, timeout: float, options: ListOptions, *, not_before: int = 0) -> None:
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._timers = [self._loop.call_later(timeout, self.end)]
+        self._due = False
+        self.ended = False
+        # Events up to this revision are not for the client, who asked for later ones.
+        self.not_before = not_before
+        if options.allow_bookmarks:
+            self._timers.append(self._loop.call_later(_BOOKMARK_SECONDS, self._bookmark))
+
+    def bookmark_due(self) -> bool:
+        """Whether a bookmark is due; asking resets it."""
+        due, self._due = self._due, False
+        return due
+
+    def end(self) -> None:
+        """Let the watch end after what has been delivered."""
+        self.ended = True
+        self._stream.wake()
+
+    def cancel(self) -> None:
+        """Stop the timers."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def _bookmark(self) -> None:
+        self._due = True
+        self._timers[1] = self._loop.call_later(_BOOKMARK_SECONDS, self._bookmark)
+        self._stream.wake()
+
+
+class Watcher:
+    """Opens watches; one for the whole server."""
+
+    def __init__(self, store: Store, reader: Reader, random_source: random.Random) -> None:
+        self._store = store
+        self._reader = reader
+        self._random = random_source
+        self._decoded = DecodeCache()
+        self._open: set[_Pace] = set()
+
+    @property
+    def open_count(self) -> int:
+        """How many watches are running."""
+        return len(self._open)
+
+    def close(self) -> None:
+        """End every watch soon; those who watch see a clean end of the stream."""
+        for pace in tuple(self._open):
+            pace.end()
+
+    async def watch(self, call: Call, endpoint: Endpoint) -> WatchResult:
+        """Start a watch; when this returns no later event is missed."""
+        options = parse_list_options(call.query, watch=True)
+        selection = select(endpoint, call.info.namespace, call.info.name, options)
+        timeout = options.timeout_seconds or _TIMEOUT_SECONDS_MIN * (1 + self._random.random())
+        initial, revision = await self._initial(endpoint, call.info.namespace, call.info.name, options)
+        try:
+            stream = await self._store.watch(selection.prefix, after_revision=revision)
+        except RevisionCompactedError as error:
+            return WatchResult(endpoint, _one(_expired_frame(revision, error)))
+        except FutureRevisionError:
+            # Nothing to tell until that revision has happened; kube-apiserver waits for it as well.
+            current = await self._store.revision()
+            stream = await self._store.watch(selection.prefix, after_revision=current)
+            pace = _Pace(stream, timeout, options, not_before=revision)
+        else:
+            pace = _Pace(stream, timeout, options)
+        return WatchResult(endpoint, self._frames(endpoint, selection, options, stream, initial, pace))
+
+    async def _initial(
+        self, endpoint: Endpoint, namespace: str, name: str, options: ListOptions
+    ) -> tuple[list[WatchFrame], int]:
+        """The frames of the objects there are already, and the revision to go on from."""
+        wanted = options.revision or 0
+        if options.send_initial_events is None and wanted:
+            return [], wanted
+        if options.send_initial_events is False:
+            return [], wanted or await self._store.revision()
+        if wanted:
+            await self._reader.wait_for(wanted)
+        query = ListOptions(label_selector=options.label_selector, field_selector=options.field_selector)
+        listing = await self._reader.list_selected(endpoint, namespace, query, name=name)
+        frames = [WatchFrame("ADDED", entry) for entry in listing.entries]
+        if options.send_initial_events and options.allow_bookmarks:
+            frames.append(bookmark(endpoint, listing.revision, initial_events_end=True))
+        return frames, listing.revision
+
+    async def _frames(
+        self,
+        endpoint: Endpoint,
+        selection: Selection,
+        options: ListOptions,
+        stream: Watch,
+        initial: Sequence[WatchFrame],
+        pace: _Pace,
+    ) -> AsyncIterator[Sequence[WatchFrame]]:
+        self._open.add(pace)
+        try:
+            if initial:
+                yield initial
+            async for batch in stream:
+                frames = [
+                    frame
+                    for event in batch
+                    if event.revision > pace.not_before
+                    and (frame := self._frame(endpoint, selection, event)) is not None
+                ]
+                if options.allow_bookmarks and pace.bookmark_due():
+                    frames.append(bookmark(endpoint, stream.progress))
+                if frames:
+                    yield frames
+                if pace.ended:
+                    return
+        except WatchOverflowError:
+            # The client re-lists; an ERROR frame would say the same with more words.
+            return
+        except RevisionCompactedError as error:
+            yield [_expired_frame(stream.progress, error)]
+        finally:
+            self._open.discard(pace)
+            pace.cancel()
+            await stream.aclose()
+
+    def _frame(self, endpoint: Endpoint, selection: Selection, event: Event) -> WatchFrame | None:
+        """What the event means for this watch; None when it is none of its business."""
+        matches = selection.matches
+        deleted = event.type is EventType.DELETE
+        if matches is None:
+            if deleted:
+                return WatchFrame("DELETED", event.entry)
+            return WatchFrame("ADDED" if event.previous is None else "MODIFIED", event.entry)
+        before = event.previous is not None and matches(self._decoded.document(endpoint, event.previous))
+        after = not deleted and matches(self._decoded.document(endpoint, event.entry))
+        if after:
+            return WatchFrame("MODIFIED" if before else "ADDED", event.entry)
+        if not before:
+            return None
+        assert event.previous is not None
+        # The object as it was when it still matched, at the revision at which it left.
+        last = event.entry if deleted else _at(event.previous, event.revision)
+        return WatchFrame("DELETED", last)
+
+
+def _at(entry: Entry, revision: int) -> Entry:
+    return Entry(entry.key, entry.value, revision, entry.create_revision)
+
+
+def bookmark(endpoint: Endpoint, revision: int, *, initial_events_end: bool = False) -> WatchFrame:
+    """A frame that says how far the watch has come."""
+    metadata: dict[str, object] = {"resourceVersion": str(revision)}
+    if initial_events_end:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    return WatchFrame(
+        "BOOKMARK",
+        document={"kind": endpoint.definition.kind, "apiVersion": endpoint.api_version, "metadata": metadata},
+    )
+
+
+def error_frame(error: APIError) -> WatchFrame:
+    """A failure inside the stream."""
+    return WatchFrame("ERROR", document=error.status())
+
+
+def _expired_frame(revision: int, error: RevisionCompactedError) -> WatchFrame:
+    return error_frame(ExpiredError(f"too old resource version: {revision} ({error.compacted})"))
+
+
+async def _one(frame: WatchFrame) -> AsyncIterator[Sequence[WatchFrame]]:
+    yield [frame]

@@ -1,0 +1,108 @@
+"""The API server for callers in its own process: no HTTP, no JSON, no TLS; the same flow, the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final, cast
+
+import orjson
+
+from dray.api.document import Document
+from dray.apiserver.encoding import list_document, served_document
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.flow.call import (
+    Call,
+    DocumentResult,
+    ListResult,
+    ObjectResult,
+    Result,
+    TextResult,
+    WatchFrame,
+    WatchResult,
+)
+from dray.apiserver.flow.server import APIServer
+from dray.apiserver.request import UserInfo
+from dray.apiserver.routes import RequestInfo, parse_request
+from dray.client.interface import LocalRequest
+
+_METHODS: Final = {
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+
+
+class LocalTransport:
+    """Implements the client room's `LocalServer` on an API server."""
+
+    def __init__(self, server: APIServer) -> None:
+        self._server = server
+
+    async def handle(self, request: LocalRequest) -> Document:
+        """Answer anything but a watch."""
+        return _document(await self._server.execute(_call(request)))
+
+    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
+        """Start a watch; no event is missed once this has returned."""
+        result = await self._server.execute(_call(request))
+        assert isinstance(result, WatchResult)
+        return _events(result)
+
+
+def _call(request: LocalRequest) -> Call:
+    body = request.body
+    return Call(
+        info=_info(request),
+        query=request.query,
+        user=UserInfo(request.user, groups=(*request.groups, "system:authenticated")),
+        body=cast("Any", body),
+        content_type=request.content_type,
+        user_agent=request.user_agent,
+    )
+
+
+def _info(request: LocalRequest) -> RequestInfo:
+    method = _METHODS.get(request.verb, "GET")
+    if request.path:
+        return parse_request(method, request.path, request.query)
+    return RequestInfo(
+        method,
+        "",
+        request.verb,
+        request.group,
+        request.version,
+        request.resource,
+        request.subresource,
+        request.namespace,
+        request.name,
+    )
+
+
+def _document(result: Result) -> Document:
+    if isinstance(result, ObjectResult):
+        return served_document(result.endpoint, result.entry)
+    if isinstance(result, ListResult):
+        documents = [served_document(result.endpoint, entry) for entry in result.entries]
+        return list_document(result.endpoint, documents, result.metadata())
+    if isinstance(result, DocumentResult):
+        return result.document
+    assert isinstance(result, TextResult)
+    document: Document = orjson.loads(result.body)
+    return document
+
+
+async def _events(result: WatchResult) -> AsyncIterator[tuple[str, Document]]:
+    async with aclosing(cast("Any", result.frames)) as frames:
+        async for batch in frames:
+            for frame in batch:
+                yield frame.type, _frame_document(result.endpoint, frame)
+
+
+def _frame_document(endpoint: Endpoint, frame: WatchFrame) -> Document:
+    if frame.entry is not None:
+        return served_document(endpoint, frame.entry)
+    assert frame.document is not None
+    return frame.document

@@ -1,0 +1,56 @@
+"""Who owns which field: stamps `metadata.managedFields` on writes that are not server-side applies."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dray.api.document import Document
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.patch.managed_fields.field_set import FieldSet
+from dray.apiserver.patch.managed_fields.update import NOTHING, update_managed_fields
+
+
+def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
+    """What the endpoint ignores in a request; None leaves it to the kind having a status endpoint."""
+    return None if endpoint.definition.status_strategy is not None or subresource else NOTHING
+
+
+def stamp_create(document: Document, endpoint: Endpoint, *, manager: str, now: datetime) -> None:
+    """Record the creator as owner of all fields it set."""
+    entries = update_managed_fields(
+        old=None,
+        new=document,
+        struct=endpoint.struct,
+        manager=manager,
+        api_version=endpoint.api_version,
+        now=now,
+        subresource="",
+        reset=reset_fields(endpoint, ""),
+    )
+    _set(document, entries)
+
+
+def stamp_update(
+    hub: Document, old: Document, endpoint: Endpoint, *, manager: str, now: datetime, subresource: str
+) -> None:
+    """Record a changer as owner of what it changed; both documents are in the hub version."""
+    entries = update_managed_fields(
+        old=endpoint.from_hub_copy(old),
+        new=endpoint.from_hub_copy(hub),
+        struct=endpoint.struct,
+        manager=manager,
+        api_version=endpoint.api_version,
+        now=now,
+        subresource=subresource,
+        # What the endpoint ignores has been restored already, so nothing is left to ignore.
+        reset=NOTHING,
+        convert=endpoint.convert_served,
+    )
+    _set(hub, entries)
+
+
+def _set(document: Document, entries: list[Document] | None) -> None:
+    if entries:
+        document["metadata"]["managedFields"] = entries
+    else:
+        document["metadata"].pop("managedFields", None)

@@ -1,0 +1,126 @@
+"""The four patch types behind one function: a served document and a patch body in, the patched document out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from dray.api.document import Document
+from dray.api.errors import APIError, BadRequestError, InvalidError
+from dray.api.field_errors import Path, invalid
+from dray.api.parse import ParseError, parse_yaml
+from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.options import WriteOptions
+from dray.apiserver.ownership import reset_fields
+from dray.apiserver.patch import json_patch, merge_patch, strategic
+from dray.apiserver.patch.managed_fields.apply import apply as apply_managed
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+PATCH_TYPES: Final = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchRequest:
+    """A PATCH: what is patched, how, by whom."""
+
+    endpoint: Endpoint
+    type: str
+    body: bytes | Document | list[Document]
+    options: WriteOptions
+    manager: str
+    subresource: str
+    warnings: list[str]
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it came, or would have come."""
+        return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
+
+
+def apply_patch(request: PatchRequest, document: Document | None, now: datetime) -> Document:
+    """The patched document, in the endpoint's version; only an apply may find nothing there."""
+    if request.type == APPLY:
+        return _apply(request, document, now)
+    assert document is not None
+    patched = _patched(request, document)
+    if not isinstance(patched.get("metadata"), dict):
+        patched["metadata"] = {}
+    _check(request, patched)
+    return patched
+
+
+def _patched(request: PatchRequest, document: Document) -> Document:
+    if request.type == JSON_PATCH:
+        return json_patch.apply(document, json_patch.decode(request.raw))
+    if request.type == MERGE:
+        return merge_patch.apply(document, merge_patch.decode(request.raw))
+    return strategic.apply(document, strategic.decode(request.raw), request.endpoint.struct)
+
+
+def _check(request: PatchRequest, patched: Document) -> None:
+    """The result must still be an object of its kind; unknown fields count as the client asked."""
+    shown = orjson.dumps(patched).decode() if request.options.field_validation == "Strict" else ""
+    try:
+        unknown = (prune_fields if request.endpoint.custom else check_fields)(patched, request.endpoint.struct)
+    except DecodeError as error:
+        raise _unreadable(orjson.dumps(patched).decode(), str(error)) from error
+    if not unknown or request.options.field_validation == "Ignore":
+        return
+    if request.options.field_validation == "Strict":
+        raise _unreadable(shown, f"strict decoding error: {', '.join(unknown)}")
+    request.warnings.extend(text for text in unknown if text not in request.warnings)
+
+
+def _unreadable(shown: str, why: str) -> APIError:
+    return InvalidError("", "", "", [invalid(Path("patch"), shown, why)])
+
+
+def _apply(request: PatchRequest, document: Document | None, now: datetime) -> Document:
+    applied, duplicates = _applied(request)
+    _complain(request, duplicates)
+    endpoint = request.endpoint
+    return apply_managed(
+        live=document,
+        applied=applied,
+        struct=endpoint.struct,
+        manager=request.manager,
+        api_version=endpoint.api_version,
+        force=request.options.force,
+        now=now,
+        subresource=request.subresource,
+        kind=endpoint.definition.kind,
+        reset=reset_fields(endpoint, request.subresource),
+        convert=endpoint.convert_served,
+    )
+
+
+def _applied(request: PatchRequest) -> tuple[Document, Sequence[str]]:
+    if isinstance(request.body, dict):
+        return request.body, ()
+    try:
+        value, duplicates = parse_yaml(request.raw)
+    except ParseError as error:
+        raise BadRequestError(f"error decoding YAML: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequestError(f"error decoding YAML: json: cannot unmarshal {_json_type(value)} into Go value")
+    return value, duplicates
+
+
+def _complain(request: PatchRequest, duplicates: Sequence[str]) -> None:
+    if not duplicates or request.options.field_validation == "Ignore":
+        return
+    if request.options.field_validation == "Strict":
+        raise BadRequestError(f"error strict decoding YAML: {', '.join(duplicates)}")
+    request.warnings.extend(duplicates)
+
+
+def _json_type(value: Any) -> str:
+    return {list: "array", str: "string", bool: "bool"}.get(type(value), "number")

@@ -1,0 +1,99 @@
+"""The built-in resources, gathered from their modules and made into endpoints."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from dray.api.conversion import resource as resource_conversion
+from dray.api.defaults import (
+    apps_v1,
+    batch_v1,
+    cdi_v1alpha1,
+    coordination_v1,
+    core_v1,
+    rbac_v1,
+    resource,
+    scheduling_v1,
+)
+from dray.api.document import GroupVersionKind
+from dray.api.schema.load import kind_type
+from dray.apiserver.endpoint import Converter, Defaulter, Endpoint
+from dray.apiserver.registry.strategy import ResourceDefinition
+
+# Every module here exports `DEFINITIONS`.
+_MODULES: Final = (
+    "namespaces",
+    "nodes",
+    "pods",
+    "events",
+    "config_maps",
+    "secrets",
+    "service_accounts",
+    "resource_quotas",
+    "deployments",
+    "replica_sets",
+    "daemon_sets",
+    "jobs",
+    "leases",
+    "rbac",
+    "priority_classes",
+    "resource",
+    "cdi",
+    "reviews",
+)
+_DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
+    gvk: default
+    for module in (
+        core_v1,
+        apps_v1,
+        batch_v1,
+        rbac_v1,
+        scheduling_v1,
+        coordination_v1,
+        resource,
+        cdi_v1alpha1,
+    )
+    for gvk, default in module.DEFAULTERS.items()
+}
+_CONVERTERS: Final[Mapping[str, Converter]] = {"resource.k8s.io": resource_conversion}
+# When each beta version of resource.k8s.io was deprecated, and when it goes; rules for taints are newer.
+_DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
+_NOT_DEPRECATED: Final = frozenset({"DeviceTaintRule"})
+
+
+def definitions() -> Iterator[ResourceDefinition]:
+    """Every built-in resource."""
+    for name in _MODULES:
+        module = importlib.import_module(f"dray.apiserver.registry.{name}")
+        yield from module.DEFINITIONS
+
+
+def endpoints() -> Iterator[Endpoint]:
+    """Every built-in resource at every version it is served in."""
+    for definition in definitions():
+        for version in definition.versions:
+            yield endpoint(definition, version)
+
+
+def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
+    """One built-in resource at one version."""
+    gvk = GroupVersionKind(definition.group, version, definition.kind)
+    struct = kind_type(gvk)
+    assert struct is not None, f"no schema for {gvk}"
+    return Endpoint(
+        definition,
+        version,
+        struct,
+        default=_DEFAULTERS.get(gvk),
+        converter=_CONVERTERS.get(definition.group),
+        deprecation=_deprecation(definition, version),
+    )
+
+
+def _deprecation(definition: ResourceDefinition, version: str) -> str:
+    if definition.group != "resource.k8s.io" or version not in _DEPRECATED or definition.kind in _NOT_DEPRECATED:
+        return ""
+    since, until = _DEPRECATED[version]
+    return f"{definition.group}/{version} {definition.kind} is deprecated in {since}+, unavailable in {until}+"

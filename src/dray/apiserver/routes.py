@@ -1,0 +1,87 @@
+"""From a method and a path to what is asked for: Kubernetes' URL layout, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+_METHOD_VERBS: Final[Mapping[str, str]] = {
+    "POST": "create",
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_COLLECTION_VERBS: Final[Mapping[str, str]] = {"get": "list", "delete": "deletecollection"}
+# Path segments that may follow a namespace's name without naming a namespaced resource.
+_NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """A parsed request line; `resource` is empty for paths that name no resource."""
+
+    method: str
+    path: str
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+def parse_query(text: str) -> dict[str, str]:
+    """The query's parameters; the first value of a repeated one counts."""
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        query.setdefault(name, value)
+    return query
+
+
+def is_true(value: str | None) -> bool:
+    """How Kubernetes reads a boolean query parameter: present and neither false nor 0."""
+    return value is not None and value.lower() not in ("false", "0")
+
+
+def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    """Name the resource, the object and the verb behind a path."""
+    parts = [unquote(part) for part in path.split("/") if part]
+    plain = RequestInfo(method=method, path=path, verb=method.lower())
+    if len(parts) >= 3 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":  # noqa: PLR2004 - apis, group, version, resource
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return plain
+    watching = rest[0] == "watch"
+    if watching:
+        # The form that predates ?watch=true.
+        rest = rest[1:]
+        if not rest:
+            return plain
+    namespace, rest = _split_namespace(rest)
+    resource = rest[0]
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = "/".join(rest[2:])
+    verb = _verb(method, name, watching=watching or is_true(query.get("watch")))
+    return RequestInfo(method, path, verb, group, version, resource, subresource, namespace, name)
+
+
+def _split_namespace(rest: list[str]) -> tuple[str, list[str]]:
+    if rest[0] != "namespaces" or len(rest) < 3 or rest[2] in _NAMESPACE_SUBRESOURCES:  # noqa: PLR2004
+        return "", rest
+    return rest[1], rest[2:]
+
+
+def _verb(method: str, name: str, *, watching: bool) -> str:
+    verb = _METHOD_VERBS.get(method, method.lower())
+    if verb == "get" and watching:
+        return "watch"
+    if not name:
+        return _COLLECTION_VERBS.get(verb, verb)
+    return verb

@@ -1,0 +1,100 @@
+"""The scale subresource: the number of replicas of any kind that has one, as autoscaling/v1 Scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dray.api.document import Document, GroupVersionKind
+from dray.api.errors import BadRequestError, InvalidError
+from dray.api.field_errors import Path, invalid
+from dray.api.schema.load import kind_type
+from dray.api.selectors import LabelSelector
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
+
+_SCALE: Final = GroupVersionKind("autoscaling", "v1", "Scale")
+_KEPT_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _scale_endpoint() -> Endpoint:
+    struct = kind_type(_SCALE)
+    assert struct is not None
+    definition = ResourceDefinition(
+        group=_SCALE.group,
+        resource="scales",
+        singular="scale",
+        kind=_SCALE.kind,
+        namespaced=True,
+        versions=(_SCALE.version,),
+        storage_version=_SCALE.version,
+        strategy=Strategy(),
+    )
+    return Endpoint(definition, _SCALE.version, struct)
+
+
+SCALE_ENDPOINT: Final = _scale_endpoint()
+
+
+class Scaler:
+    """Knows where a kind keeps its replicas; the paths are those of a CRD's scale subresource."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint of Scale, by which patches of it are read."""
+        return SCALE_ENDPOINT
+
+    def __init__(
+        self,
+        spec_replicas: Sequence[str] = ("spec", "replicas"),
+        status_replicas: Sequence[str] = ("status", "replicas"),
+        selector: Sequence[str] = ("spec", "selector"),
+    ) -> None:
+        self._spec_replicas = tuple(spec_replicas)
+        self._status_replicas = tuple(status_replicas)
+        self._selector = tuple(selector)
+
+    def scale_of(self, document: Document) -> Document:
+        """The Scale of an object."""
+        metadata = document["metadata"]
+        status: Document = {"replicas": _lookup(document, self._status_replicas) or 0}
+        selector = _selector_text(_lookup(document, self._selector))
+        if selector:
+            status["selector"] = selector
+        replicas = _lookup(document, self._spec_replicas)
+        return {
+            "kind": _SCALE.kind,
+            "apiVersion": _SCALE.api_version,
+            "metadata": {name: metadata[name] for name in _KEPT_METADATA if name in metadata},
+            "spec": {"replicas": replicas} if replicas is not None else {},
+            "status": status,
+        }
+
+    def set_replicas(self, document: Document, scale: Document, name: str) -> None:
+        """Write the wanted number into an object."""
+        given = (scale.get("metadata") or {}).get("name")
+        if given and given != name:
+            raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        replicas = (scale.get("spec") or {}).get("replicas") or 0
+        if replicas < 0:
+            complaint = invalid(Path("spec.replicas"), replicas, "must be greater than or equal to 0")
+            raise InvalidError(_SCALE.group, _SCALE.kind, name, [complaint])
+        *parents, last = self._spec_replicas
+        for part in parents:
+            document = document.setdefault(part, {})
+        document[last] = replicas
+
+
+def _lookup(document: Document, path: Sequence[str]) -> object:
+    value: object = document
+    for part in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(part)
+    return value
+
+
+def _selector_text(selector: object) -> str:
+    if isinstance(selector, dict):
+        return str(LabelSelector.from_document(selector))
+    return selector if isinstance(selector, str) else ""

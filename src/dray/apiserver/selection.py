@@ -1,0 +1,98 @@
+"""Which objects a list or a watch is about: its prefix in the store, and the test each object must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dray.api.document import Document
+from dray.api.errors import BadRequestError
+from dray.api.selectors import FieldSelector, LabelSelector, unsupported_field_message
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.options import ListOptions
+from dray.store.interface import Entry
+
+Matcher = Callable[[Document], bool]
+
+
+def _name(document: Document) -> str:
+    return str(document["metadata"].get("name", ""))
+
+
+def _namespace(document: Document) -> str:
+    return str(document["metadata"].get("namespace", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`prefix` covers the objects; `matches` is None when all of them are meant."""
+
+    prefix: str
+    matches: Matcher | None = None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the prefix is the key of one object."""
+        return not self.prefix.endswith("/")
+
+
+def select(endpoint: Endpoint, namespace: str, name: str, options: ListOptions) -> Selection:
+    """Narrow the prefix by what the selectors fix, and compile the rest into a test."""
+    fields = options.field_selector
+    if fields is not None:
+        _check_fields(endpoint, fields)
+        name = name or fields.exact("metadata.name") or ""
+        namespace = namespace or (fields.exact("metadata.namespace") or "" if endpoint.definition.namespaced else "")
+    prefix = endpoint.scope_prefix(namespace)
+    if name and (namespace or not endpoint.definition.namespaced):
+        prefix = endpoint.key(namespace, name)
+    return Selection(prefix, _matcher(endpoint, options.label_selector, fields))
+
+
+def _check_fields(endpoint: Endpoint, selector: FieldSelector) -> None:
+    known = endpoint.definition.selectable_fields
+    for requirement in selector.requirements:
+        field = requirement.field
+        if field in ("metadata.name", "metadata.namespace") or field in known:
+            continue
+        raise BadRequestError(unsupported_field_message(field, endpoint.gvk, selectable=bool(known)))
+
+
+def _matcher(endpoint: Endpoint, labels: LabelSelector | None, fields: FieldSelector | None) -> Matcher | None:
+    tests: list[Matcher] = []
+    if fields is not None and not fields.is_everything:
+        getters = {"metadata.name": _name, "metadata.namespace": _namespace} | dict(
+            endpoint.definition.selectable_fields
+        )
+        tests.append(fields.compile(getters))
+    if labels is not None and not labels.is_everything:
+        matches = labels.matches
+        tests.append(lambda document: matches(document["metadata"].get("labels") or {}))
+    if not tests:
+        return None
+    if len(tests) == 1:
+        return tests[0]
+    return lambda document: all(test(document) for test in tests)
+
+
+class DecodeCache:
+    """Remembers the last decoded entries, so that a thousand watchers parse an event once.
+
+    Its documents are shared and must not be changed.
+    """
+
+    # Events of one burst; older ones are parsed again, which is only slower.
+    SIZE_MAX = 256
+
+    def __init__(self) -> None:
+        self._documents: dict[tuple[str, int], Document] = {}
+
+    def document(self, endpoint: Endpoint, entry: Entry) -> Document:
+        """The entry's hub document."""
+        key = (entry.key, entry.revision)
+        found = self._documents.get(key)
+        if found is None:
+            if len(self._documents) >= self.SIZE_MAX:
+                self._documents.clear()
+            found = self._documents[key] = endpoint.decode(entry.value, entry.revision)
+        return found

@@ -1,0 +1,70 @@
+"""Objects as the rows that `kubectl get` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from dray.api.document import Document
+from dray.api.errors import BadRequestError
+from dray.apiserver.endpoint import Endpoint
+
+_INCLUDE = ("", "Metadata", "Object", "None")
+
+
+def check_include_object(value: str) -> str:
+    """Validate the `includeObject` parameter; the default is Metadata."""
+    if value not in _INCLUDE:
+        raise BadRequestError(
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{value}": '
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
+    return value or "Metadata"
+
+
+def column_definitions(endpoint: Endpoint) -> list[Document]:
+    """The header of the table."""
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in endpoint.definition.columns
+    ]
+
+
+def table(
+    endpoint: Endpoint,
+    documents: Iterable[Document],
+    *,
+    api_version: str,
+    list_metadata: Document,
+    include: str,
+    now: datetime,
+    header: bool = True,
+) -> Document:
+    """A Table of served documents; later tables of one watch go without the header."""
+    return {
+        "kind": "Table",
+        "apiVersion": api_version,
+        "metadata": list_metadata,
+        "columnDefinitions": column_definitions(endpoint) if header else None,
+        "rows": [_row(endpoint, document, api_version, include, now) for document in documents],
+    }
+
+
+def _row(endpoint: Endpoint, document: Document, api_version: str, include: str, now: datetime) -> Document:
+    row: Document = {"cells": [column.cell(document, now) for column in endpoint.definition.columns]}
+    if include == "Object":
+        row["object"] = document
+    elif include == "Metadata":
+        row["object"] = partial_metadata(document, api_version)
+    return row
+
+
+def partial_metadata(document: Document, api_version: str) -> Document:
+    """The object's metadata alone."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": document.get("metadata", {})}

@@ -1,0 +1,197 @@
+"""Wires an API server: store, keys, world, flow and listener; `dray apiserver` runs just this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dray.apiserver.authentication.authenticator import Authenticator
+from dray.apiserver.authentication.files import PKI, ensure_pki, read_token_file, server_context, write_kubeconfig
+from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.authorization.authorizer import Authorizer
+from dray.apiserver.authorization.node import NodeAuthorizer
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.fairness import FairQueue, Limits
+from dray.apiserver.flow.bootstrap import Bootstrap
+from dray.apiserver.flow.follower import Follower
+from dray.apiserver.flow.paths import Health, Paths
+from dray.apiserver.flow.server import APIServer
+from dray.apiserver.flow.turnstile import Turnstile
+from dray.apiserver.http import Listener
+from dray.apiserver.memory import LocalTransport
+from dray.apiserver.metrics import RequestMetrics
+from dray.apiserver.openapi.source import OpenAPI
+from dray.apiserver.registry import builtin
+from dray.apiserver.world import TokenLookup, World
+from dray.cmd.settings import APIServerSettings
+from dray.lib.clock import Clock
+from dray.runtime.clock import SystemClock
+from dray.runtime.metrics import Metrics
+from dray.runtime.settings import SettingsError
+from dray.store.compaction import CompactionPolicy
+from dray.store.interface import Store
+
+_LOG: Final = logging.getLogger("dray.apiserver")
+_COMPACTION_CHECK_SECONDS: Final = 5.0
+
+
+async def open_store(settings: APIServerSettings) -> Store:
+    """Open the back end that the settings name; each is imported only when it is used."""
+    policy = CompactionPolicy(age_seconds=settings.compaction_interval)
+    if settings.store == "memory":
+        from dray.store.memory import MemoryStore
+
+        return MemoryStore(policy)
+    if settings.store == "etcd":
+        from dray.store.etcd import EtcdStore
+
+        if not settings.etcd_servers:
+            raise SettingsError("--store=etcd needs --etcd-servers, as in --etcd-servers=http://127.0.0.1:2379")
+        return await EtcdStore.connect(
+            settings.etcd_servers,
+            prefix=settings.etcd_prefix,
+            ca_file=settings.etcd_cafile,
+            cert_file=settings.etcd_certfile,
+            key_file=settings.etcd_keyfile,
+        )
+    from dray.store.sqlite import SQLiteStore
+
+    return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy)
+
+
+@dataclass(slots=True)
+class Running:
+    """A started API server and what belongs to it."""
+
+    server: APIServer
+    local: LocalTransport
+    listener: Listener
+    store: Store
+    follower: Follower
+    pki: PKI
+    clock: Clock
+    metrics: Metrics
+    health: Health
+    url: str
+    kubeconfig: Path
+    tasks: list[asyncio.Task[None]]
+
+    async def stop(self) -> None:
+        """End everything; what was acknowledged is on disk."""
+        await self.listener.stop()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.follower.stop()
+        await self.store.close()
+
+
+async def start(settings: APIServerSettings) -> Running:
+    """Start serving; returns when the first request can be answered."""
+    clock = SystemClock()
+    data_dir = Path(settings.data_dir)
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
+    store = await open_store(settings)
+    try:
+        return await _start_on(settings, clock, pki, store)
+    except BaseException:
+        await store.close()
+        raise
+
+
+async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: Store) -> Running:
+    metrics = Metrics()
+    server, health = build(settings, clock, pki, store, metrics)
+    local = LocalTransport(server)
+    follower = Follower(store, server.world)
+    await follower.start()
+    await Bootstrap(local).run()
+    limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
+    listener = Listener(server, Turnstile(FairQueue(limits), clock), RequestMetrics(metrics))
+    port = await listener.start(settings.host, settings.port, server_context(pki))
+    url = f"https://{_url_host(settings.host)}:{port}"
+    server.paths.address = f"{_url_host(settings.host)}:{port}"
+    kubeconfig = Path(settings.data_dir).resolve() / "kubeconfig"
+    admin = pki.clients["admin"]
+    write_kubeconfig(
+        kubeconfig,
+        server_url=url,
+        authority=pki.authority.certificate,
+        certificate=admin.certificate,
+        key=admin.key,
+    )
+    compacting = asyncio.create_task(_compact(store, clock), name="compaction")
+    return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, [compacting])
+
+
+def build(
+    settings: APIServerSettings, clock: Clock, pki: PKI, store: Store, metrics: Metrics
+) -> tuple[APIServer, Health]:
+    """Put the server together; nothing runs yet."""
+    world = World()
+    catalog = Catalog(builtin.endpoints())
+    lookup = TokenLookup(world)
+    tokens = ServiceAccountTokens(
+        key=pki.token_key,
+        lookup=lookup,
+        new_id=lambda: str(uuid.uuid4()),
+        issuer=settings.service_account_issuer,
+    )
+    static = read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {}
+    authenticator = Authenticator(tokens, static, allow_anonymous=settings.insecure_anonymous_auth)
+    authorizer = Authorizer(world.rbac, NodeAuthorizer(world.nodes))
+    health = Health()
+    server = APIServer(
+        store=store,
+        catalog=catalog,
+        world=world,
+        clock=clock,
+        gates=settings.feature_gates,
+        authenticator=authenticator,
+        authorizer=authorizer,
+        paths=Paths(catalog, health, tokens, OpenAPI(catalog), metrics.exposition),
+        lookup=lookup,
+        random_source=random.SystemRandom(),
+    )
+    return server, health
+
+
+async def _compact(store: Store, clock: Clock) -> None:
+    """Let the store forget what is old enough, now and then."""
+    maintain = getattr(store, "maintain", None)
+    while maintain is not None:
+        await asyncio.sleep(_COMPACTION_CHECK_SECONDS)
+        try:
+            await maintain(clock.monotonic())
+        except Exception:  # the next round may succeed; serving goes on meanwhile
+            _LOG.exception("compaction")
+
+
+def _url_host(host: str) -> str:
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+async def run(settings: APIServerSettings, stop: asyncio.Event) -> None:
+    """`dray apiserver`: serve until told to stop."""
+    running = await start(settings)
+    try:
+        announce(running)
+        await stop.wait()
+    finally:
+        await running.stop()
+
+
+def announce(running: Running) -> None:
+    """The one line that scripts wait for."""
+    sys.stdout.write(f"ready {running.url} kubeconfig {running.kubeconfig}\n")
+    sys.stdout.flush()

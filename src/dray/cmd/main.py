@@ -1,0 +1,115 @@
+"""The `dray` command: picks a process by its first word, reads its settings and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dray import __version__
+from dray.runtime import logs
+from dray.runtime.settings import HelpRequested, SettingsError, flag_value, load
+from dray.runtime.signals import stop_on_signals
+
+EXIT_USAGE: Final = 2
+EXIT_FAILURE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A long-running command: the module with `run(settings, stop)`, and its settings class."""
+
+    summary: str
+    module: str
+    settings: str
+
+
+PROCESSES: Final = {
+    "up": Process("everything in one process", "dray.cmd.up", "UpSettings"),
+    "apiserver": Process("the API server alone", "dray.cmd.apiserver", "APIServerSettings"),
+    "controller-manager": Process(
+        "the controllers, against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(usage())
+        return 0 if arguments else EXIT_USAGE
+    name, rest = arguments[0], arguments[1:]
+    if name in ("version", "--version"):
+        sys.stdout.write(f"dray {__version__}\n")
+        return 0
+    process = PROCESSES.get(name)
+    if process is None:
+        sys.stderr.write(f'dray: unknown command "{name}"\n\n{usage()}')
+        return EXIT_USAGE
+    return run_process(process, name, rest)
+
+
+def usage() -> str:
+    """What there is."""
+    lines = ["usage: dray COMMAND [--flag=value ...]", "", "commands:"]
+    lines += [f"  {name:<20} {process.summary}" for name, process in PROCESSES.items()]
+    lines += [f"  {'version':<20} print the version", "", "dray COMMAND --help lists a command's settings.", ""]
+    return "\n".join(lines)
+
+
+def run_process(process: Process, name: str, argv: Sequence[str]) -> int:
+    """Read the settings and run until stopped."""
+    spec: Any = getattr(importlib.import_module("dray.cmd.settings"), process.settings)
+    try:
+        settings = read_settings(spec, argv)
+    except HelpRequested as request:
+        sys.stdout.write(f"usage: dray {name} [--flag=value ...]\n\n{request.text}\n")
+        return 0
+    except SettingsError as error:
+        sys.stderr.write(f"dray {name}: {error}\n")
+        return EXIT_USAGE
+    logs.configure(format_name=settings.logging_format, verbosity=settings.verbosity)
+    module = importlib.import_module(process.module)
+    return run_until_stopped(name, module.run, settings)
+
+
+def read_settings(spec: Any, argv: Sequence[str]) -> Any:
+    """Flags, environment and file, in that order of precedence."""
+    path = flag_value(spec, argv, os.environ, "config")
+    text = ""
+    if path:
+        try:
+            text = Path(path).read_text()
+        except OSError as error:
+            raise SettingsError(f"--config: cannot read {path}: {error.strerror}") from error
+    return load(spec, argv, os.environ, text, file_name=path)
+
+
+def run_until_stopped(name: str, run: Any, settings: Any) -> int:
+    """Run a process's coroutine on a fast event loop until a signal stops it."""
+    import uvloop
+
+    async def body() -> None:
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        await run(settings, stop)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(body())
+    except Exception as error:  # the outermost edge: say what happened in one line
+        sys.stderr.write(f"dray {name}: {error}\n")
+        if os.environ.get("DRAY_TRACEBACK"):
+            raise
+        return EXIT_FAILURE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

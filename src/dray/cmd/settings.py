@@ -1,0 +1,79 @@
+"""The settings of the processes, declared once each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.api.features import FeatureGates
+from dray.runtime.settings import (
+    BOOLEAN,
+    DURATION,
+    FEATURE_GATES,
+    PORT,
+    STRING,
+    STRINGS,
+    choice,
+    number,
+    setting,
+)
+
+VERBOSITY = number(0, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every process can be told."""
+
+    config: str = setting(STRING, "", "YAML file with settings; flags and environment win over it")
+    feature_gates: FeatureGates = setting(
+        FEATURE_GATES, FeatureGates(), "features to switch on or off, as in A=true,B=false"
+    )
+    logging_format: str = setting(choice("text", "json"), "text", "how log lines look")
+    verbosity: int = setting(VERBOSITY, 1, "how much to log, 0 to 10", flag="v", environment="DRAY_VERBOSITY")
+
+
+@dataclass(frozen=True, slots=True)
+class APIServerSettings(Common):
+    """`dray apiserver`."""
+
+    data_dir: str = setting(STRING, ".dray", "directory of all state: database, keys, kubeconfig")
+    host: str = setting(STRING, "127.0.0.1", "address to listen on", flag="bind-address", key="bindAddress")
+    port: int = setting(PORT, 6443, "port to listen on; 0 picks a free one", flag="port")
+    store: str = setting(choice("sqlite", "memory", "etcd"), "sqlite", "where objects are kept")
+    etcd_servers: tuple[str, ...] = setting(STRINGS, (), "etcd endpoints, as in http://127.0.0.1:2379")
+    etcd_prefix: str = setting(STRING, "/dray", "prefix of all keys in etcd")
+    etcd_cafile: str = setting(STRING, "", "CA certificate of etcd")
+    etcd_certfile: str = setting(STRING, "", "client certificate for etcd")
+    etcd_keyfile: str = setting(STRING, "", "key of the client certificate for etcd")
+    token_auth_file: str = setting(STRING, "", 'CSV of static tokens: token,user,uid,"group1,group2"')
+    tls_names: tuple[str, ...] = setting(
+        STRINGS, (), "further names and addresses of the server certificate", flag="tls-san", key="tlsSAN"
+    )
+    insecure_anonymous_auth: bool = setting(
+        BOOLEAN,
+        True,  # noqa: FBT003 - a default, named by the setting
+        "let callers without credentials reach what system:anonymous may (health and version)",
+        flag="anonymous-auth",
+        key="anonymousAuth",
+    )
+    service_account_issuer: str = setting(STRING, "https://kubernetes.default.svc", "issuer of service account tokens")
+    compaction_interval: float = setting(
+        DURATION, 300.0, "how long old revisions are kept for watches", flag="etcd-compaction-interval"
+    )
+    max_requests_inflight: int = setting(number(1, 100_000), 256, "requests worked on at the same time")
+    max_watches: int = setting(number(1, 1_000_000), 16384, "watches open at the same time")
+
+
+@dataclass(frozen=True, slots=True)
+class UpSettings(APIServerSettings):
+    """`dray up`: everything in one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerManagerSettings(Common):
+    """`dray controller-manager`."""
+
+    kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
+    leader_elect: bool = setting(BOOLEAN, True, "run only while holding the leader lease")  # noqa: FBT003
+    host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
+    port: int = setting(PORT, 10257, "port for health and metrics; 0 picks a free one")
