@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.api import field_errors
@@ -12,11 +12,12 @@ from dray.api.errors import BadRequestError, InvalidError
 from dray.api.field_errors import FieldError, Path
 from dray.apiserver.authorization.escalation import MASTERS
 from dray.apiserver.authorization.forbidden import forbidden_error
-from dray.apiserver.authorization.node import NodeAuthorizer, node_name_of
+from dray.apiserver.authorization.node import NodeAuthorizer, node_name_of, selector_terms
 from dray.apiserver.authorization.rbac import Decision, RBACIndex
 from dray.apiserver.request import Attributes, UserInfo
 
 _GROUP: Final = "authorization.k8s.io"
+_COLLECTION_VERBS: Final = frozenset({"list", "watch", "deletecollection"})
 _MASTER: Final = Decision(allowed=True)
 _NODE_RULES_UNKNOWN: Final = "node authorizer does not support user rule resolution"
 _SELECTOR_ESCAPES: Final = str.maketrans({"\\": "\\\\", ",": "\\,", "=": "\\="})
@@ -44,6 +45,7 @@ class Authorizer:
 
     def check(self, attributes: Attributes) -> None:
         """Raise Kubernetes' 403 unless the request may go on."""
+        attributes = with_selected_name(attributes)
         decision = self.authorize(attributes)
         if not decision.allowed:
             raise forbidden_error(attributes, decision.reason)
@@ -104,6 +106,18 @@ class Authorizer:
         if decision.reason:
             status["reason"] = decision.reason
         return status
+
+
+def with_selected_name(attributes: Attributes) -> Attributes:
+    """A list or watch of one object by its name is a question about that object."""
+    if not attributes.field_selector or attributes.name or attributes.verb not in _COLLECTION_VERBS:
+        return attributes
+    for term in selector_terms(attributes.field_selector):
+        field, equals, value = term.partition("=")
+        name = value.removeprefix("=")
+        if equals and field == "metadata.name" and name and "\\" not in name:
+            return replace(attributes, name=name)
+    return attributes
 
 
 def attributes_of(user: UserInfo, spec: Document) -> Attributes:

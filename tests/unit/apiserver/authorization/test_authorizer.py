@@ -169,6 +169,28 @@ def test_rules_reviews(authorizer: Authorizer):
         authorizer.self_subject_rules_review(ALICE, "")
 
 
+@pytest.mark.parametrize(
+    ("verb", "selector", "allowed"),
+    [
+        ("watch", "metadata.name=n1", True),
+        ("list", "spec.x=y,metadata.name==n1", True),
+        ("list", "metadata.name!=n1", False),
+        ("list", "metadata.name=n2", False),
+        ("list", r"a=b\\,metadata.name=n1", True),
+        ("list", r"a=b\,metadata.name=n1", False),
+        ("list", r"metadata.name=n1\,x", False),
+        ("list", "", False),
+    ],
+)
+def test_a_watch_of_one_object_is_about_that_object(authorizer: Authorizer, verb: str, selector: str, allowed: bool):
+    attributes = Attributes(N1, verb, resource="nodes", field_selector=selector)
+    if allowed:
+        authorizer.check(attributes)
+    else:
+        with pytest.raises(ForbiddenError):
+            authorizer.check(attributes)
+
+
 # --- impersonation
 
 
