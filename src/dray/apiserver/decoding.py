@@ -52,7 +52,7 @@ def decode_body(
 
 def _decode_protobuf(raw: bytes, kind: str) -> Document:
     try:
-        return decode_object(raw)
+        return decode_object(raw)[1]
     except ProtobufError as error:
         raise BadRequestError(f"the object provided is unrecognized (must be of type {kind}): {error}") from error
 

@@ -146,11 +146,11 @@ def _grace_seconds(pod: Document, options: DeleteOptions) -> int:
     if options.grace_period_seconds is not None:
         grace = max(options.grace_period_seconds, 1 if options.grace_period_seconds < 0 else 0)
     else:
-        grace = spec.get("terminationGracePeriodSeconds")
-        grace = _POD_GRACE_SECONDS if grace is None else grace
+        own = spec.get("terminationGracePeriodSeconds")
+        grace = _POD_GRACE_SECONDS if own is None else int(own)
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
-    return int(grace)
+    return grace
 
 
 def _shortens(metadata: Document, grace: int) -> bool:

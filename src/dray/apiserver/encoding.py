@@ -10,7 +10,7 @@ import orjson
 import yaml
 
 from dray.api.document import Document
-from dray.api.protobuf import encode_object, encode_watch_event
+from dray.api.protobuf import encode_object, watch_frame
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import DocumentResult, ListResult, ObjectResult, WatchFrame
 from dray.apiserver.negotiation import Media, Representation
@@ -186,7 +186,7 @@ class FrameEncoder:
             return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), value)
         document = self._document(frame, now)
         if representation.media is Media.PROTOBUF:
-            return encode_watch_event(frame.type, document)
+            return watch_frame(frame.type, encode_object(document))
         return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), orjson.dumps(document))
 
     def _document(self, frame: WatchFrame, now: datetime) -> Document:

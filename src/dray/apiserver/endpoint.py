@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -60,7 +60,7 @@ class Endpoint:
     that an answer in that version is made by splicing bytes instead of parsing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of an endpoint, by name
         self,
         definition: ResourceDefinition,
         version: str,
@@ -71,6 +71,7 @@ class Endpoint:
         custom: bool = False,
         deprecation: str = "",
         scaler: ScaleSource | None = None,
+        structs: Mapping[str, StructType] | None = None,
     ) -> None:
         self.definition: Final = definition
         self.version: Final = version
@@ -81,6 +82,8 @@ class Endpoint:
         # Where a custom resource keeps its replicas; None for the usual place.
         self.scaler: Final = scaler
         self.group_version: Final = GroupVersion(definition.group, version)
+        # The types of all served versions, this one included.
+        self._structs: Final = structs or {version: struct}
         self.gvk: Final = GroupVersionKind(definition.group, version, definition.kind)
         self.api_version: Final = self.group_version.api_version
         self.resource: Final = GroupResource(definition.group, definition.resource)
@@ -142,15 +145,16 @@ class Endpoint:
         """Like `from_hub`, leaving the given document as it is."""
         return document if self.is_storage_version else self.from_hub(copy_document(document))
 
-    def convert_served(self, document: Document, api_version: str) -> Document:
-        """From this endpoint's version to another served one of the same kind, by its apiVersion."""
-        version = GroupVersion.parse(api_version).version
-        if version == self.version:
-            return document
+    def convert_served(self, document: Document, api_version: str) -> tuple[Document, StructType] | None:
+        """From this endpoint's version to another one of the same kind, with its type; None when it is not served."""
+        place = GroupVersion.parse(api_version)
+        struct = self._structs.get(place.version) if place.group == self.definition.group else None
+        if struct is None or place.version == self.version:
+            return None if struct is None else (document, struct)
         hub = self.to_hub(copy_document(document))
-        if version == self.definition.storage_version:
-            return hub
-        return self._converter.from_hub(version, self.definition.kind, hub)
+        if place.version != self.definition.storage_version:
+            hub = self._converter.from_hub(place.version, self.definition.kind, hub)
+        return hub, struct
 
     def served(self, document: Document) -> Document:
         """A hub document in this version, with kind and apiVersion first."""

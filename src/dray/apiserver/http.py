@@ -65,6 +65,8 @@ IDLE_SECONDS_MAX: Final = 180.0
 _PIPELINE_MAX: Final = 64
 _SHUTDOWN_SECONDS: Final = 1.5
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+# Agents of people, who get indented answers without asking.
+_PEOPLE: Final = frozenset({"curl", "Wget"})
 _NO_CACHE: Final = ("Cache-Control", "no-cache, private")
 
 
@@ -317,7 +319,7 @@ class Listener:
             self._write_error(connection, call, error)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # the outer edge: a bug ends this request only
+        except Exception as error:  # noqa: BLE001 - the outer edge: a bug ends this request only
             _LOG.exception("%s %s", message.method, target)
             self._write_error(connection, call, InternalError(f"{type(error).__name__}: {error}"))
         finally:
@@ -448,9 +450,8 @@ def _error_body(call: Call, error: APIError) -> tuple[bytes, str]:
     if not isinstance(error, UnavailableRepresentationError):
         wanted = call.accept.partition(",")[0].partition(";")[0].strip()
         media = Media(wanted) if wanted in tuple(Media) else Media.JSON
-    if error.code == 406:  # noqa: PLR2004 - Not Acceptable is shown to people
-        if media is Media.JSON:
-            return orjson.dumps(status, option=orjson.OPT_INDENT_2), CONTENT_TYPES[media]
+    if error.code == 406 and media is Media.JSON:  # noqa: PLR2004 - Not Acceptable is indented
+        return orjson.dumps(status, option=orjson.OPT_INDENT_2), CONTENT_TYPES[media]
     return dump(status, Representation(media)), CONTENT_TYPES[media]
 
 

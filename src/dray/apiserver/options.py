@@ -187,7 +187,7 @@ def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
     initial = is_true(query["sendInitialEvents"]) if "sendInitialEvents" in query else None
     text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     token = query.get("continue", "")
-    errors = _check_watch(text, match, token, initial) if watch else _check_list(text, match, token, initial)
+    errors = (_check_watch if watch else _check_list)(text, match, token, initial=initial)
     if errors:
         raise _invalid("ListOptions", errors)
     if token and text and text != "0":
@@ -206,7 +206,9 @@ def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
     )
 
 
-def _check_list(text: str, match: str, token: str, initial: bool | None) -> FieldErrors:
+def _check_list(  # noqa: PLR0911 - one return for each rule
+    text: str, match: str, token: str, *, initial: bool | None
+) -> FieldErrors:
     path = _ROOT.child("resourceVersionMatch")
     if initial is not None:
         return [forbidden(_ROOT.child("sendInitialEvents"), "sendInitialEvents is forbidden for list")]
@@ -223,7 +225,7 @@ def _check_list(text: str, match: str, token: str, initial: bool | None) -> Fiel
     return []
 
 
-def _check_watch(text: str, match: str, token: str, initial: bool | None) -> FieldErrors:
+def _check_watch(text: str, match: str, token: str, *, initial: bool | None) -> FieldErrors:
     path = _ROOT.child("resourceVersionMatch")
     if initial is not None:
         if match != "NotOlderThan":

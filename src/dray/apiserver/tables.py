@@ -36,7 +36,7 @@ def column_definitions(endpoint: Endpoint) -> list[Document]:
     ]
 
 
-def table(
+def table(  # noqa: PLR0913 - a rendering and its options, by name
     endpoint: Endpoint,
     documents: Iterable[Document],
     *,

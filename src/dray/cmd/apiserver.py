@@ -96,8 +96,7 @@ class Running:
 async def start(settings: APIServerSettings) -> Running:
     """Start serving; returns when the first request can be answered."""
     clock = SystemClock()
-    data_dir = Path(settings.data_dir)
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data_dir = _prepare(settings.data_dir)
     pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
     store = await open_store(settings)
     try:
@@ -105,6 +104,12 @@ async def start(settings: APIServerSettings) -> Running:
     except BaseException:
         await store.close()
         raise
+
+
+def _prepare(data_dir: str) -> Path:
+    path = Path(data_dir).resolve()
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
 
 
 async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: Store) -> Running:
@@ -119,7 +124,7 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     port = await listener.start(settings.host, settings.port, server_context(pki))
     url = f"https://{_url_host(settings.host)}:{port}"
     server.paths.address = f"{_url_host(settings.host)}:{port}"
-    kubeconfig = Path(settings.data_dir).resolve() / "kubeconfig"
+    kubeconfig = pki.directory.parent / "kubeconfig"
     admin = pki.clients["admin"]
     write_kubeconfig(
         kubeconfig,
@@ -171,7 +176,7 @@ async def _compact(store: Store, clock: Clock) -> None:
         await asyncio.sleep(_COMPACTION_CHECK_SECONDS)
         try:
             await maintain(clock.monotonic())
-        except Exception:  # the next round may succeed; serving goes on meanwhile
+        except Exception:  # noqa: BLE001 - the next round may succeed; serving goes on meanwhile
             _LOG.exception("compaction")
 
 

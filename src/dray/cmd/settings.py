@@ -25,7 +25,7 @@ class Common:
     """What every process can be told."""
 
     config: str = setting(STRING, "", "YAML file with settings; flags and environment win over it")
-    feature_gates: FeatureGates = setting(
+    feature_gates: FeatureGates = setting(  # noqa: RUF009 - makes a dataclass field
         FEATURE_GATES, FeatureGates(), "features to switch on or off, as in A=true,B=false"
     )
     logging_format: str = setting(choice("text", "json"), "text", "how log lines look")

@@ -9,6 +9,9 @@ Every implementation passes the same suite (`tests/conformance/store`). Promises
 * A watch delivers each event after its starting revision once, in revision order, or raises
   `RevisionCompactedError`; it never skips silently. A watcher too slow for its buffer is ended with
   `WatchOverflowError`, after which the caller re-lists.
+* History can be compacted up to a revision: that revision can still be listed and watched from, older
+  ones cannot. So the newest revision is always usable, whatever was compacted.
+* Keys begin with "/" and are valid text; key order is the order of their characters.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class StoreError(Exception):
@@ -40,7 +43,7 @@ class RevisionConflictError(StoreError):
 
 
 class RevisionCompactedError(StoreError):
-    """The revision asked for is older than what is kept; `compacted` is the oldest that is not."""
+    """The revision asked for is older than what is kept; `compacted` is the oldest that is kept."""
 
     def __init__(self, compacted: int, current: int) -> None:
         super().__init__(f"required revision has been compacted (compacted {compacted}, current {current})")
@@ -66,7 +69,11 @@ class StoreDamagedError(StoreError):
 
 
 class StoreUnavailableError(StoreError):
-    """The back end does not answer (etcd down, disk full)."""
+    """The back end does not answer (etcd down, disk full, store closed); a write may or may not have happened."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has the stored data open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +123,21 @@ class Event:
 class Watch(Protocol):
     """A running watch; closing it (or leaving `async with`) frees its buffer."""
 
+    async def __aenter__(self) -> Self:
+        """The watch itself."""
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close."""
+
     def __aiter__(self) -> AsyncIterator[tuple[Event, ...]]:
         """Batches of events in revision order."""
 
     @property
     def progress(self) -> int:
         """All events up to this revision have been delivered or are not for this watch."""
+
+    def wake(self) -> None:
+        """Make the iteration yield now, an empty batch if there is nothing: how timers reach a waiting watcher."""
 
     async def aclose(self) -> None:
         """End the watch; iteration stops."""
@@ -134,7 +150,7 @@ class Store(Protocol):
         """The newest committed revision."""
 
     async def compacted_revision(self) -> int:
-        """Revisions up to and including this one can no longer be listed or watched from; 0 at first."""
+        """The oldest revision that can be listed or watched from; 0 at first."""
 
     async def get(self, key: str) -> Entry | None:
         """The newest entry of the key."""
@@ -164,7 +180,10 @@ class Store(Protocol):
         """
 
     async def compact(self, revision: int) -> None:
-        """Forget history up to `revision`; newest values always stay."""
+        """Forget history before `revision`; newest values always stay. Compacting less than before does nothing."""
+
+    async def maintain(self, now_seconds: float) -> None:
+        """Compact what has grown too old or too long; the owner calls it every few seconds of a monotonic clock."""
 
     async def close(self) -> None:
         """Finish pending writes, end all watches, release files and connections; safe to call twice."""

@@ -78,7 +78,7 @@ class Bootstrap:
             return
 
 
-def _request(
+def _request(  # noqa: PLR0913 - the parts of a request line
     verb: str,
     group: str,
     version: str,

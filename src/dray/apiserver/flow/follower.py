@@ -63,10 +63,12 @@ class Follower:
                             self._apply(prefix, event.entry, deleted=event.type is EventType.DELETE)
                 finally:
                     await stream.aclose()
-                return
             except (WatchOverflowError, RevisionCompactedError):
                 # Fell behind; start over from a fresh list.
                 revision = await self._relist(prefix)
+            else:
+                # The store is closing.
+                return
 
     def _apply(self, prefix: str, entry: Entry, *, deleted: bool) -> None:
         self._take_in(prefix, entry.key, orjson.loads(entry.value), deleted=deleted)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from dray.api.errors import APIError, ExpiredError, NotFoundError, TimeoutError
+from dray.api import errors
+from dray.api.errors import APIError, ExpiredError, NotFoundError
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import Call, ListResult, ObjectResult
 from dray.apiserver.options import (
@@ -147,7 +148,7 @@ def _expired(options: ListOptions) -> APIError:
 
 def too_large(requested: int, current: int) -> APIError:
     """The revision lies in the future."""
-    error = TimeoutError(
+    error = errors.TimeoutError(
         f"Timeout: Too large resource version: {requested}, current: {current}",
         details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
     )

@@ -55,7 +55,7 @@ def store_errors() -> Iterator[None]:
 class APIServer:
     """One API server over one store; every transport ends here."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a server, by name
         self,
         *,
         store: Store,

@@ -19,6 +19,7 @@ from dray.api.defaults import (
 )
 from dray.api.document import GroupVersionKind
 from dray.api.schema.load import kind_type
+from dray.api.schema.model import StructType
 from dray.apiserver.endpoint import Converter, Defaulter, Endpoint
 from dray.apiserver.registry.strategy import ResourceDefinition
 
@@ -79,17 +80,24 @@ def endpoints() -> Iterator[Endpoint]:
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
     """One built-in resource at one version."""
+    structs = {item: _struct(definition, item) for item in definition.versions}
     gvk = GroupVersionKind(definition.group, version, definition.kind)
-    struct = kind_type(gvk)
-    assert struct is not None, f"no schema for {gvk}"
     return Endpoint(
         definition,
         version,
-        struct,
+        structs[version],
         default=_DEFAULTERS.get(gvk),
         converter=_CONVERTERS.get(definition.group),
         deprecation=_deprecation(definition, version),
+        structs=structs,
     )
+
+
+def _struct(definition: ResourceDefinition, version: str) -> StructType:
+    gvk = GroupVersionKind(definition.group, version, definition.kind)
+    struct = kind_type(gvk)
+    assert struct is not None, f"no schema for {gvk}"
+    return struct
 
 
 def _deprecation(definition: ResourceDefinition, version: str) -> str:
