@@ -1,0 +1,157 @@
+"""The database file: locked, created whole or not at all, checked before it is trusted, migrated.
+
+Nothing here ever empties or replaces a file that exists: what cannot be read is refused with a message.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from dray.store.interface import StoreDamagedError, StoreError, StoreLockedError, StoreUnavailableError
+from dray.store.ledger import REVISION_OF_EMPTY
+from dray.store.rows import APPLICATION_ID, MIGRATIONS, SELECT_ALL, SELECT_STATE, Loaded, load
+
+# Pages in the write-ahead log before it is folded into the file: 16 MB, so that this costs an fsync now
+# and then instead of every thousand writes.
+CHECKPOINT_PAGES = 4096
+STATEMENTS_CACHED = 128
+
+
+def lock(path: Path) -> IO[bytes]:
+    """Take the lock beside the file; held until the result is closed or the process ends."""
+    # Not on the database itself: closing any descriptor of that file would drop SQLite's own locks.
+    try:
+        held = path.with_name(path.name + ".lock").open("ab")
+    except OSError as error:
+        raise StoreUnavailableError(f"{path} cannot be locked: {error.strerror}") from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        held.close()
+        raise StoreLockedError(f"{path} is in use by another process; stop that one or use another file") from error
+    return held
+
+
+def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> tuple[sqlite3.Connection, Loaded]:
+    """Open the file, creating it if there is none, and read all it holds; the caller holds the lock."""
+    if not path.exists():
+        _refuse_orphaned_log(path)
+        _create(path, migrations)
+    elif path.stat().st_size == 0:
+        raise _damaged(path, "the file is empty")
+    connection = None
+    try:
+        connection = connect(path)
+        _check_identity(connection, newest=len(migrations))
+        _check_pages(connection)
+        migrate(connection, migrations)
+        loaded = _load(connection)
+    except (sqlite3.DatabaseError, StoreDamagedError, KeyError) as error:
+        if connection is not None:
+            connection.close()
+        raise _refusal(path, error) from error
+    return connection, loaded
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection without implicit transactions, for use by one thread at a time."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS_CACHED,
+    )
+    if not read_only:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
+    """Bring the file to the newest version, each step in a transaction of its own."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for number in range(version, len(migrations)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in migrations[number]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
+    # Made under another name and then renamed, so that a file under the right name is always whole.
+    unfinished = path.with_name(path.name + ".new")
+    try:
+        unfinished.unlink(missing_ok=True)
+        connection = sqlite3.connect(unfinished, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            migrate(connection, migrations)
+            connection.execute("PRAGMA journal_mode = WAL")
+        finally:
+            connection.close()
+        unfinished.rename(path)
+        _sync_directory(path.parent)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise StoreUnavailableError(f"{path} cannot be created: {error}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_orphaned_log(path: Path) -> None:
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        raise _damaged(path, f"the database is gone but its write-ahead log {log.name} is there")
+
+
+def _check_identity(connection: sqlite3.Connection, *, newest: int) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID:
+        raise StoreDamagedError(f"it is not a store's database (application id {application:#x})")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if not 1 <= version <= newest:
+        raise StoreDamagedError(f"it has schema version {version}; this program knows 1 to {newest}")
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    # 50 ms for 60,000 rows of 1 KB; the rows' own checksums are compared while loading.
+    problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)")]
+    if problems != ["ok"]:
+        raise StoreDamagedError(problems[0])
+
+
+def _load(connection: sqlite3.Connection) -> Loaded:
+    state = dict(connection.execute(SELECT_STATE))
+    return load(connection.execute(SELECT_ALL), state=state, revision_of_empty=REVISION_OF_EMPTY)
+
+
+def _refusal(path: Path, error: Exception) -> StoreError:
+    # SQLite reports unreadable text and missing tables as operational errors too: those are damage.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL):
+        return StoreUnavailableError(f"{path} cannot be opened: {error}")
+    return _damaged(path, str(error))
+
+
+def _damaged(path: Path, what: str) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"{path} cannot be trusted: {what}. Nothing was changed. Restore the file from a backup, or move it and its "
+        f'"-wal" file away to start with an empty store'
+    )

@@ -1,0 +1,152 @@
+"""The writer thread: the only one that writes to the database, committing all that waits in one transaction.
+
+A batch is one SQL statement and so one implicit transaction: the thread asks for the interpreter lock a
+few times per commit and not for every row, which matters when the event loop is busy. The event loop is
+woken once per commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from dray.store.interface import Entry, Event, StoreUnavailableError
+from dray.store.rows import BATCH_ROWS_MAX, insertion
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A planned event and who waits for it; events of one epoch build on each other."""
+
+    event: Event
+    done: asyncio.Future[Entry]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    run: Callable[[sqlite3.Connection], object]
+    done: asyncio.Future[object]
+
+
+class WriterThread:
+    """Commits writes in the order given and reports each commit, or its failure, to the event loop."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        committed: Callable[[list[Write]], None],
+        failed: Callable[[list[Write], str], None],
+    ) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._committed = committed
+        self._failed = failed
+        self._inbox: SimpleQueue[list[Write] | _Task | None] = SimpleQueue()
+        # Writes of an epoch that had a failure build on what was rolled back; only the thread uses it.
+        self._broken_epoch = -1
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, writes: list[Write]) -> None:
+        """Queue writes; they are committed together, with others if they wait."""
+        self._inbox.put(writes)
+
+    async def run(self, task: Callable[[sqlite3.Connection], T]) -> T:
+        """Run something else on the connection, between commits."""
+        done: asyncio.Future[object] = self._loop.create_future()
+        self._inbox.put(_Task(task, done))
+        return await done  # type: ignore[return-value]
+
+    async def stop(self) -> None:
+        """Finish what is queued and end the thread."""
+        self._inbox.put(None)
+        await asyncio.shield(self._stopped)
+        self._thread.join()
+
+    def _work(self) -> None:
+        running = True
+        while running:
+            writes: list[Write] = []
+            task: _Task | None = None
+            for item in self._waiting():
+                if item is None:
+                    running = False
+                elif isinstance(item, _Task):
+                    task = item
+                else:
+                    writes += item
+            for start in range(0, len(writes), BATCH_ROWS_MAX):
+                self._commit(writes[start : start + BATCH_ROWS_MAX])
+            if task is not None:
+                self._perform(task)
+        self._report(_resolve, self._stopped, None)
+
+    def _waiting(self) -> list[list[Write] | _Task | None]:
+        """Everything in the inbox up to the first item that is not a write."""
+        items = [self._inbox.get()]
+        while isinstance(items[-1], list):
+            try:
+                items.append(self._inbox.get_nowait())
+            except Empty:
+                break
+        return items
+
+    def _commit(self, writes: list[Write]) -> None:
+        if writes[0].epoch == self._broken_epoch:
+            broken = [write for write in writes if write.epoch == self._broken_epoch]
+            self._report(self._failed, broken, "an earlier write could not be stored")
+            writes = writes[len(broken) :]
+        if writes:
+            self._insert(writes)
+
+    def _insert(self, writes: list[Write]) -> None:
+        # All of one epoch: the loop starts the next only after it heard of a failure.
+        try:
+            self._connection.execute(*insertion([write.event for write in writes]))
+        except sqlite3.Error as error:
+            self._broken_epoch = writes[0].epoch
+            self._undo()
+            self._report(self._failed, writes, f"the write could not be stored: {error}")
+        else:
+            self._report(self._committed, writes)
+
+    def _perform(self, task: _Task) -> None:
+        try:
+            result = task.run(self._connection)
+        except sqlite3.Error as error:
+            self._undo()
+            self._report(_reject, task.done, StoreUnavailableError(str(error)))
+        else:
+            self._report(_resolve, task.done, result)
+
+    def _undo(self) -> None:
+        # SQLite has usually rolled back by itself; some errors leave the transaction open.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _report(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            # The loop was closed without closing the store; there is no one left to tell.
+            return
+
+
+def _resolve(future: asyncio.Future[object], result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _reject(future: asyncio.Future[object], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

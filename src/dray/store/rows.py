@@ -1,0 +1,153 @@
+"""How events are laid out in the SQLite file: the schema's versions, its statements, and rows that check themselves.
+
+The file has one table of events. Its rows, read in order, are the history; the newest row of each key is
+its current entry. There is no second copy that could disagree. Row contents carry a checksum, because
+SQLite has none on its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+from zlib import crc32
+
+from dray.store.interface import Entry, Event, EventType, StoreDamagedError
+
+# "Dray" in ASCII; tells this program's files from other SQLite files.
+APPLICATION_ID: Final = 0x44726179
+
+# Each element brings the file from its own index to the next version; never changed once released.
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        # The value comes last so that the other columns are read without its overflow pages.
+        """CREATE TABLE log (
+            revision INTEGER PRIMARY KEY,
+            type INTEGER NOT NULL,
+            key TEXT NOT NULL,
+            create_revision INTEGER NOT NULL,
+            previous_revision INTEGER NOT NULL,
+            checksum INTEGER NOT NULL,
+            value BLOB NOT NULL
+        )""",
+        "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+        "INSERT INTO state (name, value) VALUES ('compacted_revision', 0), ('swept_revision', 0)",
+    ),
+)
+
+COLUMNS: Final = "revision, type, key, create_revision, previous_revision, checksum, value"
+_COLUMN_COUNT: Final = 7
+_TYPES: Final = (int, int, str, int, int, int, bytes)
+_DELETE, _PUT = 0, 1
+
+# Statements are made for these numbers of rows only, so that each is prepared once; the rest is padding.
+# 512 rows of 7 columns stay far below SQLite's 32,766 variables.
+BATCH_ROWS_MAX: Final = 512
+
+SELECT_ALL: Final = f"SELECT {COLUMNS} FROM log ORDER BY revision"  # noqa: S608 (constants only)
+SELECT_AFTER: Final = f"SELECT {COLUMNS} FROM log WHERE revision > ? ORDER BY revision LIMIT ?"  # noqa: S608
+SELECT_CHANGES: Final = "SELECT key, previous_revision FROM log WHERE revision > ? AND revision <= ? ORDER BY revision"
+SELECT_STATE: Final = "SELECT name, value FROM state"
+UPDATE_STATE: Final = "UPDATE state SET value = ? WHERE name = ?"
+# A row is no longer needed once a later row of its key is at or before the compacted revision.
+DELETE_SUPERSEDED: Final = """DELETE FROM log WHERE revision IN (
+    SELECT previous_revision FROM log WHERE revision > ? AND revision <= ? AND previous_revision > 0)"""
+DELETE_TOMBSTONES: Final = f"DELETE FROM log WHERE revision > ? AND revision <= ? AND type = {_DELETE}"  # noqa: S608
+
+Row = tuple[Any, ...]
+
+
+@cache
+def insert_statement(rows: int) -> str:
+    """One statement that inserts up to so many rows, leaving out those whose revision is null."""
+    row = "(" + ", ".join("?" * _COLUMN_COUNT) + ")"
+    values = ", ".join([row] * rows)
+    return f"INSERT INTO log ({COLUMNS}) SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"  # noqa: S608
+
+
+@cache
+def select_statement(count: int) -> str:
+    """One statement that reads the rows of so many revisions."""
+    return f"SELECT {COLUMNS} FROM log WHERE revision IN ({', '.join('?' * count)})"  # noqa: S608
+
+
+def insertion(events: Sequence[Event]) -> tuple[str, list[object]]:
+    """The statement and its variables that append up to `BATCH_ROWS_MAX` events."""
+    variables: list[object] = []
+    for event in events:
+        variables += _row(event)
+    rows = 1 << (len(events) - 1).bit_length()
+    variables += [None] * (_COLUMN_COUNT * (rows - len(events)))
+    return insert_statement(rows), variables
+
+
+def _row(event: Event) -> Row:
+    entry = event.entry
+    put = event.type is EventType.PUT
+    # A deletion shows the value before it, which is in the row of `previous_revision`.
+    value = entry.value if put else b""
+    previous = event.previous.revision if event.previous is not None else 0
+    head = (entry.revision, _PUT if put else _DELETE, entry.key, entry.create_revision, previous)
+    return (*head, _checksum(head, value), value)
+
+
+def _checksum(head: Row, value: bytes) -> int:
+    return crc32(value, crc32(repr(head).encode()))
+
+
+def _check(row: Row) -> None:
+    if not all(map(isinstance, row, _TYPES)) or _checksum(row[:5], row[6]) != row[5]:
+        raise StoreDamagedError(f"the row of revision {row[0]} does not match its checksum")
+
+
+def entry_of(row: Row) -> Entry:
+    """The entry that a row put in place."""
+    _check(row)
+    return Entry(row[2], row[6], row[0], row[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The state a file describes."""
+
+    entries: dict[str, Entry]
+    revision: int
+    compacted: int
+    swept: int
+
+
+def load(rows: Iterable[Row], *, state: dict[str, int], revision_of_empty: int) -> Loaded:
+    """Play all rows, refusing any gap or any row that does not follow from those before it."""
+    compacted, swept = state["compacted_revision"], state["swept_revision"]
+    entries: dict[str, Entry] = {}
+    last = 0
+    floor = max(compacted, revision_of_empty)
+    for row in rows:
+        _check(row)
+        revision, kind, key, create_revision, _, _, value = row
+        if revision > floor:
+            _check_follows(row, entries.get(key), expected_revision=max(last, floor) + 1)
+        if kind == _PUT:
+            entries[key] = Entry(key, value, revision, create_revision)
+        else:
+            entries.pop(key, None)
+        last = revision
+    return Loaded(entries, max(last, floor), compacted, swept)
+
+
+def _check_follows(row: Row, current: Entry | None, *, expected_revision: int) -> None:
+    if row[0] != expected_revision:
+        raise StoreDamagedError(f"revision {expected_revision} is missing (found {row[0]})")
+    if row[4] != (current.revision if current is not None else 0):
+        raise StoreDamagedError(f"the row of revision {row[0]} does not follow the one before it for {row[2]}")
+
+
+def event_of(row: Row, previous: Entry | None) -> Event:
+    """The event that a row records, given the entry before it."""
+    _check(row)
+    revision, kind, key, create_revision, _, _, value = row
+    if kind == _PUT:
+        return Event(EventType.PUT, Entry(key, value, revision, create_revision), previous)
+    assert previous is not None
+    return Event(EventType.DELETE, Entry(key, previous.value, revision, create_revision), previous)

@@ -1,0 +1,349 @@
+"""The embedded store: one SQLite file, group commits, and all current entries in memory.
+
+A write is decided at once against what is committed plus what is on its way to disk; only after the
+commit do reads, watches and the caller see it. Reads of the newest state never touch the disk; earlier
+states are the newest one with the changes since undone, their values read from the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TypeVar
+
+from dray.store.compaction import CompactionPolicy, CompactionSchedule
+from dray.store.files import connect, lock, open_database
+from dray.store.interface import (
+    Entry,
+    Event,
+    EventType,
+    KeyExistsError,
+    KeyNotFoundError,
+    Page,
+    RevisionCompactedError,
+    RevisionConflictError,
+    StoreDamagedError,
+    StoreUnavailableError,
+)
+from dray.store.ledger import REVISION_OF_EMPTY, Ledger, guard, plan_create, plan_delete, plan_update
+from dray.store.log import History, covers
+from dray.store.loop import Write, WriterThread
+from dray.store.memory import BufferedWatch
+from dray.store.rows import (
+    DELETE_SUPERSEDED,
+    DELETE_TOMBSTONES,
+    SELECT_AFTER,
+    SELECT_CHANGES,
+    UPDATE_STATE,
+    Loaded,
+    entry_of,
+    event_of,
+    select_statement,
+)
+
+# Recent events kept in memory for watches that start a little in the past; older ones come from the file.
+RECENT_EVENTS_MAX = 4096
+RECENT_BYTES_MAX = 8 * 1024 * 1024
+# Writes decided but not committed; beyond it the disk is too slow and callers are turned away.
+WRITES_PENDING_MAX = 65_536
+# Rows per read of the past and per step of a compaction: a few milliseconds each.
+REPLAY_ROWS_MAX = 500
+SWEEP_REVISIONS_MAX = 2_000
+SELECT_ROWS_MAX = 500
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """Implements `dray.store.interface.Store`; made by `open`."""
+
+    def __init__(
+        self, path: Path, held: IO[bytes], connection: sqlite3.Connection, loaded: Loaded, policy: CompactionPolicy
+    ) -> None:
+        self._held = held
+        self._connection = connection
+        self._reading = connect(path, read_only=True)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
+        self._loop = asyncio.get_running_loop()
+        self._history = History(loaded.revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
+        self._ledger = Ledger(
+            loaded.entries, revision=loaded.revision, compacted=loaded.compacted, history=self._history
+        )
+        self._schedule = CompactionSchedule(policy)
+        # Deletions of compacted rows are done up to here; behind `compacted` after a crash in between.
+        self._swept = loaded.swept
+        self._sweeping = asyncio.Lock()
+        # The newest write on its way of each key that has one, and the last revision handed out.
+        self._pending: dict[str, Write] = {}
+        self._pending_count = 0
+        self._planned = loaded.revision
+        self._epoch = 0
+        # Writes planned in this turn of the event loop; passed to the thread at its end.
+        self._gathered: list[Write] = []
+        self._outcome: asyncio.Future[None] | None = None
+        self._closed = False
+        self._writer = WriterThread(connection, committed=self._on_committed, failed=self._on_failed)
+
+    @classmethod
+    async def open(cls, path: Path | str, *, policy: CompactionPolicy | None = None) -> SQLiteStore:
+        """Open or create the file; refuses one that is damaged or in use."""
+        path = Path(path)
+        held = lock(path)
+        try:
+            connection, loaded = await asyncio.to_thread(open_database, path)
+            return cls(path, held, connection, loaded, policy or CompactionPolicy())
+        except BaseException:
+            held.close()
+            raise
+
+    async def revision(self) -> int:
+        """The newest committed revision."""
+        return self._open_ledger().revision
+
+    async def compacted_revision(self) -> int:
+        """The oldest revision that can be listed or watched from; 0 at first."""
+        return self._open_ledger().compacted
+
+    async def get(self, key: str) -> Entry | None:
+        """The newest entry of the key."""
+        return self._open_ledger().index.get(key)
+
+    async def create(self, key: str, value: bytes) -> Entry:
+        """Write a key that must not exist."""
+        return await self._commit(key, lambda current: plan_create(current, key, value, revision=self._planned + 1))
+
+    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Entry:
+        """Replace the value if the key is still at `expected_revision`."""
+
+        def plan(current: Entry | None) -> Event:
+            return plan_update(guard(current, key, expected_revision), value, revision=self._planned + 1)
+
+        return await self._commit(key, plan)
+
+    async def delete(self, key: str, *, expected_revision: int) -> Entry:
+        """Remove the key if it is still at `expected_revision`."""
+
+        def plan(current: Entry | None) -> Event:
+            return plan_delete(guard(current, key, expected_revision), revision=self._planned + 1)
+
+        return await self._commit(key, plan)
+
+    async def count(self, prefix: str) -> int:
+        """How many keys begin with the prefix now."""
+        return self._open_ledger().index.count(prefix)
+
+    async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
+        """Entries under the prefix in key order."""
+        ledger = self._open_ledger()
+        if revision in (0, ledger.revision):
+            return ledger.page(prefix, limit=limit, start_after=start_after)
+        ledger.check_readable(revision)
+        overlay = await self._undo(max(revision, REVISION_OF_EMPTY))
+        page = ledger.page_at(prefix, limit=limit, start_after=start_after, revision=revision, overlay=overlay)
+        return await self._filled(page)
+
+    async def watch(self, prefix: str, *, after_revision: int) -> BufferedWatch:
+        """Events of keys under `prefix` with revision > `after_revision`."""
+        ledger = self._open_ledger()
+        ledger.check_readable(after_revision)
+        start = max(after_revision, REVISION_OF_EMPTY)
+        return BufferedWatch(ledger.hub, prefix, after_revision=start, read_past=self._read_past)
+
+    async def compact(self, revision: int) -> None:
+        """Forget history before `revision`."""
+        ledger = self._open_ledger()
+        ledger.check_readable(max(revision, ledger.compacted))
+        async with self._sweeping:
+            # Readers are turned away before the first row goes.
+            ledger.compacted = max(revision, ledger.compacted)
+            while self._swept < ledger.compacted:
+                self._open_ledger()
+                end = min(ledger.compacted, self._swept + SWEEP_REVISIONS_MAX)
+                await self._writer.run(_sweep(self._swept, end, compacted=ledger.compacted))
+                self._swept = end
+
+    async def maintain(self, now_seconds: float) -> None:
+        """Compact what has grown too old or too long, and finish a compaction that a crash cut short."""
+        ledger = self._open_ledger()
+        due = self._schedule.due(now_seconds, revision=ledger.revision, compacted=ledger.compacted)
+        if due or self._swept < ledger.compacted:
+            await self.compact(max(due, ledger.compacted))
+
+    async def close(self) -> None:
+        """Finish pending writes, end all watches and release the file."""
+        if self._closed:
+            return
+        self._flush()
+        self._closed = True
+        await self._writer.stop()
+        self._ledger.hub.close()
+        await self._loop.run_in_executor(self._reader, self._reading.close)
+        self._reader.shutdown()
+        # Closing the last connection folds the write-ahead log into the file.
+        self._connection.close()
+        self._held.close()
+
+    def _open_ledger(self) -> Ledger:
+        if self._closed:
+            raise StoreUnavailableError("the store is closed")
+        return self._ledger
+
+    def _current(self, key: str) -> Entry | None:
+        """The entry a write has to reckon with: the newest, committed or on its way."""
+        ledger = self._open_ledger()
+        write = self._pending.get(key)
+        if write is None:
+            return ledger.index.get(key)
+        return write.event.entry if write.event.type is EventType.PUT else None
+
+    async def _commit(self, key: str, plan: Callable[[Entry | None], Event]) -> Entry:
+        while True:
+            try:
+                event = plan(self._current(key))
+            except (KeyExistsError, KeyNotFoundError, RevisionConflictError):
+                # A refusal tells of a state that others can see: what is on its way is awaited first.
+                if key not in self._pending:
+                    raise
+                await self._next_outcome()
+            else:
+                return await self._queued(event)
+
+    async def _next_outcome(self) -> None:
+        """Wait until the writer has reported something; not on a write's own future, which its caller may cancel."""
+        if self._outcome is None:
+            self._outcome = self._loop.create_future()
+        await asyncio.shield(self._outcome)
+
+    def _announce_outcome(self) -> None:
+        if self._outcome is not None:
+            self._outcome.set_result(None)
+            self._outcome = None
+
+    def _queued(self, event: Event) -> asyncio.Future[Entry]:
+        if self._pending_count >= WRITES_PENDING_MAX:
+            raise StoreUnavailableError(f"{WRITES_PENDING_MAX} writes are waiting for the disk")
+        if not self._gathered:
+            self._loop.call_soon(self._flush)
+        write = Write(event, self._loop.create_future(), self._epoch)
+        self._gathered.append(write)
+        self._pending[event.entry.key] = write
+        self._pending_count += 1
+        self._planned = event.entry.revision
+        return write.done
+
+    def _flush(self) -> None:
+        if self._gathered:
+            self._writer.submit(self._gathered)
+            self._gathered = []
+
+    def _on_committed(self, writes: list[Write]) -> None:
+        pending = self._pending
+        self._pending_count -= len(writes)
+        for write in writes:
+            if pending.get(write.event.entry.key) is write:
+                del pending[write.event.entry.key]
+        self._ledger.apply([write.event for write in writes])
+        for write in writes:
+            if not write.done.done():
+                write.done.set_result(write.event.entry)
+        self._announce_outcome()
+
+    def _on_failed(self, writes: list[Write], why: str) -> None:
+        if writes[0].epoch == self._epoch:
+            # All that is planned builds on the failed writes: forget it and start from what is committed.
+            self._epoch += 1
+            self._pending.clear()
+            self._planned = self._ledger.revision
+            writes, self._gathered = writes + self._gathered, []
+        self._pending_count -= len(writes)
+        for write in writes:
+            if not write.done.done():
+                write.done.set_exception(StoreUnavailableError(why))
+        self._announce_outcome()
+
+    async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        self._open_ledger()
+        try:
+            return await self._loop.run_in_executor(self._reader, query, self._reading)
+        except sqlite3.Error as error:
+            raise StoreUnavailableError(f"history could not be read: {error}") from error
+
+    async def _undo(self, revision: int) -> dict[str, Entry | None]:
+        """What each key changed since a revision was then; entries from the file lack their value still."""
+        overlay: dict[str, Entry | None] = {}
+        while revision < self._history.floor:
+            target = self._ledger.revision
+            for key, previous in await self._read(_changes(revision, target)):
+                # Of several changes the oldest tells what was before.
+                overlay.setdefault(key, Entry(key, b"", previous, 0) if previous else None)
+            revision = target
+        return self._history.undo(revision) | overlay
+
+    async def _filled(self, page: Page) -> Page:
+        """The page with the values that `_undo` left out."""
+        wanted = [entry.revision for entry in page.entries if entry.create_revision == 0]
+        if not wanted:
+            return page
+        found = await self._read(_entries(wanted))
+        ledger = self._open_ledger()
+        if page.revision < ledger.compacted:
+            raise RevisionCompactedError(ledger.compacted, ledger.revision)
+        if len(found) != len(wanted):
+            raise StoreDamagedError(f"{len(wanted) - len(found)} values of revision {page.revision} are missing")
+        return replace(page, entries=tuple(found.get(entry.revision, entry) for entry in page.entries))
+
+    async def _read_past(self, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
+        events = await self._read(_events_after(after_revision))
+        ledger = self._open_ledger()
+        if after_revision < ledger.compacted:
+            raise RevisionCompactedError(ledger.compacted, ledger.revision)
+        # Rows may be durable before the event loop has heard of them; those come through the hub.
+        known = [event for event in events if event.revision <= ledger.revision]
+        return tuple(event for event in known if covers(prefix, event.entry.key)), known[-1].revision
+
+
+def _changes(after: int, until: int) -> Callable[[sqlite3.Connection], list[tuple[str, int]]]:
+    return lambda connection: connection.execute(SELECT_CHANGES, (after, until)).fetchall()
+
+
+def _entries(revisions: Sequence[int]) -> Callable[[sqlite3.Connection], dict[int, Entry]]:
+    def query(connection: sqlite3.Connection) -> dict[int, Entry]:
+        found: dict[int, Entry] = {}
+        for start in range(0, len(revisions), SELECT_ROWS_MAX):
+            some = revisions[start : start + SELECT_ROWS_MAX]
+            found |= {row[0]: entry_of(row) for row in connection.execute(select_statement(len(some)), some)}
+        return found
+
+    return query
+
+
+def _events_after(revision: int) -> Callable[[sqlite3.Connection], list[Event]]:
+    def query(connection: sqlite3.Connection) -> list[Event]:
+        # One read transaction, so that a compaction in between cannot take the previous rows away.
+        connection.execute("BEGIN")
+        try:
+            rows = connection.execute(SELECT_AFTER, (revision, REPLAY_ROWS_MAX)).fetchall()
+            previous = _entries([row[4] for row in rows if row[4]])(connection)
+        finally:
+            connection.execute("COMMIT")
+        return [event_of(row, previous.get(row[4])) for row in rows if row[4] == 0 or row[4] in previous]
+
+    return query
+
+
+def _sweep(after: int, until: int, *, compacted: int) -> Callable[[sqlite3.Connection], None]:
+    """One step of a compaction, which also records how far it is to go."""
+
+    def change(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(DELETE_SUPERSEDED, (after, until))
+        connection.execute(DELETE_TOMBSTONES, (after, until))
+        connection.execute(UPDATE_STATE, (compacted, "compacted_revision"))
+        connection.execute(UPDATE_STATE, (until, "swept_revision"))
+        connection.execute("COMMIT")
+
+    return change
