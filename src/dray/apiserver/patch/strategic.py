@@ -213,7 +213,8 @@ def _obey_list_directives(original: _List, patch: _List, merge_key: str) -> tupl
 def _key_of(item: Any, merge_key: str) -> Any:
     if not isinstance(item, dict):
         raise PatchFailedError(f"expected a map[string]interface {{}}, but received a {go_text.type_name(item)}")
-    if merge_key not in item:
+    # A list or map cannot be a key: there is nothing it could equal.
+    if isinstance(item.get(merge_key, {}), dict | list):
         raise PatchFailedError(f"map: {go_text.plain(item)} does not contain declared merge key: {merge_key}")
     return item[merge_key]
 

@@ -1,0 +1,257 @@
+"""Laws of field sets and of server-side apply, on random documents of a type with every sort of list and map."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType
+from dray.apiserver.patch.managed_fields.apply import apply
+from dray.apiserver.patch.managed_fields.field_set import FieldSet
+from dray.apiserver.patch.managed_fields.typed_merge import merge
+from dray.apiserver.patch.managed_fields.update import NOTHING, update_managed_fields
+from dray.apiserver.patch.managed_fields.walk import compare, created_fields, fields_of, remove, with_named_fields
+
+Document = dict[str, Any]
+Paths = set[tuple[str, ...]]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+# --- sets of paths
+
+elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'k:{"n":"x"}', "v:1", 'v:"x"', "i:0", "i:10"])
+path_sets = st.sets(st.lists(elements, min_size=1, max_size=3).map(tuple), max_size=6)
+
+
+def as_set(paths: Paths) -> FieldSet:
+    return FieldSet.of(*sorted(paths))
+
+
+def as_paths(fields: FieldSet) -> Paths:
+    found = list(fields.paths())
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(path_sets, path_sets)
+def test_field_sets_are_sets_of_paths(left: Paths, right: Paths) -> None:
+    a, b = as_set(left), as_set(right)
+    assert as_paths(a) == left
+    assert as_paths(a | b) == left | right
+    assert as_paths(a & b) == left & right
+    assert as_paths(a - b) == left - right
+    below = {path for path in left if any(path[: len(other)] == other for other in right)}
+    assert as_paths(a.without_below(b)) == left - below
+    assert bool(a) == bool(left)
+    assert all((path in a) == (path in left) for path in left | right)
+
+
+@settings(max_examples=200, deadline=None)
+@given(path_sets, st.randoms(use_true_random=False))
+def test_the_wire_form_is_one_for_every_set(paths: Paths, random: Any) -> None:
+    shuffled = list(paths)
+    random.shuffle(shuffled)
+    wire = FieldSet.of(*shuffled).to_fields_v1()
+    assert FieldSet.from_fields_v1(wire) == as_set(paths)
+    assert repr(wire) == repr(as_set(paths).to_fields_v1())
+
+
+# --- documents
+
+ITEM = StructType(
+    "example.com.Item",
+    {
+        "name": Field("name", Scalar.STRING, required=True),
+        "value": Field("value", Scalar.STRING),
+        "labels": Field("labels", MapOf(Scalar.STRING)),
+    },
+)
+THING = StructType(
+    "example.com.Thing",
+    {
+        "apiVersion": Field("apiVersion", Scalar.STRING),
+        "kind": Field("kind", Scalar.STRING),
+        "value": Field("value", Scalar.STRING),
+        "labels": Field("labels", MapOf(Scalar.STRING)),
+        "frozen": Field("frozen", MapOf(Scalar.STRING, atomic=True)),
+        "words": Field("words", ListOf(Scalar.STRING, ListType.SET)),
+        "items": Field("items", ListOf(ITEM, ListType.MAP, ("name",))),
+        "item": Field("item", ITEM),
+        "atoms": Field("atoms", ListOf(Scalar.STRING)),
+        "any": Field("any", Scalar.ANY),
+    },
+)
+
+words = st.sampled_from(["p", "q", "r"])
+labels = st.dictionaries(words, words, min_size=1, max_size=2)
+items = st.fixed_dictionaries({"name": words}, optional={"value": words, "labels": labels})
+anything = st.recursive(words, lambda inner: st.dictionaries(words, inner, min_size=1, max_size=2), max_leaves=4)
+things = st.fixed_dictionaries(
+    {"apiVersion": st.just("example.com/v1"), "kind": st.just("Thing")},
+    optional={
+        "value": words,
+        "labels": labels,
+        "frozen": labels,
+        "words": st.lists(words, min_size=1, max_size=3, unique=True),
+        "items": st.lists(items, min_size=1, max_size=3, unique_by=lambda item: item["name"]),
+        "item": items,
+        "atoms": st.lists(words, min_size=1, max_size=2),
+        "any": st.dictionaries(words, anything, min_size=1, max_size=2),
+    },
+)
+
+
+def run(live: Document | None, applied: Document, manager: str, *, force: bool = True) -> Document:
+    inputs = copy.deepcopy((live, applied))
+    result = apply(
+        live=live,
+        applied=applied,
+        struct=THING,
+        manager=manager,
+        api_version="example.com/v1",
+        force=force,
+        now=NOW,
+        subresource="",
+        reset=NOTHING,
+    )
+    assert (live, applied) == inputs
+    return result
+
+
+def owned(document: Document) -> dict[str, FieldSet]:
+    entries = document["metadata"].get("managedFields") or []
+    return {entry["manager"]: FieldSet.from_fields_v1(entry["fieldsV1"]) for entry in entries}
+
+
+def without_metadata(document: Document) -> Document:
+    return {name: value for name, value in document.items() if name != "metadata"}
+
+
+def all_fields(document: Document) -> FieldSet:
+    """Every path of a document, containers included."""
+    change = compare({}, document, THING)
+    return change.added | change.modified
+
+
+@settings(max_examples=200, deadline=None)
+@given(things, things)
+def test_a_comparison_tells_apart_what_is_equal_changed_and_gone(old: Document, new: Document) -> None:
+    change = compare(old, new, THING)
+    before, after = as_paths(all_fields(old)), as_paths(all_fields(new))
+    assert as_paths(change.added) == after - before
+    assert as_paths(change.removed) == before - after
+    assert as_paths(change.modified) <= before & after
+    same_leaves = not (change.added or change.removed or change.modified)
+    assert same_leaves == (normal(old) == normal(new))
+
+
+def normal(value: Any) -> Any:
+    """A document without the order of its sets and keyed lists."""
+    if isinstance(value, dict):
+        return {
+            name: sorted(json.dumps(normal(each), sort_keys=True) for each in item)
+            if name in ("words", "items")
+            else normal(item)
+            for name, item in value.items()
+        }
+    return value
+
+
+@settings(max_examples=200, deadline=None)
+@given(things)
+def test_a_creator_owns_every_path(document: Document) -> None:
+    assert created_fields(document, THING) == all_fields(document)
+    assert not as_paths(fields_of(document, THING)) - as_paths(all_fields(document))
+
+
+@settings(max_examples=200, deadline=None)
+@given(things)
+def test_removing_all_fields_removes_all(document: Document) -> None:
+    every = with_named_fields(fields_of(document, THING), THING)
+    assert remove(document, every, THING) == {}
+    assert remove(document, FieldSet(), THING) == document
+
+
+@settings(max_examples=200, deadline=None)
+@given(things, things)
+def test_a_merge_has_all_of_the_configuration(live: Document, config: Document) -> None:
+    merged = merge(live, config, THING)
+    assert merge(merged, config, THING) == merged
+    change = compare(config, merged, THING)
+    assert not change.removed
+    assert not change.modified
+    assert not as_paths(all_fields(live)) - as_paths(all_fields(merged)) - gone_with_leaves(live, config)
+
+
+def gone_with_leaves(live: Document, config: Document) -> Paths:
+    """Paths of untyped values that turned from a map into something else."""
+    change = compare(live.get("any") or {}, config.get("any") or {}, StructType("x", open=True))
+    replaced = as_paths(change.modified)
+    found = as_paths(all_fields({"any": live.get("any") or {}}))
+    return {path for path in found if any(path[1 : len(other) + 1] == other for other in replaced)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(things, things)
+def test_applying_twice_changes_nothing(first: Document, second: Document) -> None:
+    live = run(run(None, first, "a"), second, "b")
+    assert run(live, second, "b") == live
+    assert run(live, second, "b", force=False) == live
+
+
+@settings(max_examples=150, deadline=None)
+@given(things, things)
+def test_a_sole_manager_has_what_it_applies_and_nothing_else(first: Document, second: Document) -> None:
+    after = run(run(None, first, "a"), second, "a")
+    assert normal(without_metadata(after)) == normal(second)
+    assert owned(after).get("a", NOTHING) == fields_of(without_metadata(second), THING) - KIND
+
+
+KIND = FieldSet.of(("f:apiVersion",), ("f:kind",))
+
+
+def leaves_of(document: Document) -> Paths:
+    paths = as_paths(all_fields(without_metadata(document)))
+    return paths - {path[:-1] for path in paths}
+
+
+@settings(max_examples=150, deadline=None)
+@given(things, things)
+def test_a_field_goes_with_its_last_manager(first: Document, second: Document) -> None:
+    both = run(run(None, first, "a"), second, "b")
+    nothing = {"apiVersion": "example.com/v1", "kind": "Thing"}
+    without_b = run(both, nothing, "b")
+    assert "b" not in owned(without_b)
+    kept = as_paths(fields_of(without_metadata(without_b), THING) - KIND)
+    assert kept >= leaves_of(both) & as_paths(owned(both).get("a", NOTHING))
+    without_both = run(without_b, nothing, "a")
+    assert without_metadata(without_both) == nothing
+
+
+@settings(max_examples=150, deadline=None)
+@given(things, things, things)
+def test_nobody_owns_what_is_not_there(first: Document, second: Document, third: Document) -> None:
+    live = run(run(None, first, "a"), second, "b")
+    new = {**third, "metadata": live["metadata"]}
+    entries = update_managed_fields(
+        old=live,
+        new=new,
+        struct=THING,
+        manager="c",
+        api_version="example.com/v1",
+        now=NOW,
+        subresource="",
+        reset=NOTHING,
+    )
+    updated = {**new, "metadata": {"managedFields": entries} if entries else {}}
+    applied_again = run(updated, first, "a")
+    for document in (live, updated, applied_again):
+        there = as_paths(all_fields(without_metadata(document)))
+        for fields in owned(document).values():
+            assert as_paths(fields) <= there
