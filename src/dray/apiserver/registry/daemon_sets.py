@@ -1,0 +1,101 @@
+"""DaemonSets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.apps_v1 import validate_daemon_set, validate_daemon_set_status, validate_daemon_set_update
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.preparation import (
+    carry_generation,
+    restore,
+    restore_metadata,
+    spec_changed,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.workload_columns import TEMPLATE_COLUMNS, status_number
+
+_COUNTS: Final = (
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+)
+
+
+class DaemonSetStrategy(Strategy):
+    """The spec is the user's, the status the controller's."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Nothing is running yet."""
+        obj["status"] = dict.fromkeys(_COUNTS, 0)
+        start_generation(obj)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole spec."""
+        return validate_daemon_set(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the status."""
+        restore(obj, old, "status")
+        carry_generation(obj, old, changed=spec_changed(obj, old))
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The selector is fixed."""
+        return validate_daemon_set_update(obj, old)
+
+
+class DaemonSetStatusStrategy(Strategy):
+    """What the controller reports."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the spec."""
+        restore(obj, old, "spec")
+        restore_metadata(obj, old, "generation")
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Counts are not negative."""
+        return validate_daemon_set_status(obj)
+
+
+def _number(field: str) -> Callable[[Document, datetime], int]:
+    return lambda daemon_set, now: status_number(daemon_set, field)
+
+
+def _node_selector(daemon_set: Document, now: datetime) -> str:
+    template = (daemon_set.get("spec") or {}).get("template") or {}
+    selector = (template.get("spec") or {}).get("nodeSelector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(selector.items())) or "<none>"
+
+
+DAEMON_SETS: Final = ResourceDefinition(
+    group="apps",
+    resource="daemonsets",
+    singular="daemonset",
+    kind="DaemonSet",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=DaemonSetStrategy(),
+    status_strategy=DaemonSetStatusStrategy(),
+    short_names=("ds",),
+    categories=("all",),
+    columns=(
+        NAME,
+        Column("Desired", "integer", "Nodes that should run a pod.", _number("desiredNumberScheduled")),
+        Column("Current", "integer", "Nodes that do.", _number("currentNumberScheduled")),
+        Column("Ready", "integer", "Nodes whose pod is ready.", _number("numberReady")),
+        Column("Up-to-date", "integer", "Nodes with the current template.", _number("updatedNumberScheduled")),
+        Column("Available", "integer", "Nodes whose pod has been ready long enough.", _number("numberAvailable")),
+        Column("Node Selector", "string", "The labels of nodes that are meant.", _node_selector),
+        AGE,
+        *TEMPLATE_COLUMNS,
+    ),
+)
+
+DEFINITIONS: Final = (DAEMON_SETS,)

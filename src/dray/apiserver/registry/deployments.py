@@ -1,0 +1,94 @@
+"""Deployments."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document, metadata_of
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.apps_v1 import validate_deployment, validate_deployment_update, validate_replica_status
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.preparation import (
+    carry_generation,
+    restore,
+    restore_metadata,
+    spec_changed,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.workload_columns import TEMPLATE_COLUMNS, status_number
+
+
+class DeploymentStrategy(Strategy):
+    """The spec is the user's, the status the controller's."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """No status yet."""
+        obj["status"] = {}
+        start_generation(obj)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole spec."""
+        return validate_deployment(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the status; annotations count as desired state, since rollbacks live in them."""
+        restore(obj, old, "status")
+        annotations = [metadata_of(item).get("annotations") or {} for item in (obj, old)]
+        carry_generation(obj, old, changed=spec_changed(obj, old) or annotations[0] != annotations[1])
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The selector is fixed."""
+        return validate_deployment_update(obj, old)
+
+
+class DeploymentStatusStrategy(Strategy):
+    """What the controller reports."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep spec and labels."""
+        restore(obj, old, "spec")
+        restore_metadata(obj, old, "labels", "generation")
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The counts fit together."""
+        return validate_replica_status(obj)
+
+
+def _ready(deployment: Document, now: datetime) -> str:
+    return f"{status_number(deployment, 'readyReplicas')}/{(deployment.get('spec') or {}).get('replicas') or 0}"
+
+
+def _updated(deployment: Document, now: datetime) -> int:
+    return status_number(deployment, "updatedReplicas")
+
+
+def _available(deployment: Document, now: datetime) -> int:
+    return status_number(deployment, "availableReplicas")
+
+
+DEPLOYMENTS: Final = ResourceDefinition(
+    group="apps",
+    resource="deployments",
+    singular="deployment",
+    kind="Deployment",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=DeploymentStrategy(),
+    status_strategy=DeploymentStatusStrategy(),
+    subresources=("scale",),
+    short_names=("deploy",),
+    categories=("all",),
+    columns=(
+        NAME,
+        Column("Ready", "string", "Pods that are ready, of those wanted.", _ready),
+        Column("Up-to-date", "string", "Pods made from the current template.", _updated),
+        Column("Available", "string", "Pods that have been ready long enough.", _available),
+        AGE,
+        *TEMPLATE_COLUMNS,
+    ),
+)
+
+DEFINITIONS: Final = (DEPLOYMENTS,)

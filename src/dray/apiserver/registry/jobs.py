@@ -1,0 +1,146 @@
+"""Jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document, metadata_of
+from dray.api.field_errors import FieldErrors
+from dray.api.timestamps import parse_time
+from dray.api.validation.batch_v1 import (
+    CONTROLLER_UID,
+    JOB_NAME,
+    LEGACY_CONTROLLER_UID,
+    LEGACY_JOB_NAME,
+    validate_job,
+    validate_job_status,
+    validate_job_update,
+)
+from dray.apiserver.registry.columns import AGE, NAME, human_duration
+from dray.apiserver.registry.preparation import (
+    carry_generation,
+    restore,
+    restore_metadata,
+    spec_changed,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.workload_columns import TEMPLATE_COLUMNS, status_number
+
+
+class JobStrategy(Strategy):
+    """A Job finds its pods by its own UID, unless it is told otherwise."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Make the selector; the flow has given the object its UID by now."""
+        obj["status"] = {}
+        start_generation(obj)
+        spec = obj.get("spec") or {}
+        if not spec.get("manualSelector"):
+            _generate_selector(obj, spec)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole spec."""
+        return validate_job(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the status."""
+        restore(obj, old, "status")
+        carry_generation(obj, old, changed=spec_changed(obj, old))
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The template is fixed once the Job has started."""
+        return validate_job_update(obj, old)
+
+
+def _generate_selector(job: Document, spec: Document) -> None:
+    metadata = metadata_of(job)
+    name, uid = metadata.get("name") or "", metadata.get("uid") or ""
+    template = spec.setdefault("template", {})
+    labels = metadata_of(template).get("labels")
+    if labels is None:
+        labels = metadata_of(template)["labels"] = {}
+    for key, value in (
+        (LEGACY_JOB_NAME, name),
+        (JOB_NAME, name),
+        (LEGACY_CONTROLLER_UID, uid),
+        (CONTROLLER_UID, uid),
+    ):
+        labels.setdefault(key, value)
+    selector = spec["selector"] = spec.get("selector") or {}
+    selector.setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, uid)
+
+
+class JobStatusStrategy(Strategy):
+    """What the controller reports."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the spec."""
+        restore(obj, old, "spec")
+        restore_metadata(obj, old, "generation")
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Counts are not negative."""
+        return validate_job_status(obj)
+
+
+# The first of these conditions that holds names the state; deletion comes after the final two.
+_FINAL: Final = {"Complete": "Complete", "Failed": "Failed"}
+_OPEN: Final = {
+    "Suspended": "Suspended",
+    "FailureTarget": "FailureTarget",
+    "SuccessCriteriaMet": "SuccessCriteriaMet",
+}
+
+
+def _status(job: Document, now: datetime) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    true = {item.get("type") for item in conditions if item.get("status") == "True"}
+    for condition, state in _FINAL.items():
+        if condition in true:
+            return state
+    if (job.get("metadata") or {}).get("deletionTimestamp"):
+        return "Terminating"
+    return next((state for condition, state in _OPEN.items() if condition in true), "Running")
+
+
+def _completions(job: Document, now: datetime) -> str:
+    spec, done = job.get("spec") or {}, status_number(job, "succeeded")
+    if spec.get("completions") is not None:
+        return f"{done}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _duration(job: Document, now: datetime) -> str:
+    status = job.get("status") or {}
+    if not status.get("startTime"):
+        return ""
+    end = parse_time(status["completionTime"]) if status.get("completionTime") else now
+    return human_duration(end - parse_time(status["startTime"]))
+
+
+JOBS: Final = ResourceDefinition(
+    group="batch",
+    resource="jobs",
+    singular="job",
+    kind="Job",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=JobStrategy(),
+    status_strategy=JobStatusStrategy(),
+    categories=("all",),
+    columns=(
+        NAME,
+        Column("Status", "string", "How far the Job is.", _status),
+        Column("Completions", "string", "Runs that succeeded, of those wanted.", _completions),
+        Column("Duration", "string", "How long the Job has taken.", _duration),
+        AGE,
+        *TEMPLATE_COLUMNS,
+    ),
+    selectable_fields={"status.successful": lambda job: str(status_number(job, "succeeded"))},
+)
+
+DEFINITIONS: Final = (JOBS,)

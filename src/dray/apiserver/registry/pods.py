@@ -1,0 +1,197 @@
+"""Pods: how they are written, selected and shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.features import FeatureGates
+from dray.api.field_errors import FieldErrors
+from dray.api.timestamps import format_time
+from dray.api.validation.core_v1_namespace import validate_kube_finalizers
+from dray.api.validation.core_v1_pod import validate_pod_create, validate_pod_status_update, validate_pod_update
+from dray.api.validation.resource_pod import drop_claims, uses_claims
+from dray.apiserver.registry.columns import AGE, NAME, since
+from dray.apiserver.registry.pod_status import quality_of_service, summarize
+from dray.apiserver.registry.preparation import (
+    carry_generation,
+    restore,
+    restore_metadata,
+    spec_changed,
+    start_generation,
+)
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+_NONE: Final = "<none>"
+
+
+class PodStrategy(Strategy):
+    """A Pod's spec is nearly fixed; its status is the node's to write."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """A new Pod is pending and has its quality of service."""
+        start_generation(obj)
+        spec = obj.get("spec") or {}
+        if not context.gates.enabled("DynamicResourceAllocation"):
+            drop_claims(spec)
+        status: Document = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+        if spec.get("schedulingGates"):
+            status["conditions"] = [_gated(context.now)]
+        obj["status"] = status
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole spec."""
+        return validate_kube_finalizers(obj) + validate_pod_create(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the status."""
+        restore(obj, old, "status")
+        if not context.gates.enabled("DynamicResourceAllocation") and not uses_claims(old.get("spec") or {}):
+            drop_claims(obj.get("spec") or {})
+        carry_generation(obj, old, changed=spec_changed(obj, old))
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The few changes that are allowed."""
+        return validate_pod_update(obj, old)
+
+
+def _gated(now: datetime) -> Document:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": format_time(now),
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+
+
+class PodStatusStrategy(Strategy):
+    """What scheduler, controllers and nodes report."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the spec and the owners."""
+        restore(obj, old, "spec")
+        restore_metadata(obj, old, "ownerReferences", "generation")
+        status, previous = obj.setdefault("status", {}), old.get("status") or {}
+        if not status.get("qosClass") and previous.get("qosClass"):
+            status["qosClass"] = previous["qosClass"]
+        _drop_gated_status(status, previous, context.gates)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Addresses, container states and claims."""
+        return validate_pod_status_update(obj, old)
+
+
+def _drop_gated_status(status: Document, old: Document, gates: FeatureGates) -> None:
+    if not gates.enabled("DynamicResourceAllocation") and not old.get("resourceClaimStatuses"):
+        status.pop("resourceClaimStatuses", None)
+    if not gates.enabled("DRAExtendedResource") and old.get("extendedResourceClaimStatus") is None:
+        status.pop("extendedResourceClaimStatus", None)
+    if not gates.enabled("ResourceHealthStatus") and not _reports_health(old):
+        for container in _container_statuses(status):
+            container.pop("allocatedResourcesStatus", None)
+
+
+def _container_statuses(status: Document) -> list[Document]:
+    kinds = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+    return [container for kind in kinds for container in status.get(kind) or ()]
+
+
+def _reports_health(status: Document) -> bool:
+    return any(container.get("allocatedResourcesStatus") for container in _container_statuses(status))
+
+
+# ---- the table
+
+
+def _ready(pod: Document, now: datetime) -> str:
+    summary = summarize(pod)
+    return f"{summary.ready}/{summary.total}"
+
+
+def _status(pod: Document, now: datetime) -> str:
+    return summarize(pod).reason
+
+
+def _restarts(pod: Document, now: datetime) -> str:
+    summary = summarize(pod)
+    if not summary.restarts or not summary.last_restart:
+        return str(summary.restarts)
+    return f"{summary.restarts} ({since(summary.last_restart, now)} ago)"
+
+
+def _first_address(pod: Document) -> str:
+    status = pod.get("status") or {}
+    addresses = status.get("podIPs") or ()
+    address: str | None = addresses[0].get("ip") if addresses else status.get("podIP")
+    return address or ""
+
+
+def _ip(pod: Document, now: datetime) -> str:
+    return _first_address(pod) or _NONE
+
+
+def _node(pod: Document, now: datetime) -> str:
+    return (pod.get("spec") or {}).get("nodeName") or _NONE
+
+
+def _nominated(pod: Document, now: datetime) -> str:
+    return (pod.get("status") or {}).get("nominatedNodeName") or _NONE
+
+
+def _readiness_gates(pod: Document, now: datetime) -> str:
+    gates = (pod.get("spec") or {}).get("readinessGates") or ()
+    if not gates:
+        return _NONE
+    true = {item.get("type") for item in (pod.get("status") or {}).get("conditions") or () if item["status"] == "True"}
+    return f"{sum(gate.get('conditionType') in true for gate in gates)}/{len(gates)}"
+
+
+COLUMNS: Final = (
+    NAME,
+    Column("Ready", "string", "Containers that are ready, of all containers.", _ready),
+    Column("Status", "string", "The state of the pod's containers in one word.", _status),
+    Column("Restarts", "string", "How often containers were restarted, and when last.", _restarts),
+    AGE,
+    Column("IP", "string", "The pod's first address.", _ip, priority=1),
+    Column("Node", "string", "The node the pod is bound to.", _node, priority=1),
+    Column("Nominated Node", "string", "The node on which room is being made for the pod.", _nominated, priority=1),
+    Column("Readiness Gates", "string", "Readiness gates that are true, of all.", _readiness_gates, priority=1),
+)
+
+
+def _addresses(pod: Document) -> str:
+    return ",".join(item.get("ip") or "" for item in (pod.get("status") or {}).get("podIPs") or ())
+
+
+PODS: Final = ResourceDefinition(
+    group="",
+    resource="pods",
+    singular="pod",
+    kind="Pod",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=PodStrategy(),
+    status_strategy=PodStatusStrategy(),
+    subresources=("binding", "eviction", "log"),
+    short_names=("po",),
+    categories=("all",),
+    columns=COLUMNS,
+    selectable_fields={
+        "spec.nodeName": lambda pod: pod["spec"].get("nodeName") or "",
+        "spec.restartPolicy": lambda pod: pod["spec"].get("restartPolicy") or "",
+        "spec.schedulerName": lambda pod: pod["spec"].get("schedulerName") or "",
+        "spec.serviceAccountName": lambda pod: pod["spec"].get("serviceAccountName") or "",
+        "spec.hostNetwork": lambda pod: "true" if pod["spec"].get("hostNetwork") else "false",
+        "status.phase": lambda pod: (pod.get("status") or {}).get("phase") or "",
+        "status.podIP": _first_address,
+        "status.podIPs": _addresses,
+        "status.nominatedNodeName": lambda pod: (pod.get("status") or {}).get("nominatedNodeName") or "",
+    },
+    graceful_deletion=True,
+)
+
+DEFINITIONS: Final = (PODS,)

@@ -1,0 +1,81 @@
+"""Resource quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.core_v1_quota import validate_quota, validate_quota_status, validate_quota_update
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.preparation import restore
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+
+class ResourceQuotaStrategy(Strategy):
+    """Limits are the administrator's, usage the controller's."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Usage is not for the creator."""
+        obj["status"] = {}
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """Names, amounts and scopes."""
+        return validate_quota(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the usage."""
+        restore(obj, old, "status")
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Scopes are fixed."""
+        return validate_quota_update(obj, old)
+
+
+class ResourceQuotaStatusStrategy(Strategy):
+    """The usage of a quota."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Keep the limits."""
+        restore(obj, old, "spec")
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Names and amounts."""
+        return validate_quota_status(obj)
+
+
+def _usage(*, limits: bool) -> Callable[[Document, datetime], str]:
+    def cell(quota: Document, now: datetime) -> str:
+        status = quota.get("status") or {}
+        used = status.get("used") or {}
+        return ", ".join(
+            f"{name}: {used.get(name, '0')}/{hard}"
+            for name, hard in sorted((status.get("hard") or {}).items())
+            if name.startswith("limits") == limits
+        )
+
+    return cell
+
+
+RESOURCE_QUOTAS: Final = ResourceDefinition(
+    group="",
+    resource="resourcequotas",
+    singular="resourcequota",
+    kind="ResourceQuota",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=ResourceQuotaStrategy(),
+    status_strategy=ResourceQuotaStatusStrategy(),
+    short_names=("quota",),
+    columns=(
+        NAME,
+        Column("Request", "string", "What is used, of what may be, but for limits.", _usage(limits=False)),
+        Column("Limit", "string", "The same for limits.", _usage(limits=True)),
+        AGE,
+    ),
+)
+
+DEFINITIONS: Final = (RESOURCE_QUOTAS,)
