@@ -71,6 +71,34 @@ def test_zero_behind_a_pointer_is_kept() -> None:
     }
 
 
+# What kubectl 1.32 sent for `create deployment d --image=y --replicas=0`.
+DEPLOYMENT = bytes.fromhex(
+    "6b3873000a150a07617070732f7631120a4465706c6f796d656e7412a2010a220a016412001a0764656661756c7422002a00"
+    "3200380042005a080a03617070120164126e0800120a0a080a036170701201641a560a1a0a0012001a0022002a0032003800"
+    "42005a080a036170701201641238121a0a01791201792a0042006a007200800100880100900100a201001a00320042004a00"
+    "52005800600068008201008a01009a0100c2010022020a00280038001a0c0800100018002000280038001a002200"
+)
+
+
+def test_what_kubectl_sends() -> None:
+    labels = {"app": "d"}
+    assert decode_object(DEPLOYMENT)[1] == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "default", "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "y", "image": "y", "resources": {}}]},
+            },
+            "strategy": {},
+        },
+        "status": {},
+    }
+
+
 ROUND_TRIPS: dict[str, dict[str, Any]] = {
     "embedded structs": {
         "apiVersion": "v1",

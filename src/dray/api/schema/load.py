@@ -5,6 +5,7 @@ Types are shared: asking twice gives the same object, so tables can be keyed by 
 
 from __future__ import annotations
 
+import hashlib
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
@@ -87,6 +88,13 @@ def field_descriptions(name: str) -> dict[str, str]:
 
 
 @cache
+def digest() -> str:
+    """A hash of all schema data, which changes with any of it."""
+    modules = sorted({_module(name) for name in _kinds().values()} | {"kinds", "overlay", "meta_v1"})
+    return hashlib.sha256(b"".join(_content(module) for module in modules)).hexdigest()
+
+
+@cache
 def _kinds() -> dict[str, str]:
     found: dict[str, str] = _data("kinds") | _HANDWRITTEN_KINDS
     return found
@@ -94,15 +102,24 @@ def _kinds() -> dict[str, str]:
 
 @cache
 def _data(module: str) -> dict[str, Any]:
-    content = pkgutil.get_data("dray.api.schema", f"data/{module}.json")
-    assert content is not None
-    parsed: dict[str, Any] = orjson.loads(content)
+    parsed: dict[str, Any] = orjson.loads(_content(module))
     return parsed
 
 
-def _raw(name: str) -> dict[str, Any]:
+def _content(module: str) -> bytes:
+    content = pkgutil.get_data("dray.api.schema", f"data/{module}.json")
+    assert content is not None
+    return content
+
+
+def _module(name: str) -> str:
+    """The data file of a definition: `io.k8s.api.core.v1.Pod` is in `core_v1`."""
     parts = name.split(".")
-    raw: dict[str, Any] = _data(f"{parts[-3]}_{parts[-2]}")[name]
+    return f"{parts[-3]}_{parts[-2]}"
+
+
+def _raw(name: str) -> dict[str, Any]:
+    raw: dict[str, Any] = _data(_module(name))[name]
     return raw
 
 

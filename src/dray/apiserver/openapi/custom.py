@@ -1,0 +1,79 @@
+"""Schemas of custom resources, from the structural schema in their definition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dray.api.document import Document, GroupVersionKind
+from dray.api.schema import load
+from dray.apiserver.openapi.files import describe
+from dray.apiserver.openapi.schemas import Definitions
+
+# What OpenAPI v2 cannot say; clients of it see the rest of the schema.
+_V3_ONLY: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "nullable", "x-kubernetes-validations"})
+# Keywords that hold a schema by name, and those that hold one or a list of them.
+_BY_NAME: Final = frozenset({"properties", "patternProperties", "definitions"})
+_NESTED: Final = frozenset({"items", "additionalProperties"})
+
+
+def custom_name(gvk: GroupVersionKind) -> str:
+    """The definition name of a custom kind: `example.com/v1, Kind=Gadget` is `com.example.v1.Gadget`."""
+    return ".".join((*reversed(gvk.group.split(".")), gvk.version, gvk.kind))
+
+
+def add_custom(definitions: Definitions, gvk: GroupVersionKind, list_kind: str, schema: Document | None) -> None:
+    """Add a custom kind and its list to the definitions."""
+    name = custom_name(gvk)
+    list_name = custom_name(GroupVersionKind(gvk.group, gvk.version, list_kind))
+    definitions.add(load.object_meta())
+    definitions.add(load.list_meta())
+    definitions.found[name] = _object_schema(definitions, schema)
+    definitions.found[list_name] = _list_schema(definitions, gvk.kind, name)
+    definitions.mark(name, gvk)
+    definitions.mark(list_name, GroupVersionKind(gvk.group, gvk.version, list_kind))
+
+
+def _object_schema(definitions: Definitions, schema: Document | None) -> Document:
+    if schema is None:
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    made = dict(schema) if definitions.dialect.v3 else _reduced(schema)
+    extra: Document = {"description": "Standard object metadata."}
+    own = made.get("properties", {})
+    metadata = definitions.dialect.described_reference(load.object_meta().name, extra)
+    return made | {"properties": own | _type_meta() | {"metadata": metadata}}
+
+
+def _list_schema(definitions: Definitions, kind: str, name: str) -> Document:
+    list_meta = definitions.dialect.described_reference(
+        load.list_meta().name, {"description": "Standard list metadata."}
+    )
+    items = {"type": "array", "items": definitions.dialect.reference(name), "description": f"The {kind} objects."}
+    return {
+        "description": f"{kind}List is a list of {kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": _type_meta() | {"metadata": list_meta, "items": items},
+    }
+
+
+def _type_meta() -> Document:
+    texts = describe(f"{load.object_meta().name.rpartition('.')[0]}.Status").fields
+    return {
+        "apiVersion": {"description": texts.get("apiversion", ""), "type": "string"},
+        "kind": {"description": texts.get("kind", ""), "type": "string"},
+    }
+
+
+def _reduced(schema: Any) -> Any:
+    """A copy of a schema with only what v2 knows; names of properties are not keywords."""
+    if not isinstance(schema, dict):
+        return schema
+    made: Document = {}
+    for keyword, value in schema.items():
+        if keyword in _BY_NAME:
+            made[keyword] = {name: _reduced(inner) for name, inner in value.items()}
+        elif keyword in _NESTED:
+            made[keyword] = _reduced(value)
+        elif keyword not in _V3_ONLY:
+            made[keyword] = value
+    return made

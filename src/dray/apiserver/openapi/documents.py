@@ -1,0 +1,236 @@
+"""The OpenAPI documents of the server: an index with hashes, one v3 document per group-version, one v2 for all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from dray.api.document import Document, GroupVersion, GroupVersionKind
+from dray.api.schema import load
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.openapi.custom import add_custom, custom_name
+from dray.apiserver.openapi.files import source_version
+from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Resource
+from dray.apiserver.openapi.schemas import PATCH, V2, V3, Definitions, Dialect
+from dray.apiserver.registry.strategy import ResourceDefinition
+
+# Grows when the form of the documents changes, so that clients do not keep old ones.
+_FORM: Final = 1
+
+_INFO: Final = {"title": "Kubernetes", "version": "v1.36.4"}
+_SECURITY: Final[list[Document]] = [{"BearerToken": []}]
+_SECURITY_SCHEME: Final = {
+    "BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"}
+}
+
+_META_GROUP: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+# Subresources with a kind of their own: verbs and kind. Others are not described.
+_SUBRESOURCES: Final[dict[str, tuple[tuple[str, ...], GroupVersionKind]]] = {
+    "binding": (("create",), GroupVersionKind("", "v1", "Binding")),
+    "eviction": (("create",), GroupVersionKind("policy", "v1", "Eviction")),
+    "scale": (("get", "patch", "update"), GroupVersionKind("autoscaling", "v1", "Scale")),
+    "token": (("create",), GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest")),
+}
+# Subresources that hold the object itself.
+_WHOLE_OBJECT: Final = frozenset({"status", "ephemeralcontainers", "resize", "finalize", "approval"})
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A resource at one version; `schema` is the structural schema of a custom one, as its definition has it."""
+
+    definition: ResourceDefinition
+    version: str
+    custom: bool = False
+    schema: Document | None = None
+    list_kind: str = ""
+
+    @property
+    def gvk(self) -> GroupVersionKind:
+        """The served kind."""
+        return GroupVersionKind(self.definition.group, self.version, self.definition.kind)
+
+    @property
+    def list_gvk(self) -> GroupVersionKind:
+        """The kind of its lists."""
+        return GroupVersionKind(self.definition.group, self.version, self.list_kind or f"{self.definition.kind}List")
+
+
+class OpenAPI:
+    """Documents by path; made when first asked for and kept until `generation` changes."""
+
+    def __init__(self, served: Callable[[], Iterable[Served]], generation: Callable[[], int] = lambda: 0) -> None:
+        self._served = served
+        self._generation = generation
+        self._seen: int | None = None
+        self._by_path: dict[str, list[Served]] = {}
+        self._hashes: dict[str, str] = {}
+        # Document bytes by path, each with the hash it was made for.
+        self._documents: dict[str, tuple[str, bytes]] = {}
+        self._index = b""
+
+    def index(self) -> bytes:
+        """The v3 index: where each group-version's document is."""
+        self._refresh()
+        return self._index
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        """The v3 document of a path such as `apis/apps/v1` and its hash; None when nothing is served there."""
+        self._refresh()
+        digest = self._hashes.get(path)
+        if digest is None:
+            return None
+        return self._kept(path, digest, lambda: _document(self._by_path[path], V3)), digest
+
+    def v2(self) -> bytes:
+        """The v2 document of everything."""
+        self._refresh()
+        digest = _digest(orjson.dumps(self._hashes))
+        everything = [served for group in self._by_path.values() for served in group]
+        return self._kept("", digest, lambda: _document(everything, V2))
+
+    def _kept(self, path: str, digest: str, make: Callable[[], bytes]) -> bytes:
+        kept = self._documents.get(path)
+        if kept is None or kept[0] != digest:
+            kept = self._documents[path] = digest, make()
+        return kept[1]
+
+    def _refresh(self) -> None:
+        generation = self._generation()
+        if generation == self._seen:
+            return
+        self._seen = generation
+        self._by_path = {}
+        for served in self._served():
+            self._by_path.setdefault(_path(served.gvk.group_version), []).append(served)
+        self._hashes = {path: _fingerprint(group) for path, group in sorted(self._by_path.items())}
+        for path in self._documents.keys() - self._hashes.keys() - {""}:
+            del self._documents[path]
+        paths = {
+            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path, digest in self._hashes.items()
+        }
+        self._index = orjson.dumps({"paths": paths})
+
+
+def of_catalog(
+    catalog: Catalog, custom_schema: Callable[[GroupVersionKind], Document | None] = lambda _gvk: None
+) -> OpenAPI:
+    """The documents of everything in a catalog; `custom_schema` gives the schema a custom kind was defined with."""
+
+    def served() -> Iterator[Served]:
+        for endpoint in catalog.endpoints():
+            schema = custom_schema(endpoint.gvk) if endpoint.custom else None
+            yield Served(endpoint.definition, endpoint.version, custom=endpoint.custom, schema=schema)
+
+    return OpenAPI(served, lambda: catalog.generation)
+
+
+def _path(group_version: GroupVersion) -> str:
+    return f"apis/{group_version.api_version}" if group_version.group else f"api/{group_version.version}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha512(content).hexdigest().upper()
+
+
+def _fingerprint(group: list[Served]) -> str:
+    """A hash of all that a document is made from; making the document itself can wait until it is read."""
+    parts = [
+        [
+            *(str(served.gvk), served.definition.resource, served.definition.namespaced, served.custom),
+            *(served.definition.verbs, served.definition.subresources, served.definition.status_strategy is not None),
+            *(served.list_kind, served.schema),
+        ]
+        for served in group
+    ]
+    return _digest(orjson.dumps([_FORM, source_version(), load.digest(), parts]))
+
+
+def _document(group: list[Served], dialect: Dialect) -> bytes:
+    definitions = Definitions(dialect)
+    operations = Operations(dialect)
+    paths: Document = {}
+    for served in group:
+        _define(definitions, served)
+        for resource in _resources(definitions, served):
+            paths |= operations.paths(resource)
+    for name in (STATUS, DELETE_OPTIONS):
+        definitions.add(load.struct(name), (GroupVersionKind("", "v1", name.rpartition(".")[2]),))
+    definitions.reference(PATCH)
+    schemas = dict(sorted(definitions.found.items()))
+    if dialect.v3:
+        components = {"schemas": schemas, "securitySchemes": _SECURITY_SCHEME}
+        return orjson.dumps({"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": components})
+    return orjson.dumps(
+        {
+            "swagger": "2.0",
+            "info": _INFO,
+            "paths": paths,
+            "definitions": schemas,
+            "securityDefinitions": _SECURITY_SCHEME,
+            "security": _SECURITY,
+        }
+    )
+
+
+def _define(definitions: Definitions, served: Served) -> None:
+    if served.custom:
+        add_custom(definitions, served.gvk, served.list_gvk.kind, served.schema)
+        return
+    for gvk in (served.gvk, served.list_gvk):
+        struct_type = load.kind_type(gvk)
+        if struct_type is not None:
+            definitions.add(struct_type, (gvk,))
+
+
+def _resources(definitions: Definitions, served: Served) -> Iterator[Resource]:
+    definition = served.definition
+    own = _definition_name(served.gvk, custom=served.custom)
+    yield Resource(
+        served.gvk.group_version,
+        served.gvk,
+        definition.resource,
+        definition.namespaced,
+        definition.verbs,
+        own,
+        _definition_name(served.list_gvk, custom=served.custom),
+        custom=served.custom,
+    )
+    names = dict.fromkeys((*(("status",) if definition.status_strategy else ()), *definition.subresources))
+    for name in names:
+        resource = _subresource(definitions, served, name, own)
+        if resource is not None:
+            yield resource
+
+
+def _subresource(definitions: Definitions, served: Served, name: str, own: str) -> Resource | None:
+    verbs: tuple[str, ...] = ("get", "patch", "update")
+    gvk, target = served.gvk, own
+    if name in _SUBRESOURCES:
+        verbs, gvk = _SUBRESOURCES[name]
+        target = _definition_name(gvk, custom=False)
+        definitions.add(load.struct(target), (gvk,))
+    elif name not in _WHOLE_OBJECT:
+        return None
+    return Resource(
+        served.gvk.group_version,
+        gvk,
+        f"{served.definition.resource}/{{name}}/{name}",
+        served.definition.namespaced,
+        verbs,
+        target,
+        subresource=name,
+        custom=served.custom,
+        parent_kind=served.definition.kind,
+    )
+
+
+def _definition_name(gvk: GroupVersionKind, *, custom: bool) -> str:
+    if custom:
+        return custom_name(gvk)
+    struct_type = load.kind_type(gvk)
+    return struct_type.name if struct_type is not None else f"{_META_GROUP}.Status"
