@@ -42,7 +42,8 @@ def test_errors(text: str, error: str) -> None:
 def test_precedence_of_the_specification() -> None:
     ordered = "1.0.0-alpha 1.0.0-alpha.1 1.0.0-alpha.beta 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.11 1.0.0-rc.1 1.0.0 2.0.0"
     versions = [Semver.parse(text) for text in ordered.split()]
-    assert sorted(versions[::-1]) == versions
+    backwards = versions[::-1]
+    assert sorted(backwards) == versions
     assert [a.compare(b) for a, b in pairwise(versions)] == [-1] * 8
 
 

@@ -1,0 +1,167 @@
+"""Characters to tokens. Every pattern is linear, so no text takes long."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.cel.errors import Issue
+from dray.cel.values import INT_MAX, UINT_MAX, Uint
+
+KEYWORDS: Final = frozenset({"true", "false", "null", "in"})
+RESERVED: Final = frozenset(
+    {
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"),
+        *("package", "namespace", "return", "var", "void", "while"),
+    }
+)
+
+_ESCAPE: Final = r"\\(?:[abfnrtv\"'`?\\]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<space>[ \t\r\n\f]+|//[^\n]*)
+  | (?P<string>(?P<prefix>[bB]?[rR]|[bB]?)(?:
+        (?<=[rR])(?P<raw>\"\"\"(?:[^\"]|\"(?!\"\"))*\"\"\"|'''(?:[^']|'(?!''))*'''|\"[^\"\r\n]*\"|'[^'\r\n]*')
+      | (?<![rR])(?P<cooked>\"\"\"(?:[^\"\\]|ESCAPE|\"(?!\"\"))*\"\"\"|'''(?:[^'\\]|ESCAPE|'(?!''))*'''
+                |\"(?:[^\"\\\r\n]|ESCAPE)*\"|'(?:[^'\\\r\n]|ESCAPE)*')))
+  | (?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+  | (?P<int>0x[0-9a-fA-F]+|[0-9]+)(?P<unsigned>[uU])?
+  | (?P<ident>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<punctuation>&&|\|\||==|!=|<=|>=|[\[\]{}().,\-!?:+*/%<>])
+    """.replace("ESCAPE", _ESCAPE),
+    re.VERBOSE,
+)
+_ESCAPES: Final = re.compile(_ESCAPE)
+_SIMPLE: Final = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    '"': '"',
+    "'": "'",
+    "`": "`",
+    "?": "?",
+    "\\": "\\",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token; `kind` is the text of punctuation and keywords, or the name of a class of tokens."""
+
+    kind: str
+    text: str
+    offset: int
+    value: Any = None
+
+
+def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
+    """Split the source; what is no token is reported and skipped."""
+    tokens: list[Token] = []
+    issues: list[Issue] = []
+    position = 0
+    while position < len(source):
+        match = _TOKEN.match(source, position)
+        if match is None:
+            text = _unrecognized(source, position)
+            issues.append(Issue(position, f"Syntax error: token recognition error at: '{text}'"))
+            position += len(text)
+            continue
+        if match.lastgroup != "space":
+            tokens.append(_token(match, issues))
+        position = match.end()
+    tokens.append(Token("EOF", "<EOF>", len(source)))
+    return tokens, issues
+
+
+def _unrecognized(source: str, position: int) -> str:
+    if source[position] in "\"'":
+        end = source.find("\n", position)
+        return source[position : end if end > 0 else len(source)]
+    return source[position]
+
+
+def _token(match: re.Match[str], issues: list[Issue]) -> Token:
+    text, offset = match[0], match.start()
+    if match["string"] is not None:
+        return _string_token(match, issues)
+    if match["float"] is not None:
+        value = float(text)
+        if value == float("inf"):
+            issues.append(Issue(offset, "invalid double literal"))
+        return Token("NUM_FLOAT", text, offset, value)
+    if match["int"] is not None:
+        return _int_token(match, issues)
+    if match["ident"] is not None:
+        return Token(text if text in KEYWORDS else "IDENTIFIER", text, offset)
+    return Token(text, text, offset)
+
+
+def _int_token(match: re.Match[str], issues: list[Issue]) -> Token:
+    digits, offset = match["int"], match.start()
+    # More digits than this overflow whatever they are.
+    significant = digits.removeprefix("0x").lstrip("0")
+    value = int(digits, 16 if digits.startswith("0x") else 10) if len(significant) <= 20 else UINT_MAX + 1  # noqa: PLR2004
+    if match["unsigned"]:
+        if value > UINT_MAX:
+            issues.append(Issue(offset, "invalid uint literal"))
+        return Token("NUM_UINT", match[0], offset, Uint(min(value, UINT_MAX)))
+    # One more than the largest int is allowed here: a minus sign may precede it.
+    if value > INT_MAX + 1:
+        issues.append(Issue(offset, "invalid int literal"))
+    return Token("NUM_INT", match[0], offset, value)
+
+
+def _string_token(match: re.Match[str], issues: list[Issue]) -> Token:
+    quoted = match["raw"] or match["cooked"]
+    body = quoted[3:-3] if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else quoted[1:-1]  # noqa: PLR2004 - two fences
+    is_bytes = match["prefix"][:1] in ("b", "B")
+    value: str | bytes | None
+    if match["raw"] is not None:
+        value = body.encode() if is_bytes else body
+    else:
+        value = _unescape_bytes(body) if is_bytes else _unescape(body)
+    if value is None:
+        issues.append(Issue(match.start(), "Syntax error: unable to unescape string"))
+    return Token("BYTES" if is_bytes else "STRING", match[0], match.start(), value)
+
+
+def _unescape(body: str) -> str | None:
+    if "\\" not in body:
+        return body
+    parts, last = [], 0
+    for escape in _ESCAPES.finditer(body):
+        char = _escaped_char(escape[0][1:])
+        if char is None:
+            return None
+        parts += [body[last : escape.start()], char]
+        last = escape.end()
+    return "".join([*parts, body[last:]])
+
+
+def _escaped_char(code: str) -> str | None:
+    if code in _SIMPLE:
+        return _SIMPLE[code]
+    point = int(code[1:], 16) if code[0] in "xXuU" else int(code, 8)
+    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:  # noqa: PLR2004 - the range of Unicode without surrogates
+        return None
+    return chr(point)
+
+
+def _unescape_bytes(body: str) -> bytes | None:
+    parts, last = [], 0
+    for escape in _ESCAPES.finditer(body):
+        code = escape[0][1:]
+        if code[0] in "uU":
+            return None
+        if code in _SIMPLE:
+            byte = _SIMPLE[code].encode()
+        else:
+            byte = bytes([int(code[1:], 16) if code[0] in "xX" else int(code, 8)])
+        parts += [body[last : escape.start()].encode(), byte]
+        last = escape.end()
+    return b"".join([*parts, body[last:].encode()])

@@ -1,0 +1,130 @@
+"""An expression from text to result: the one way in for every environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dray.cel.checker import Checked, check
+from dray.cel.codegen import Compiled, generate
+from dray.cel.cost import Range, estimate, static_cost
+from dray.cel.errors import FATAL, CELCostError, CELError, CELRuntimeError, Issue
+from dray.cel.library import kubernetes, lists, optionals, standard, strings
+from dray.cel.parser import parse
+from dray.cel.runtime import FAILURES
+from dray.cel.signatures import Registry
+from dray.cel.tree import DEPTH_MAX, Node
+from dray.cel.types import Type
+from dray.cel.values import Budget
+
+EXPRESSION_BYTES_MAX: Final = 10 * 1024
+COST_LIMIT: Final = 1_000_000
+
+Interrupt = Callable[[], bool]
+
+STANDARD: Final = standard.REGISTRY.merged(strings.REGISTRY, lists.REGISTRY, optionals.REGISTRY, kubernetes.REGISTRY)
+
+
+class Program:
+    """A compiled expression; immutable, may be evaluated any number of times."""
+
+    __slots__ = ("_careful", "_checked", "_estimate", "_static_cost", "_strict")
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+        self._static_cost = static_cost(checked, checked.root)
+        self._strict = generate(checked, careful=False)
+        # Made on the first failure: most expressions never need it.
+        self._careful: Compiled | None = None
+        self._estimate: Range | None = None
+
+    @property
+    def source(self) -> str:
+        """The text it was compiled from."""
+        return self._checked.source
+
+    @property
+    def root(self) -> Node:
+        """The parsed expression."""
+        return self._checked.root
+
+    @property
+    def checked(self) -> Checked:
+        """The checked expression."""
+        return self._checked
+
+    @property
+    def result_type(self) -> Type:
+        """The type that results have."""
+        return self._checked.result_type
+
+    @property
+    def estimated_cost(self) -> int:
+        """The most an evaluation can cost."""
+        if self._estimate is None:
+            self._estimate = estimate(self._checked)
+        return self._estimate.most
+
+    def uncounted(self, cost_limit: int) -> Callable[..., Any] | None:
+        """The bare strict function, if no part of it has to be counted and all of it fits the limit."""
+        return None if self._strict.uses_budget or self._static_cost > cost_limit else self._strict.function
+
+    def run(self, *values: Any, cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None) -> Any:
+        """Evaluate with the variables in the order of their declaration."""
+        strict = self._strict
+        try:
+            if strict.uses_budget or interrupt is not None:
+                return strict.function(self._budget(cost_limit, interrupt), *values)
+            if self._static_cost > cost_limit:
+                raise CELCostError
+            return strict.function(None, *values)
+        except FATAL:
+            raise
+        except FAILURES:
+            return self._run_carefully(values, cost_limit, interrupt)
+
+    def evaluate(
+        self, variables: Mapping[str, Any], *, cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None
+    ) -> Any:
+        """Evaluate with variables by name."""
+        try:
+            values = [variables[name] for name in self._checked.variables]
+        except KeyError as error:
+            raise CELRuntimeError(f"no such attribute(s): {error.args[0]}") from None
+        return self.run(*values, cost_limit=cost_limit, interrupt=interrupt)
+
+    def _budget(self, cost_limit: int, interrupt: Interrupt | None) -> Budget:
+        budget = Budget(cost_limit, interrupt)
+        budget.spend(self._static_cost)
+        return budget
+
+    def _run_carefully(self, values: tuple[Any, ...], cost_limit: int, interrupt: Interrupt | None) -> Any:
+        if self._careful is None:
+            self._careful = generate(self._checked, careful=True)
+        try:
+            return self._careful.function(self._budget(cost_limit, interrupt), *values)
+        except CELRuntimeError:
+            raise
+        except FAILURES:
+            raise CELRuntimeError("no such overload") from None
+
+
+def compile_program(
+    expression: str,
+    variables: Mapping[str, Type],
+    *,
+    registry: Registry = STANDARD,
+    homogeneous: bool = True,
+) -> Program:
+    """Parse, check and compile; every mistake of the author is in the one error raised."""
+    if len(expression.encode("utf-8", "surrogatepass")) > EXPRESSION_BYTES_MAX:
+        raise CELError(
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: "
+            f"size: {len(expression)}, limit {EXPRESSION_BYTES_MAX}"
+        )
+    root = parse(expression)
+    checked = check(expression, root, registry, variables, homogeneous=homogeneous)
+    try:
+        return Program(checked)
+    except (RecursionError, MemoryError):
+        raise CELError.of(expression, [Issue(0, f"expression recursion limit exceeded: {DEPTH_MAX}")]) from None

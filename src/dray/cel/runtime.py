@@ -1,0 +1,380 @@
+"""The operators as compiled expressions call them.
+
+Anything that walks values of unknown size takes the budget and pays per step, because values may share
+structure and be exponentially larger than the memory they take.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NoReturn
+
+from dray.cel.errors import CELRuntimeError
+from dray.cel.signatures import kind_of_class, opaque_name
+from dray.cel.types import Kind
+from dray.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    NONE,
+    UINT_MAX,
+    BoolKey,
+    Budget,
+    Duration,
+    Optional,
+    Timestamp,
+    Uint,
+)
+
+# A step over this many characters costs as much as one over an element.
+CHARS_PER_UNIT: Final = 10
+_NO_OVERLOAD: Final = "no such overload"
+# What a value of an unexpected type makes Python raise inside an implementation.
+PYTHON_FAILURES: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+FAILURES: Final = (CELRuntimeError, *PYTHON_FAILURES)
+
+
+def fail(message: str = _NO_OVERLOAD) -> NoReturn:
+    """End the evaluation."""
+    raise CELRuntimeError(message)
+
+
+def size_of(value: Any) -> int:
+    """The size that costs are counted by; scalars count one."""
+    return len(value) if isinstance(value, (str, bytes, list, dict, tuple)) else 1
+
+
+def traversal(size: int, factor: float = 0.1) -> int:
+    """The cost of walking over so many characters."""
+    return math.ceil(size * factor)
+
+
+# --- equality and order ---
+
+
+def equals(budget: Budget, left: Any, right: Any) -> bool:
+    """Equality across types; numbers compare by value, everything else needs the same type."""
+    if isinstance(left, (list, tuple)):
+        return _lists_equal(budget, left, right)
+    if isinstance(left, dict):
+        return _maps_equal(budget, left, right)
+    if isinstance(left, Optional):
+        return _optionals_equal(budget, left, right)
+    if isinstance(left, (str, bytes)) and isinstance(right, (str, bytes)):
+        budget.spend(min(len(left), len(right)) // CHARS_PER_UNIT)
+    return equals_scalar(left, right)
+
+
+def equals_scalar(left: Any, right: Any) -> bool:
+    """Equality of values that are no containers; Python alone would take True for 1."""
+    if isinstance(left, bool) is not isinstance(right, bool):
+        return False
+    return bool(left == right)
+
+
+def _lists_equal(budget: Budget, left: Any, right: Any) -> bool:
+    if not isinstance(right, (list, tuple)) or len(left) != len(right):
+        return False
+    budget.spend(len(left))
+    return all(equals(budget, mine, yours) for mine, yours in zip(left, right, strict=True))
+
+
+def _maps_equal(budget: Budget, left: Any, right: Any) -> bool:
+    if not isinstance(right, dict) or len(left) != len(right):
+        return False
+    budget.spend(len(left))
+    return all(key in right and equals(budget, value, right[key]) for key, value in left.items())
+
+
+def _optionals_equal(budget: Budget, left: Optional, right: Any) -> bool:
+    if not isinstance(right, Optional) or left.present is not right.present:
+        return False
+    return not left.present or equals(budget, left.value, right.value)
+
+
+def not_equals(budget: Budget, left: Any, right: Any) -> bool:
+    """The opposite of equality."""
+    return not equals(budget, left, right)
+
+
+def contains_in_list(budget: Budget, element: Any, values: Any) -> bool:
+    """`element in list`."""
+    budget.spend(len(values))
+    return any(equals(budget, element, value) for value in values)
+
+
+def contains_in_map(element: Any, values: Any) -> bool:
+    """`key in map`."""
+    return _key(element) in values
+
+
+def includes(budget: Budget, values: Any, element: Any) -> bool:
+    """Whether a device attribute is, or has among its values, the element."""
+    if not isinstance(values, (list, tuple)):
+        return equals(budget, values, element)
+    for position, value in enumerate(values):
+        if position >= INCLUDES_MAX:
+            fail(f"'includes' function cannot be applied to lists longer than {INCLUDES_MAX} values")
+        if equals(budget, value, element):
+            return True
+    return False
+
+
+# ResourceSliceMaxAttributeValuesPerDevice of resource.k8s.io/v1.
+INCLUDES_MAX: Final = 48
+
+
+# --- arithmetic ---
+
+
+def check_int(value: int) -> int:
+    """The value, if an int64 holds it."""
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    raise CELRuntimeError("integer overflow")
+
+
+def check_uint(value: int) -> Uint:
+    """The value, if a uint64 holds it."""
+    if 0 <= value <= UINT_MAX:
+        return Uint(value)
+    raise CELRuntimeError("unsigned integer overflow")
+
+
+def add_int(left: int, right: int) -> int:
+    """Int + int."""
+    return check_int(left + right)
+
+
+def subtract_int(left: int, right: int) -> int:
+    """Int - int."""
+    return check_int(left - right)
+
+
+def multiply_int(left: int, right: int) -> int:
+    """Int * int."""
+    return check_int(left * right)
+
+
+def divide_int(left: int, right: int) -> int:
+    """Integer division, towards zero."""
+    if right == 0:
+        fail("division by zero")
+    quotient = abs(left) // abs(right)
+    return check_int(quotient if (left < 0) is (right < 0) else -quotient)
+
+
+def modulo_int(left: int, right: int) -> int:
+    """The remainder has the sign of the dividend."""
+    if right == 0:
+        fail("modulus by zero")
+    if left == INT_MIN and right == -1:
+        fail("integer overflow")
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
+def divide_uint(left: int, right: int) -> Uint:
+    """Uint / uint."""
+    if right == 0:
+        fail("division by zero")
+    return Uint(int(left) // int(right))
+
+
+def modulo_uint(left: int, right: int) -> Uint:
+    """Uint % uint."""
+    if right == 0:
+        fail("modulus by zero")
+    return Uint(int(left) % int(right))
+
+
+def divide_double(left: float, right: float) -> float:
+    """IEEE division, which Python refuses for zero."""
+    if right == 0:
+        if left == 0 or math.isnan(left):
+            return math.nan
+        return math.copysign(math.inf, left) * math.copysign(1.0, right)
+    return left / right
+
+
+def negate_int(value: int) -> int:
+    """-int."""
+    return check_int(-value)
+
+
+def add_time(left: Timestamp | Duration, right: Timestamp | Duration) -> Timestamp | Duration:
+    """Timestamp + duration in either order, or duration + duration."""
+    kind = Timestamp if Timestamp in (type(left), type(right)) else Duration
+    return kind(left.nanos + right.nanos)
+
+
+def subtract_time(left: Timestamp | Duration, right: Timestamp | Duration) -> Timestamp | Duration:
+    """The difference of two timestamps is a duration."""
+    kind = Timestamp if isinstance(left, Timestamp) and isinstance(right, Duration) else Duration
+    return kind(left.nanos - right.nanos)
+
+
+def concat_lists(left: Any, right: Any) -> list[Any]:
+    """List + list."""
+    return [*left, *right]
+
+
+# --- selection ---
+
+
+def _key(key: Any) -> Any:
+    return BoolKey(key) if isinstance(key, bool) else key
+
+
+def unkey(key: Any) -> Any:
+    """The key as the expression sees it."""
+    return key.value if isinstance(key, BoolKey) else key
+
+
+def index_list(values: Any, index: Any) -> Any:
+    """list[index]; a whole double is an index as well."""
+    if isinstance(index, bool) or not isinstance(index, (int, float)):
+        fail()
+    if isinstance(index, float):
+        if index != index // 1 or math.isinf(index):
+            fail(f"unsupported index type '{index}' in list")
+        index = int(index)
+    if not 0 <= index < len(values):
+        fail(f"index out of bounds: {int(index)}")
+    return values[index]
+
+
+def index_map(values: Any, key: Any) -> Any:
+    """map[key]."""
+    try:
+        return values[_key(key)]
+    except (KeyError, TypeError):
+        raise CELRuntimeError(f"no such key: {text_of_key(key)}") from None
+
+
+def index(values: Any, key: Any) -> Any:
+    """Index whatever it is."""
+    if isinstance(values, dict):
+        return index_map(values, key)
+    if isinstance(values, (list, tuple)):
+        return index_list(values, key)
+    if isinstance(values, Optional):
+        return optional_index(values, key)
+    return fail()
+
+
+def text_of_key(key: Any) -> str:
+    """The key as messages print it."""
+    if isinstance(key, bool):
+        return str(key).lower()
+    return str(key)
+
+
+def select(value: Any, field: str) -> Any:
+    """value.field on a map."""
+    if isinstance(value, dict):
+        return index_map(value, field)
+    if isinstance(value, Optional):
+        return optional_select(value, field)
+    return fail()
+
+
+def select_attribute(value: Any, attribute: str) -> Any:
+    """value.field on a host object, whose fields are always there."""
+    return getattr(value, attribute)
+
+
+def has(value: Any, field: str) -> bool:
+    """Whether the field is there."""
+    if isinstance(value, dict):
+        return field in value
+    if isinstance(value, Optional):
+        return value.present and has(value.value, field)
+    return fail()
+
+
+def optional_index(values: Any, key: Any) -> Optional:
+    """values[?key]."""
+    if isinstance(values, Optional):
+        if not values.present:
+            return NONE
+        values = values.value
+    if isinstance(values, dict):
+        key = _key(key)
+        return Optional(values[key]) if key in values else NONE
+    if isinstance(values, (list, tuple)):
+        if isinstance(key, bool) or not isinstance(key, (int, float)):
+            fail()
+        return Optional(values[int(key)]) if 0 <= key < len(values) and key == int(key) else NONE
+    return fail()
+
+
+def optional_select(value: Any, field: str) -> Optional:
+    """value.?field."""
+    if isinstance(value, Optional):
+        if not value.present:
+            return NONE
+        value = value.value
+    if not isinstance(value, dict):
+        fail("no such overload")
+    return Optional(value[field]) if field in value else NONE
+
+
+# --- construction ---
+
+
+def optional_elements(*parts: tuple[Any, bool]) -> list[Any]:
+    """A list in which some elements are optional."""
+    values: list[Any] = []
+    for value, optional in parts:
+        if not optional:
+            values.append(value)
+            continue
+        if not isinstance(value, Optional):
+            fail()
+        if value.present:
+            values.append(value.value)
+    return values
+
+
+def make_map(*entries: tuple[Any, Any, bool]) -> dict[Any, Any]:
+    """A map; a key may come only once."""
+    made: dict[Any, Any] = {}
+    for key, value, optional in entries:
+        present = value
+        if optional:
+            if not isinstance(value, Optional):
+                fail()
+            if not value.present:
+                continue
+            present = value.value
+        put(made, key, present)
+    return made
+
+
+_KEY_CLASSES: Final = (bool, int, str)
+
+
+def put(target: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add an entry to a map that is being made."""
+    if not isinstance(key, _KEY_CLASSES):
+        fail(f"unsupported key type: {type_name(key)}")
+    stored = _key(key)
+    if stored in target:
+        fail(f"insert failed: key {text_of_key(key)} already exists")
+    target[stored] = value
+
+
+# --- types ---
+
+
+def type_name(value: Any) -> str:
+    """The run-time name of the value's type."""
+    kind = kind_of_class(type(value))
+    return opaque_name(type(value)) if kind is Kind.OPAQUE else _TYPE_NAMES.get(kind, str(kind.value))
+
+
+_TYPE_NAMES: Final = {
+    Kind.NULL: "null_type",
+    Kind.TIMESTAMP: "google.protobuf.Timestamp",
+    Kind.DURATION: "google.protobuf.Duration",
+}

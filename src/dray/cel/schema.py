@@ -1,0 +1,189 @@
+"""Types and values from the structural schema of a custom resource."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.cel import types
+from dray.cel.errors import CELRuntimeError
+from dray.cel.lexer import KEYWORDS, RESERVED
+from dray.cel.library.times import parse_duration, parse_timestamp
+from dray.cel.types import Field, Type
+
+Converter = Callable[[Any], Any]
+
+# What a request may have at most; whatever declares no bound is bounded by it.
+_REQUEST_BYTES_MAX: Final = 3 * 1024 * 1024
+# Serialized sizes: the shortest forms of JSON values, and what a key with its quotes, colon and comma adds.
+_MIN_SIZES: Final = {"boolean": 4, "integer": 1, "number": 1, "string": 2, "array": 2, "object": 2}
+_KEY_OVERHEAD: Final = 6
+_FORMAT_LENGTHS: Final = {"duration": 32, "date": 10, "date-time": 20}
+
+_ACCESSIBLE: Final = re.compile(r"[a-zA-Z_.\-/][a-zA-Z0-9_.\-/]*", re.ASCII)
+_ESCAPES: Final = re.compile(r"__|[.\-/]")
+_ESCAPED: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_RESERVED: Final = KEYWORDS | RESERVED
+
+
+def escape_property(name: str) -> str | None:
+    """The name by which an expression reaches a property, if it can."""
+    if _ACCESSIBLE.fullmatch(name) is None:
+        return None
+    if name in _RESERVED:
+        return f"__{name}__"
+    return _ESCAPES.sub(lambda match: _ESCAPED[match[0]], name)
+
+
+def schema_type(schema: Document, *, is_root: bool = False) -> Type | None:
+    """The type of a schema's values, or nothing when expressions cannot see them."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return types.DYN
+    builder = _BUILDERS.get(schema.get("type", ""))
+    if builder is None:
+        return None
+    if is_root or schema.get("x-kubernetes-embedded-resource"):
+        schema = _with_object_fields(schema)
+    return builder(schema)
+
+
+def _with_object_fields(schema: Document) -> Document:
+    """The schema with what every object has, whatever it declares itself."""
+    text = {"type": "string"}
+    metadata = {"type": "object", "properties": {"name": text, "generateName": text}}
+    properties = {"apiVersion": text, "kind": text, **(schema.get("properties") or {}), "metadata": metadata}
+    return {**schema, "properties": properties}
+
+
+def _object_type(schema: Document) -> Type | None:
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        value = schema_type(additional)
+        if value is None:
+            return None
+        most = (_REQUEST_BYTES_MAX - 2) // (_min_size(additional) + _KEY_OVERHEAD)
+        key = types.STRING.sized(_REQUEST_BYTES_MAX - 2)
+        return types.map_of(key, value, _bound(schema.get("maxProperties"), most))
+    fields: dict[str, Field] = {}
+    for name, property_schema in (schema.get("properties") or {}).items():
+        escaped, declared = escape_property(name), schema_type(property_schema)
+        if escaped is not None and declared is not None:
+            fields[escaped] = Field(declared, name)
+    return types.object_type("object", fields)
+
+
+def _list_type(schema: Document) -> Type | None:
+    items = schema.get("items")
+    element = schema_type(items) if isinstance(items, dict) else None
+    if element is None or not isinstance(items, dict):
+        return None
+    most = (_REQUEST_BYTES_MAX - 2) // (_min_size(items) + 1)
+    return types.list_of(element, _bound(schema.get("maxItems"), most))
+
+
+def _string_type(schema: Document) -> Type:
+    form = schema.get("format")
+    if form == "duration":
+        return types.DURATION.sized(_FORMAT_LENGTHS[form])
+    if form in ("date", "date-time"):
+        return types.TIMESTAMP.sized(_FORMAT_LENGTHS[form])
+    if form == "byte":
+        return types.BYTES.sized(_bound(schema.get("maxLength"), _REQUEST_BYTES_MAX - 2))
+    most = max((len(str(value)) for value in schema.get("enum") or ()), default=_REQUEST_BYTES_MAX - 2)
+    return types.STRING.sized(_bound(schema.get("maxLength"), most))
+
+
+def _bound(declared: Any, otherwise: int) -> int:
+    return max(0, int(declared)) if declared is not None else otherwise
+
+
+def _min_size(schema: Document) -> int:
+    """The fewest bytes a value takes: its brackets, and what it must have inside."""
+    size = _MIN_SIZES.get(schema.get("type", ""), 1)
+    if schema.get("type") == "object":
+        properties = schema.get("properties") or {}
+        for name in schema.get("required") or ():
+            required = properties.get(name)
+            if required is not None and required.get("default") is None:
+                size += len(name) + 4 + _min_size(required)
+    return size
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Document], Type | None]]] = {
+    "object": _object_type,
+    "array": _list_type,
+    "string": _string_type,
+    "boolean": lambda _: types.BOOL,
+    "integer": lambda _: types.INT,
+    "number": lambda _: types.DOUBLE,
+}
+
+
+# --- values ---
+
+
+def converter_of(schema: Document) -> Converter | None:
+    """What makes values of the language out of JSON; nothing when they are already."""
+    kind = schema.get("type")
+    if kind == "number" and not schema.get("x-kubernetes-int-or-string"):
+        return _to_double
+    if kind == "string":
+        return _STRING_CONVERTERS.get(schema.get("format", ""))
+    if kind == "array" and isinstance(schema.get("items"), dict):
+        element = converter_of(schema["items"])
+        return None if element is None else lambda value: _convert_list(value, element)
+    if kind == "object":
+        return _object_converter(schema)
+    return None
+
+
+def _object_converter(schema: Document) -> Converter | None:
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        element = converter_of(additional)
+        return None if element is None else lambda value: _convert_values(value, element)
+    found = {name: converter_of(inner) for name, inner in (schema.get("properties") or {}).items()}
+    converters = {name: converter for name, converter in found.items() if converter is not None}
+    return (lambda value: _convert_fields(value, converters)) if converters else None
+
+
+def _convert_list(value: Any, element: Converter) -> Any:
+    return [element(item) for item in value] if isinstance(value, list) else value
+
+
+def _convert_values(value: Any, element: Converter) -> Any:
+    return {key: element(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _convert_fields(value: Any, converters: Mapping[str, Converter]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return value | {name: convert(value[name]) for name, convert in converters.items() if name in value}
+
+
+def _to_double(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _text_converter(parse: Callable[[str], Any], what: str) -> Converter:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except (CELRuntimeError, ValueError, binascii.Error):
+            raise CELRuntimeError(f"Invalid {what} format") from None
+
+    return convert
+
+
+_STRING_CONVERTERS: Final[Mapping[str, Converter]] = {
+    "date-time": _text_converter(parse_timestamp, "date-time"),
+    "date": _text_converter(lambda text: parse_timestamp(f"{text}T00:00:00Z"), "date"),
+    "duration": _text_converter(parse_duration, "duration"),
+    "byte": _text_converter(lambda text: base64.b64decode(text, validate=True), "byte"),
+}

@@ -1,0 +1,222 @@
+"""Function declarations, and the choice between their overloads at run time.
+
+A declaration is written as `size(string) -> int`, a method with its receiver before two colons:
+`string::charAt(int) -> string`. Single capitals are type parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from typing import Any, Final
+
+from dray.api.quantity import Quantity
+from dray.api.semver import Semver
+from dray.cel import types
+from dray.cel.errors import CELRuntimeError
+from dray.cel.types import Kind, Type
+from dray.cel.values import Budget, Duration, Optional, Timestamp, Uint
+
+_NAMES: Final[Mapping[str, Type]] = {
+    **types.TYPE_NAMES,
+    "timestamp": types.TIMESTAMP,
+    "duration": types.DURATION,
+    "null": types.NULL,
+    "quantity": types.QUANTITY,
+    "semver": types.SEMVER,
+    "url": types.URL,
+    "ip": types.IP,
+    "cidr": types.CIDR,
+    "format": types.NAMED_FORMAT,
+}
+_WORDS: Final = re.compile(r"[A-Za-z_.]+|[(),]")
+_DISPATCH_CACHE_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One way to call a function; `params` begin with the receiver of a method.
+
+    `charge` says from the arguments how much a call costs beyond what the static cost covers; a `budgeted`
+    implementation takes the budget as its first argument and pays by itself.
+    """
+
+    id: str
+    params: tuple[Type, ...]
+    result: Type
+    member: bool
+    implementation: Callable[..., Any]
+    charge: Callable[..., int] | None = None
+    budgeted: bool = False
+
+    @property
+    def dynamic_cost(self) -> bool:
+        """Whether the call's cost depends on its arguments."""
+        return self.budgeted or self.charge is not None
+
+    def with_budget(self) -> Callable[..., Any]:
+        """The implementation that takes the budget first."""
+        if self.budgeted:
+            return self.implementation
+        charge, implementation = self.charge, self.implementation
+        if charge is None:
+            return lambda _budget, *args: implementation(*args)
+
+        def charged(budget: Budget, *args: Any) -> Any:
+            budget.spend(charge(*args))
+            return implementation(*args)
+
+        return charged
+
+
+@dataclass(slots=True)
+class Registry:
+    """The functions of an environment by name."""
+
+    functions: dict[str, list[Overload]] = field(default_factory=dict)
+
+    def declare(
+        self,
+        signature: str,
+        implementation: Callable[..., Any],
+        *,
+        charge: Callable[..., int] | None = None,
+        budgeted: bool = False,
+    ) -> None:
+        """Add an overload."""
+        head, _, tail = signature.rpartition(" -> ")
+        receiver, _, call = head.rpartition("::")
+        name, _, listed = call.partition("(")
+        params = ((_type(_Words(receiver)),) if receiver else ()) + _params(_Words("(" + listed))
+        result = _type(_Words(tail))
+        overload = Overload(signature, params, result, bool(receiver), implementation, charge, budgeted)
+        self.functions.setdefault(name, []).append(overload)
+
+    def merged(self, *others: Registry) -> Registry:
+        """All functions together."""
+        together: dict[str, list[Overload]] = {}
+        for registry in (self, *others):
+            for name, overloads in registry.functions.items():
+                together.setdefault(name, []).extend(overloads)
+        return Registry(together)
+
+
+class _Words:
+    """The words of a signature, one after the other."""
+
+    def __init__(self, signature: str) -> None:
+        self._words: list[str] = _WORDS.findall(signature)
+        self._position = 0
+
+    def peek(self) -> str:
+        return self._words[self._position] if self._position < len(self._words) else ""
+
+    def next(self) -> str:
+        self._position += 1
+        return self._words[self._position - 1]
+
+
+def _params(words: _Words) -> tuple[Type, ...]:
+    """The types between parentheses."""
+    found: list[Type] = []
+    words.next()
+    while words.peek() != ")":
+        found.append(_type(words))
+        if words.peek() == ",":
+            words.next()
+    words.next()
+    return tuple(found)
+
+
+def _type(words: _Words) -> Type:
+    name = words.next()
+    builder = _BUILDERS.get(name)
+    if builder is not None and words.peek() == "(":
+        return builder(*_params(words))
+    return types.param(name) if len(name) == 1 else _NAMES[name]
+
+
+_BUILDERS: Final[Mapping[str, Callable[..., Type]]] = {
+    "list": types.list_of,
+    "map": types.map_of,
+    "type": types.type_of,
+    "optional": types.optional_of,
+}
+
+_KINDS: Final[Mapping[type, Kind]] = {
+    bool: Kind.BOOL,
+    int: Kind.INT,
+    Uint: Kind.UINT,
+    float: Kind.DOUBLE,
+    str: Kind.STRING,
+    bytes: Kind.BYTES,
+    type(None): Kind.NULL,
+    list: Kind.LIST,
+    tuple: Kind.LIST,
+    dict: Kind.MAP,
+    Timestamp: Kind.TIMESTAMP,
+    Duration: Kind.DURATION,
+    Type: Kind.TYPE,
+}
+_OPAQUE_NAMES: Final[Mapping[type, str]] = {
+    Quantity: "kubernetes.Quantity",
+    Semver: "kubernetes.Semver",
+    Optional: "optional_type",
+    IPv4Address: "net.IP",
+    IPv6Address: "net.IP",
+    IPv4Interface: "net.CIDR",
+    IPv6Interface: "net.CIDR",
+}
+
+
+def kind_of_class(cls: type) -> Kind:
+    """The kind of the values of a Python class."""
+    kind = _KINDS.get(cls)
+    if kind is None and issubclass(cls, dict):
+        kind = Kind.MAP
+    return kind or Kind.OPAQUE
+
+
+def opaque_name(cls: type) -> str:
+    """The type name of the values of a class that is no basic kind."""
+    return _OPAQUE_NAMES.get(cls) or str(getattr(cls, "type_name", cls.__name__))
+
+
+def _accepts(wanted: Type, cls: type) -> bool:
+    if wanted.is_dyn or wanted.kind is Kind.PARAM:
+        return True
+    kind = kind_of_class(cls)
+    if wanted.kind is Kind.OBJECT:
+        return kind is Kind.MAP
+    if kind is not wanted.kind:
+        return False
+    return kind is not Kind.OPAQUE or opaque_name(cls) == wanted.name
+
+
+class Dispatcher:
+    """Calls the overload that fits the classes of the arguments."""
+
+    def __init__(self, name: str, overloads: list[Overload], *, budgeted: bool) -> None:
+        self._name = name
+        self._overloads = overloads
+        self._budgeted = budgeted
+        self._by_classes: dict[tuple[type, ...], Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Evaluate; the first argument is the budget when the dispatcher is budgeted."""
+        classes = tuple(map(type, args[1:] if self._budgeted else args))
+        target = self._by_classes.get(classes)
+        if target is None:
+            target = self._choose(classes)
+        return target(*args)
+
+    def _choose(self, classes: tuple[type, ...]) -> Callable[..., Any]:
+        for overload in self._overloads:
+            if len(overload.params) == len(classes) and all(map(_accepts, overload.params, classes)):
+                chosen = overload.with_budget() if self._budgeted else overload.implementation
+                if len(self._by_classes) < _DISPATCH_CACHE_MAX:
+                    self._by_classes[classes] = chosen
+                return chosen
+        raise CELRuntimeError("no such overload")

@@ -1,0 +1,97 @@
+"""The values of the language that Python has no type for.
+
+Booleans, int64, doubles, strings, bytes, lists, maps and null are Python's own; an unsigned integer is an int
+of the class `Uint`, so that numbers compare across types as the language wants.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.cel.errors import CELCostError, CELInterruptedError, CELRuntimeError
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+NANOS: Final = 1_000_000_000
+# 0001-01-01T00:00:00Z and the last nanosecond of 9999, in nanoseconds since 1970.
+TIMESTAMP_MIN: Final = -62_135_596_800 * NANOS
+TIMESTAMP_MAX: Final = 253_402_300_799 * NANOS + 999_999_999
+
+
+class Uint(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+class BoolKey(enum.Enum):
+    """A boolean as a map key; Python's own True would be the same key as 1."""
+
+    TRUE = True
+    FALSE = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A signed span of nanoseconds."""
+
+    nanos: int
+
+    def __post_init__(self) -> None:
+        if not INT_MIN <= self.nanos <= INT_MAX:
+            raise CELRuntimeError("range error: duration overflow")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """A moment in nanoseconds since 1970."""
+
+    nanos: int
+
+    def __post_init__(self) -> None:
+        if not TIMESTAMP_MIN <= self.nanos <= TIMESTAMP_MAX:
+            raise CELRuntimeError("range error: timestamp overflow")
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that may be absent."""
+
+    value: Any = None
+    present: bool = True
+
+
+NONE: Final = Optional(None, present=False)
+
+# How much work passes between two looks at the interrupt.
+INTERRUPT_INTERVAL: Final = 1000
+
+
+class Budget:
+    """The work an evaluation may still do."""
+
+    __slots__ = ("_checkpoint", "_interrupt", "remaining")
+
+    def __init__(self, limit: int, interrupt: Callable[[], bool] | None = None) -> None:
+        self.remaining = limit
+        self._interrupt = interrupt
+        # With an interrupt the first step already looks at it.
+        self._checkpoint = limit if interrupt is not None else 0
+
+    def spend(self, amount: int) -> None:
+        """Pay for work about to be done; an error when there is not enough left or nobody waits for it."""
+        self.remaining -= amount
+        if self.remaining < self._checkpoint:
+            self._check()
+
+    def _check(self) -> None:
+        if self.remaining < 0:
+            raise CELCostError
+        if self._interrupt is not None:
+            if self._interrupt():
+                raise CELInterruptedError
+            self._checkpoint = max(0, self.remaining - INTERRUPT_INTERVAL)
