@@ -12,8 +12,12 @@ import orjson
 import pytest
 
 from dray.api.document import GroupVersionKind
-from dray.apiserver.openapi.documents import OpenAPI, Served
+from dray.api.schema import load
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.openapi.documents import Documents, Served
 from dray.apiserver.openapi.files import describe
+from dray.apiserver.openapi.source import OpenAPI
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
 
 SCHEMA = {
@@ -69,11 +73,11 @@ PATHS = sorted(
 
 
 @pytest.fixture(scope="module")
-def openapi() -> OpenAPI:
-    return OpenAPI(lambda: SERVED)
+def openapi() -> Documents:
+    return Documents(lambda: SERVED)
 
 
-def read(openapi: OpenAPI, path: str) -> Any:
+def read(openapi: Documents, path: str) -> Any:
     found = openapi.document(path)
     assert found is not None
     return orjson.loads(found[0])
@@ -90,7 +94,7 @@ def references(value: Any) -> Iterator[str]:
             yield from references(inner)
 
 
-def test_the_index_points_to_every_document(openapi: OpenAPI) -> None:
+def test_the_index_points_to_every_document(openapi: Documents) -> None:
     index = orjson.loads(openapi.index())["paths"]
     assert sorted(index) == PATHS
     for path, entry in index.items():
@@ -99,19 +103,19 @@ def test_the_index_points_to_every_document(openapi: OpenAPI) -> None:
         assert entry == {"serverRelativeURL": f"/openapi/v3/{path}?hash={found[1]}"}
 
 
-def test_unknown_paths_have_no_document(openapi: OpenAPI) -> None:
+def test_unknown_paths_have_no_document(openapi: Documents) -> None:
     assert openapi.document("apis/nobody.example.com/v1") is None
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_reference_resolves(openapi: OpenAPI, path: str) -> None:
+def test_every_reference_resolves(openapi: Documents, path: str) -> None:
     document = read(openapi, path)
     names = {name.rpartition("/")[2] for name in references(document)}
     assert names
     assert names <= set(document["components"]["schemas"])
 
 
-def test_every_reference_of_v2_resolves(openapi: OpenAPI) -> None:
+def test_every_reference_of_v2_resolves(openapi: Documents) -> None:
     document = orjson.loads(openapi.v2())
     assert document["swagger"] == "2.0"
     assert {name.rpartition("/")[2] for name in references(document)} <= set(document["definitions"])
@@ -129,7 +133,7 @@ def find_keys(value: Any, key: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("served", SERVED, ids=lambda served: str(served.gvk))
-def test_kubectl_finds_the_schema_and_the_validation_of_each_kind(openapi: OpenAPI, served: Served) -> None:
+def test_kubectl_finds_the_schema_and_the_validation_of_each_kind(openapi: Documents, served: Served) -> None:
     gvk = served.gvk
     document = read(openapi, f"apis/{gvk.api_version}" if gvk.group else f"api/{gvk.version}")
     mark = {"group": gvk.group, "version": gvk.version, "kind": gvk.kind}
@@ -152,7 +156,7 @@ def test_kubectl_finds_the_schema_and_the_validation_of_each_kind(openapi: OpenA
     )
 
 
-def test_operation_ids_are_unique(openapi: OpenAPI) -> None:
+def test_operation_ids_are_unique(openapi: Documents) -> None:
     document = orjson.loads(openapi.v2())
     ids = [
         operation["operationId"]
@@ -166,7 +170,7 @@ def test_operation_ids_are_unique(openapi: OpenAPI) -> None:
     assert "listResourceV1ResourceClaimForAllNamespaces" in ids
 
 
-def test_subresources_are_served_below_their_resource(openapi: OpenAPI) -> None:
+def test_subresources_are_served_below_their_resource(openapi: Documents) -> None:
     paths = read(openapi, "apis/apps/v1")["paths"]
     scale = paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"]
     assert scale["get"]["x-kubernetes-group-version-kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
@@ -176,7 +180,7 @@ def test_subresources_are_served_below_their_resource(openapi: OpenAPI) -> None:
     assert "/api/v1/namespaces/{namespace}/pods/{name}/log" not in core
 
 
-def test_merge_rules_of_lists(openapi: OpenAPI) -> None:
+def test_merge_rules_of_lists(openapi: Documents) -> None:
     schemas = read(openapi, "api/v1")["components"]["schemas"]
     containers = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
     assert containers.pop("description")
@@ -190,7 +194,7 @@ def test_merge_rules_of_lists(openapi: OpenAPI) -> None:
     }
 
 
-def test_custom_kinds_have_their_own_schema(openapi: OpenAPI) -> None:
+def test_custom_kinds_have_their_own_schema(openapi: Documents) -> None:
     document = read(openapi, "apis/example.com/v1")
     gadget = document["components"]["schemas"]["com.example.v1.Gadget"]
     assert gadget["description"] == "A gadget."
@@ -207,7 +211,7 @@ def test_custom_kinds_have_their_own_schema(openapi: OpenAPI) -> None:
 
 
 @pytest.mark.behaviour("CL-01")
-def test_the_classic_kinds_are_described(openapi: OpenAPI) -> None:
+def test_the_classic_kinds_are_described(openapi: Documents) -> None:
     schemas = read(openapi, "apis/cdi.k8s.io/v1alpha1")["components"]["schemas"]
     spec = schemas["io.k8s.api.cdi.v1alpha1.ResourceClaimSpec"]
     assert all(field.get("description") for field in spec["properties"].values())
@@ -216,7 +220,7 @@ def test_the_classic_kinds_are_described(openapi: OpenAPI) -> None:
 
 def test_a_change_of_what_is_served_changes_only_its_own_hash() -> None:
     served, generation = list(SERVED), 1
-    openapi = OpenAPI(lambda: served, lambda: generation)
+    openapi = Documents(lambda: served, lambda: generation)
     before = orjson.loads(openapi.index())["paths"]
     body = openapi.document("api/v1")
     served[-1] = Served(served[-1].definition, "v1", custom=True, schema={"type": "object"})
@@ -249,7 +253,7 @@ def upstream() -> dict[str, Any]:
     return found
 
 
-def test_v2_definitions_agree_with_upstream(openapi: OpenAPI) -> None:
+def test_v2_definitions_agree_with_upstream(openapi: Documents) -> None:
     """Every definition of ours that Kubernetes 1.36 has: same fields, same required ones, same merge rules."""
     ours, theirs = orjson.loads(openapi.v2())["definitions"], upstream()
     compared = 0
@@ -266,3 +270,21 @@ def test_v2_definitions_agree_with_upstream(openapi: OpenAPI) -> None:
             assert mine[field].get("format") == real[field].get("format"), (name, field)
     assert compared > 50
     assert GroupVersionKind("", "v1", "Pod") in {served.gvk for served in SERVED}
+
+
+def endpoint(gvk: GroupVersionKind, resource: str, *, custom: bool = False) -> Endpoint:
+    struct_type = load.kind_type(gvk) or load.object_meta()
+    return Endpoint(definition(gvk.group, resource, gvk.kind, gvk.version), gvk.version, struct_type, custom=custom)
+
+
+def test_the_documents_follow_the_catalog() -> None:
+    catalog = Catalog([endpoint(GroupVersionKind("", "v1", "ConfigMap"), "configmaps")])
+    gadget = GroupVersionKind("example.com", "v1", "Gadget")
+    openapi = OpenAPI(catalog, lambda gvk: SCHEMA if gvk == gadget else None)
+    assert list(orjson.loads(openapi.index())["paths"]) == ["api/v1"]
+    catalog.set_custom("gadgets.example.com", (endpoint(gadget, "gadgets", custom=True),))
+    assert list(orjson.loads(openapi.index())["paths"]) == ["api/v1", "apis/example.com/v1"]
+    found = read(openapi, "apis/example.com/v1")["components"]["schemas"]["com.example.v1.Gadget"]
+    assert found["description"] == "A gadget."
+    catalog.set_custom("gadgets.example.com", ())
+    assert openapi.document("apis/example.com/v1") is None

@@ -11,7 +11,6 @@ import orjson
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
 from dray.api.schema import load
-from dray.apiserver.catalog import Catalog
 from dray.apiserver.openapi.custom import add_custom, custom_name
 from dray.apiserver.openapi.files import source_version
 from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Resource
@@ -60,7 +59,7 @@ class Served:
         return GroupVersionKind(self.definition.group, self.version, self.list_kind or f"{self.definition.kind}List")
 
 
-class OpenAPI:
+class Documents:
     """Documents by path; made when first asked for and kept until `generation` changes."""
 
     def __init__(self, served: Callable[[], Iterable[Served]], generation: Callable[[], int] = lambda: 0) -> None:
@@ -114,19 +113,6 @@ class OpenAPI:
             path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path, digest in self._hashes.items()
         }
         self._index = orjson.dumps({"paths": paths})
-
-
-def of_catalog(
-    catalog: Catalog, custom_schema: Callable[[GroupVersionKind], Document | None] = lambda _gvk: None
-) -> OpenAPI:
-    """The documents of everything in a catalog; `custom_schema` gives the schema a custom kind was defined with."""
-
-    def served() -> Iterator[Served]:
-        for endpoint in catalog.endpoints():
-            schema = custom_schema(endpoint.gvk) if endpoint.custom else None
-            yield Served(endpoint.definition, endpoint.version, custom=endpoint.custom, schema=schema)
-
-    return OpenAPI(served, lambda: catalog.generation)
 
 
 def _path(group_version: GroupVersion) -> str:
