@@ -7,8 +7,10 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.errors import InternalError
+from dray.api.types.base import Message
 from dray.client.interface import Resource
 
 T = TypeVar("T")
@@ -26,7 +28,12 @@ def decode(resource: Resource[T], document: Document) -> T:
 
 def encode(resource: Resource[Any], obj: Any) -> Document:
     """A fresh document of the object, with its apiVersion and kind."""
-    document = copy_json(obj) if isinstance(obj, dict) else cast(Document, msgspec.to_builtins(obj))
+    if isinstance(obj, dict):
+        document: Document = copy_json(obj)
+    elif isinstance(obj, Message):
+        document = to_document(obj)
+    else:
+        document = msgspec.to_builtins(obj)
     document["apiVersion"] = resource.group_version.api_version
     document["kind"] = resource.kind
     return document

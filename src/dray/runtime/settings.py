@@ -197,9 +197,7 @@ def _from_environment(settings: Sequence[Setting], environ: Mapping[str, str]) -
 
 
 def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str]) -> dict[str, Any]:
-    by_name = {f"--{item.flag}": item for item in settings} | {
-        f"-{item.short}": item for item in settings if item.short
-    }
+    by_name = {name: item for item in settings for name in _flag_names(item)}
     texts: dict[str, list[str]] = {}
     sources: dict[str, tuple[Setting, str]] = {}
     remaining = list(argv)
@@ -216,6 +214,12 @@ def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str
         sources[item.field] = (item, name)
         texts.setdefault(item.field, []).append(text)
     return {field: _parse(item, _joined(item, texts[field]), name) for field, (item, name) in sources.items()}
+
+
+def _flag_names(item: Setting) -> tuple[str, ...]:
+    """A flag of one letter may also be written with one dash, as klog's `-v=2` is."""
+    short = item.short or (item.flag if len(item.flag) == 1 else "")
+    return (f"--{item.flag}", f"-{short}") if short else (f"--{item.flag}",)
 
 
 def _separate_value(item: Setting, name: str, remaining: list[str]) -> str:

@@ -1,0 +1,97 @@
+"""Events: counting, combining, spam, and the writes they become."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from fake_local_server import FakeLocalServer, fail
+
+from dray.api.document import GroupVersionKind
+from dray.api.errors import ServiceUnavailableError
+from dray.client.events import Correlator, CreateEvent, Happening, ObjectReference, PatchEvent, Source
+from dray.client.memory import memory_client
+from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.lib.clock import VirtualClock
+
+POD = GroupVersionKind("", "v1", "Pod")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ABOUT = ObjectReference(POD, "default", "a", "uid-a", "7")
+
+
+def happening(message: str = "no", about: ObjectReference = ABOUT) -> Happening:
+    return Happening(about, WARNING, "Failed", message)
+
+
+def test_the_same_event_raises_its_count_by_a_patch() -> None:
+    correlator = Correlator(Source("kubelet", "node-1"))
+    first = correlator.tell(happening(), NOW)
+    assert isinstance(first, CreateEvent)
+    assert first.document["count"] == 1
+    assert first.document["involvedObject"]["apiVersion"] == "v1"
+    assert first.document["source"] == {"component": "kubelet", "host": "node-1"}
+    later = NOW + timedelta(seconds=5)
+    second = correlator.tell(happening(), later)
+    assert isinstance(second, PatchEvent)
+    assert second.name == first.document["metadata"]["name"]
+    assert second.body == {"message": "no", "count": 2, "lastTimestamp": "2026-01-01T00:00:05Z"}
+    assert second.fallback.document["firstTimestamp"] == "2026-01-01T00:00:00Z"
+
+
+def test_the_eleventh_similar_event_is_combined() -> None:
+    correlator = Correlator(Source("test"))
+    for number in range(10):
+        assert isinstance(correlator.tell(happening(f"message {number}"), NOW), CreateEvent)
+    combined = correlator.tell(happening("message 10"), NOW)
+    assert isinstance(combined, CreateEvent)
+    assert combined.document["message"] == "(combined from similar events): message 10"
+    again = correlator.tell(happening("message 11"), NOW)
+    assert isinstance(again, PatchEvent)
+    assert again.body["message"] == "(combined from similar events): message 11"
+    assert again.body["count"] == 2
+
+
+def test_similar_events_far_apart_are_not_combined() -> None:
+    correlator = Correlator(Source("test"))
+    for number in range(10):
+        correlator.tell(happening(f"message {number}"), NOW)
+    later = correlator.tell(happening("later"), NOW + timedelta(seconds=601))
+    assert isinstance(later, CreateEvent)
+    assert later.document["message"] == "later"
+
+
+def test_a_source_may_tell_25_at_once_and_then_one_in_five_minutes() -> None:
+    correlator = Correlator(Source("test"))
+    told = [correlator.tell(happening(), NOW) is not None for _ in range(30)]
+    assert told == [True] * 25 + [False] * 5
+    assert correlator.tell(happening(), NOW + timedelta(seconds=299)) is None
+    assert correlator.tell(happening(), NOW + timedelta(seconds=301)) is not None
+    # Another object has a rate of its own; another version of the same object does not.
+    assert correlator.tell(happening(about=ObjectReference(POD, "default", "b", "uid-b")), NOW) is not None
+    newer = ObjectReference(POD, "default", "a", "uid-a", "8")
+    assert correlator.tell(happening(about=newer), NOW + timedelta(seconds=302)) is None
+
+
+async def test_events_are_written_and_survive_an_unavailable_server() -> None:
+    server = FakeLocalServer()
+    server.before = fail(2, ServiceUnavailableError("down"), verb="create", resource="events")
+    clock = VirtualClock(asyncio.get_running_loop().create_future)
+    recorder = EventRecorder(memory_client(server, user="test"), clock, Source("test"))
+    task = asyncio.create_task(recorder.run())
+    pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}}
+    recorder.event(POD, pod, WARNING, "Failed", "no")
+    recorder.event(POD, pod, WARNING, "Failed", "no")
+    flushed = asyncio.create_task(recorder.flush())
+    async with asyncio.timeout(5):
+        while not flushed.done():
+            clock.advance(1)
+            await asyncio.sleep(0)
+    (event,) = server.all("events")
+    assert (event["count"], event["reason"], event["involvedObject"]["uid"]) == (2, "Failed", "u")
+    # The server forgets events; telling again writes a new one.
+    server.remove("", "events", event["metadata"]["name"], "default")
+    recorder.event(POD, pod, WARNING, "Failed", "no")
+    await asyncio.wait_for(recorder.flush(), 5)
+    assert [item["count"] for item in server.all("events")] == [3]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
