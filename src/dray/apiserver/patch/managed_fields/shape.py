@@ -66,7 +66,7 @@ class Slot:
 class Shape:
     """A type as field management sees it; `type` is kept for checks of leaves."""
 
-    __slots__ = ("_slots", "_struct", "defaults", "form", "item", "map_keys", "type")
+    __slots__ = ("_slots", "_struct", "form", "item", "map_keys", "type")
 
     def __init__(self, form: Form, type_: Type, item: Shape | None = None) -> None:
         self.form = form
@@ -74,7 +74,6 @@ class Shape:
         # The shape of list items, or of map members that are no named field; None forbids those.
         self.item = item
         self.map_keys: tuple[str, ...] = type_.map_keys if isinstance(type_, ListOf) else ()
-        self.defaults: dict[str, Any] = {}
         self._struct = type_ if isinstance(type_, StructType) else None
         self._slots: dict[str, Slot] | None = None
 
