@@ -51,7 +51,7 @@ def validate_claim_status(claim: Document, old: Document) -> FieldErrors:
     if phase not in PHASES:
         errors.append(not_supported(_STATUS.child("phase"), phase, PHASES))
     if status.get("driverName"):
-        errors += fields.driver_name(status["driverName"], _STATUS.child("driverName"))
+        errors += fields.driver_name(status["driverName"], _STATUS, "driverName")
     elif phase != "Pending":
         errors.append(required(_STATUS.child("driverName"), f"must be specified when `phase` is '{phase}'"))
     errors += _scheduling(status.get("scheduling") or {}, _STATUS.child("scheduling"))
@@ -62,7 +62,7 @@ def validate_claim_status(claim: Document, old: Document) -> FieldErrors:
 def _claim_spec(spec: Document, path: Path) -> FieldErrors:
     class_name = spec.get("resourceClassName")
     if class_name:
-        errors = fields.subdomain(class_name, path.child("resourceClassName"))
+        errors = fields.subdomain(class_name, path, "resourceClassName")
     else:
         errors = [required(path.child("resourceClassName"))]
     mode = spec.get("allocationMode") or "Delayed"
@@ -82,7 +82,7 @@ def _scheduling(scheduling: Document, path: Path) -> FieldErrors:
     scheduler, driver = scheduling.get("scheduler") or {}, scheduling.get("driver") or {}
     errors: FieldErrors = []
     if scheduler.get("selectedNode"):
-        errors += fields.node_name(scheduler["selectedNode"], path.child("scheduler", "selectedNode"))
+        errors += fields.node_name(scheduler["selectedNode"], path, "scheduler", "selectedNode")
     errors += fields.each(scheduler.get("potentialNodes"), fields.node_name, path.child("scheduler", "potentialNodes"))
     errors += fields.each(driver.get("unsuitableNodes"), fields.node_name, path.child("driver", "unsuitableNodes"))
     if driver.get("availableOnNodes") is not None:

@@ -166,7 +166,7 @@ def _name_of(item: Document) -> str:
 
 
 def _request(request: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
-    errors = fields.label(request.get("name"), path.child("name"))
+    errors = fields.label(request.get("name"), path, "name")
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
     if exactly is not None and alternatives:
         return [*errors, invalid(path, None, f"{_ONE_KIND}, but multiple fields are set")]
@@ -184,14 +184,14 @@ def _request(request: Document, path: Path, compile_selector: SelectorCompiler) 
 
 
 def _alternative(item: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
-    return fields.label(item.get("name"), path.child("name")) + _device_request(item, path, compile_selector)
+    return fields.label(item.get("name"), path, "name") + _device_request(item, path, compile_selector)
 
 
 def _device_request(item: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
     """What `exactly` and each alternative have in common."""
     class_name = item.get("deviceClassName")
     if class_name:
-        errors = fields.subdomain(class_name, path.child("deviceClassName"))
+        errors = fields.subdomain(class_name, path, "deviceClassName")
     else:
         errors = [required(path.child("deviceClassName"))]
     errors += selectors(item.get("selectors"), path.child("selectors"), compile_selector)

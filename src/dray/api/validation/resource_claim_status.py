@@ -108,9 +108,9 @@ def _allocation(allocation: Document, path: Path, requests: RequestNames) -> Fie
 
 def _result(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
     errors = request_reference(item.get("request") or "", path.child("request"), requests)
-    errors += fields.driver_name(item.get("driver"), path.child("driver"))
-    errors += fields.pool_name(item.get("pool"), path.child("pool"))
-    errors += fields.label(item.get("device"), path.child("device"))
+    errors += fields.driver_name(item.get("driver"), path, "driver")
+    errors += fields.pool_name(item.get("pool"), path, "pool")
+    errors += fields.label(item.get("device"), path, "device")
     errors += fields.binding_conditions(item, path)
     errors += fields.each(item.get("tolerations"), fields.toleration, path.child("tolerations"))
     if item.get("shareID") is not None:
@@ -153,9 +153,9 @@ def _shown(key: DeviceID) -> str:
 
 
 def _device_status(item: Document, path: Path, allocated: set[DeviceID]) -> FieldErrors:
-    errors = fields.driver_name(item.get("driver"), path.child("driver"))
-    errors += fields.pool_name(item.get("pool"), path.child("pool"))
-    errors += fields.label(item.get("device"), path.child("device"))
+    errors = fields.driver_name(item.get("driver"), path, "driver")
+    errors += fields.pool_name(item.get("pool"), path, "pool")
+    errors += fields.label(item.get("device"), path, "device")
     if item.get("shareID") is not None:
         errors += fields.uid(item["shareID"], path.child("shareID"))
     key = device_id(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -45,12 +46,13 @@ _NO_NODES_OF_DEVICE: Final = (
 
 def validate_device(device: Document, old: Document | None, path: Path, *, per_device_nodes: bool) -> FieldErrors:
     """Everything wrong with a device; its capacity and taints are judged again only when they changed."""
-    errors = fields.label(device.get("name"), path.child("name"))
+    errors = fields.label(device.get("name"), path, "name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     errors += _sizes(attributes, capacity, path)
     for key, attribute in attributes.items():
-        errors += _map_key(key, path, "attributes")
-        errors += _attribute(attribute, path, key)
+        if not (_is_good_key(key) and _is_plain(attribute)):
+            errors += fields.qualified_id(key, path.child("attributes"))
+            errors += _attribute(attribute, path, key)
     if capacity and (old is None or (old.get("capacity") or {}) != capacity):
         errors += _capacities(capacity, path, shareable=bool(device.get("allowMultipleAllocations")))
     if device.get("taints") and (old is None or old.get("taints") != device["taints"]):
@@ -65,7 +67,9 @@ def validate_device(device: Document, old: Document | None, path: Path, *, per_d
         )
     errors += _nodes(device, path) if per_device_nodes else _no_nodes(device, path)
     errors += fields.binding_conditions(device, path)
-    return errors + _node_allocatable(device.get("nodeAllocatableResourceMappings"), capacity, path)
+    if device.get("nodeAllocatableResourceMappings"):
+        errors += _node_allocatable(device["nodeAllocatableResourceMappings"], capacity, path)
+    return errors
 
 
 def counters(items: Mapping[str, Any] | None, path: Path) -> FieldErrors:
@@ -88,6 +92,8 @@ def _sizes(attributes: Mapping[str, Document], capacity: Mapping[str, Any], path
     if count > ATTRIBUTES_AND_CAPACITIES_MAX:
         text = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
         errors.append(invalid(path, count, text))
+    if count <= ATTRIBUTE_VALUES_MAX and not any(has_list(attribute) for attribute in attributes.values()):
+        return errors
     values = sum(_value_count(attribute) for attribute in attributes.values())
     if values > ATTRIBUTE_VALUES_MAX:
         errors.append(
@@ -96,18 +102,38 @@ def _sizes(attributes: Mapping[str, Document], capacity: Mapping[str, Any], path
     return errors
 
 
+def has_list(attribute: Document) -> bool:
+    """Whether the attribute has a value that is a list, even an empty one."""
+    if _LIST_VALUES.isdisjoint(attribute):
+        return False
+    return any(attribute.get(name) is not None for name in LIST_VALUES)
+
+
 def _value_count(attribute: Document) -> int:
     """A list counts as many values as it has; anything else counts as one."""
-    if len(attribute) == 1 and not attribute.keys() & _LIST_VALUES:
-        return 1
     return sum(len(attribute.get(name) or ()) for name in LIST_VALUES) or 1
 
 
 _LIST_VALUES: Final = frozenset(LIST_VALUES)
+_KEY_CACHE_SIZE: Final = 8192
 
 
-def _map_key(key: str, path: Path, field: str) -> FieldErrors:
-    return fields.qualified_id(key, path.child(field))
+@lru_cache(_KEY_CACHE_SIZE)
+def _is_good_key(key: str) -> bool:
+    """Devices of one kind all have the same few names."""
+    return not fields.qualified_id(key, Path())
+
+
+def _is_plain(attribute: Document) -> bool:
+    """Whether the attribute is one legal value, as nearly all are."""
+    if len(attribute) != 1:
+        return False
+    ((name, value),) = attribute.items()
+    if name == "string":
+        return value is not None and len(value) <= ATTRIBUTE_VALUE_LENGTH_MAX and value.isascii()
+    if name == "version":
+        return value is not None and len(value) <= ATTRIBUTE_VALUE_LENGTH_MAX and bool(_matches_version(value))
+    return value is not None and name in ("bool", "int")
 
 
 def _key_path(path: Path, field: str, key: str) -> Path:
@@ -152,8 +178,10 @@ def _text_value(value: str, kind: str, path_of: Any) -> FieldErrors:
 def _capacities(capacity: Mapping[str, Document], path: Path, *, shareable: bool) -> FieldErrors:
     errors: FieldErrors = []
     for key, item in capacity.items():
-        errors += _map_key(key, path, "capacity")
-        errors += validate_capacity(item, _key_path(path, "capacity", key), shareable=shareable)
+        if not _is_good_key(key):
+            errors += fields.qualified_id(key, path.child("capacity"))
+        if item.get("requestPolicy") is not None:
+            errors += validate_capacity(item, _key_path(path, "capacity", key), shareable=shareable)
     return errors
 
 
@@ -167,7 +195,7 @@ def _nodes(device: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     if device.get("nodeName"):
         chosen.append("`nodeName`")
-        errors += fields.node_name(device["nodeName"], path.child("nodeName"))
+        errors += fields.node_name(device["nodeName"], path, "nodeName")
     elif device.get("nodeName") is not None:
         errors.append(invalid(path.child("nodeName"), "", "must not be empty"))
     if device.get("nodeSelector") is not None:
@@ -185,17 +213,17 @@ def _nodes(device: Document, path: Path) -> FieldErrors:
 
 
 def _no_nodes(device: Document, path: Path) -> FieldErrors:
-    if any(device.get(name) is not None for name in ("nodeName", "nodeSelector", "allNodes")):
-        return [invalid(path, None, _NO_NODES_OF_DEVICE)]
-    return []
+    if device.get("nodeName") is device.get("nodeSelector") is device.get("allNodes") is None:
+        return []
+    return [invalid(path, None, _NO_NODES_OF_DEVICE)]
 
 
 _NODE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-def _node_allocatable(mappings: Mapping[str, Document] | None, capacity: Mapping[str, Any], path: Path) -> FieldErrors:
+def _node_allocatable(mappings: Mapping[str, Document], capacity: Mapping[str, Any], path: Path) -> FieldErrors:
     errors: FieldErrors = []
-    for name, mapping in (mappings or {}).items():
+    for name, mapping in mappings.items():
         at = path.child("nodeAllocatableResourceMappings").key(name)
         if name not in _NODE_RESOURCES and not name.startswith("hugepages-"):
             errors.append(invalid(at, name, "must be a node allocatable resource name"))

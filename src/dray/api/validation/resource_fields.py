@@ -1,6 +1,7 @@
 """Rules for fields that several kinds of resource.k8s.io share: names, lists, opaque configuration, taints.
 
 Paths are built only when something is wrong: a slice of 128 devices has thousands of fields, and nearly all are fine.
+Hence the rules for single values take the path of the structure, and the names of the field below it.
 """
 
 from __future__ import annotations
@@ -104,43 +105,49 @@ def itself(item: str) -> str:
     return item
 
 
-def label(value: str | None, path: Path) -> FieldErrors:
+def _below(path: Path, at: tuple[str, ...]) -> Path:
+    return path.child(*at) if at else path
+
+
+def label(value: str | None, path: Path, *at: str) -> FieldErrors:
     """A DNS label."""
     messages = names.dns1123_label(value or "")
-    return messages_at(path, value or "", messages) if messages else []
+    return messages_at(_below(path, at), value or "", messages) if messages else []
 
 
-def subdomain(value: str, path: Path) -> FieldErrors:
+def subdomain(value: str, path: Path, *at: str) -> FieldErrors:
     """A DNS subdomain."""
     messages = names.dns1123_subdomain(value)
-    return messages_at(path, value, messages) if messages else []
+    return messages_at(_below(path, at), value, messages) if messages else []
 
 
-def label_name(value: str | None, path: Path) -> FieldErrors:
+def label_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     """A label key, which may not be empty."""
     messages = names.qualified_name(value or "")
-    return messages_at(path, value or "", messages) if messages else []
+    return messages_at(_below(path, at), value or "", messages) if messages else []
 
 
-def label_value(value: str | None, path: Path) -> FieldErrors:
+def label_value(value: str | None, path: Path, *at: str) -> FieldErrors:
     """A label value."""
     messages = names.label_value(value or "")
-    return messages_at(path, value, messages) if messages else []
+    return messages_at(_below(path, at), value, messages) if messages else []
 
 
-def driver_name(value: str | None, path: Path) -> FieldErrors:
+def driver_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     """A driver's name: a subdomain of at most 63 bytes in any case."""
     if not value:
-        return [required(path)]
+        return [required(_below(path, at))]
     messages = names.dns1123_subdomain(value.lower())
     if not messages and len(value) <= DRIVER_NAME_LENGTH_MAX:
         return []
+    path = _below(path, at)
     errors = [too_long(path, DRIVER_NAME_LENGTH_MAX)] if byte_length(value) > DRIVER_NAME_LENGTH_MAX else []
     return errors + messages_at(path, value, messages)
 
 
-def pool_name(value: str | None, path: Path) -> FieldErrors:
+def pool_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     """A pool's name: subdomains joined by slashes."""
+    path = _below(path, at)
     if not value:
         return [required(path)]
     errors = [too_long(path, POOL_NAME_LENGTH_MAX)] if byte_length(value) > POOL_NAME_LENGTH_MAX else []
@@ -149,9 +156,9 @@ def pool_name(value: str | None, path: Path) -> FieldErrors:
     return errors
 
 
-def node_name(value: str, path: Path) -> FieldErrors:
+def node_name(value: str, path: Path, *at: str) -> FieldErrors:
     """The name of a node."""
-    return subdomain(value, path)
+    return subdomain(value, path, *at)
 
 
 def uid(value: str, path: Path) -> FieldErrors:
@@ -213,7 +220,7 @@ def configuration(config: Document, path: Path, *, stored: bool) -> FieldErrors:
     opaque = config.get("opaque")
     if opaque is None:
         return [required(path.child("opaque"))]
-    errors = driver_name(opaque.get("driver"), path.child("opaque", "driver"))
+    errors = driver_name(opaque.get("driver"), path, "opaque", "driver")
     parameters_path = path.child("opaque", "parameters")
     return errors + raw_object(opaque.get("parameters"), parameters_path, stored=stored, length_max=OPAQUE_LENGTH_MAX)
 
@@ -221,12 +228,12 @@ def configuration(config: Document, path: Path, *, stored: bool) -> FieldErrors:
 def toleration(item: Document, path: Path) -> FieldErrors:
     """A toleration of device taints."""
     key, operator, value, effect = (item.get(name) or "" for name in ("key", "operator", "value", "effect"))
-    errors = label_name(key, path.child("key")) if key else []
+    errors = label_name(key, path, "key") if key else []
     if operator == "Exists":
         if value:
             errors.append(invalid(path.child("value"), value, "must be empty for operator `Exists`"))
     elif operator == "Equal":
-        errors += label_value(value, path.child("value"))
+        errors += label_value(value, path, "value")
     elif not operator:
         errors.append(required(path.child("operator")))
     else:
@@ -238,8 +245,8 @@ def toleration(item: Document, path: Path) -> FieldErrors:
 
 def taint(item: Document, path: Path, old: Document | None = None) -> FieldErrors:
     """A device taint; an unknown effect that is stored stays legal."""
-    errors = label_name(item.get("key"), path.child("key"))
-    errors += label_value(item.get("value"), path.child("value"))
+    errors = label_name(item.get("key"), path, "key")
+    errors += label_value(item.get("value"), path, "value")
     effect = item.get("effect") or ""
     if old is not None and (old.get("effect") or "") == effect:
         return errors
@@ -313,7 +320,7 @@ def _node_requirement(item: Document, path: Path) -> FieldErrors:
             errors.append(required(path.child("values"), text))
     else:
         errors.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
-    errors += label_name(item.get("key"), path.child("key"))
+    errors += label_name(item.get("key"), path, "key")
     return errors + each(values, label_value, path.child("values"))
 
 

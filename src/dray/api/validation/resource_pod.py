@@ -51,7 +51,7 @@ def _claim_name(claim: Document, path: Path, seen: set[str], pod_name: str | Non
     if name in seen:
         return [duplicate(path.child("name"), name)]
     seen.add(name)
-    errors = fields.label(name, path.child("name"))
+    errors = fields.label(name, path, "name")
     generated = claim.get("resourceClaimTemplateName") is not None or claim.get("template") is not None
     if errors or not generated or not pod_name:
         return errors
@@ -109,7 +109,7 @@ def _overlap(name: str, request: str, seen: set[str], path: Path) -> FieldErrors
     if name in seen:
         return [duplicate(path, name)]
     key = f"{name}/{request}" if request else name
-    errors = fields.label(request, path.child("request")) if request else []
+    errors = fields.label(request, path, "request") if request else []
     if key in seen:
         errors.append(duplicate(path, key))
     elif not request:
@@ -174,7 +174,7 @@ def validate_extended_resource_claim_status(status: Document, pod_spec: Document
     name = claim_status.get("resourceClaimName")
     if not name:
         return [*errors, required(path.child("resourceClaimName"))]
-    return errors + fields.subdomain(name, path.child("resourceClaimName"))
+    return errors + fields.subdomain(name, path, "resourceClaimName")
 
 
 _MAPPING_FIELDS: Final = ("containerName", "resourceName", "requestName")
@@ -194,7 +194,7 @@ def _mapping(mapping: Document, containers: Mapping[str, Document], path: Path, 
         )
         errors.append(invalid(at.child("resourceName"), resource_name, text))
     # The server names the request of any mapping by the path of the whole status.
-    return errors + fields.label(request_name, path.child("requestName"))
+    return errors + fields.label(request_name, path, "requestName")
 
 
 def containers_of(pod_spec: Document) -> Iterator[Document]:

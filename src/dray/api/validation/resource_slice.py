@@ -9,7 +9,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, invalid, required
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.resource_claim import SPEC
-from dray.api.validation.resource_device import LIST_VALUES, counter_set_name, counters, validate_device
+from dray.api.validation.resource_device import counter_set_name, counters, has_list, validate_device
 
 DEVICES_MAX: Final = 128
 # As soon as one device has taints, consumes counters or has list attributes.
@@ -23,7 +23,7 @@ def validate_slice(resource_slice: Document, old: Document | None = None) -> Fie
     """Everything wrong with a new or changed slice."""
     spec = resource_slice.get("spec") or {}
     old_spec = None if old is None else old.get("spec") or {}
-    errors = fields.driver_name(spec.get("driver"), SPEC.child("driver"))
+    errors = fields.driver_name(spec.get("driver"), SPEC, "driver")
     errors += _pool(spec.get("pool") or {}, SPEC.child("pool"))
     if old_spec is not None:
         errors += _immutable(spec, old_spec)
@@ -42,7 +42,7 @@ def _name_of(item: Document) -> str:
 
 
 def _pool(pool: Document, path: Path) -> FieldErrors:
-    errors = fields.pool_name(pool.get("name"), path.child("name"))
+    errors = fields.pool_name(pool.get("name"), path, "name")
     count, generation = pool.get("resourceSliceCount") or 0, pool.get("generation") or 0
     if count <= 0:
         errors.append(invalid(path.child("resourceSliceCount"), count, "must be greater than zero"))
@@ -67,7 +67,7 @@ def _nodes(spec: Document) -> FieldErrors:
     name = spec.get("nodeName")
     if name:
         chosen.append("`nodeName`")
-        errors += fields.node_name(name, SPEC.child("nodeName"))
+        errors += fields.node_name(name, SPEC, "nodeName")
     elif name is not None:
         errors.append(invalid(SPEC.child("nodeName"), name, "must be either unset or set to a non-empty string"))
     if spec.get("nodeSelector") is not None:
@@ -106,15 +106,7 @@ def _devices(spec: Document, old_spec: Document | None) -> FieldErrors:
 def _has_extras(device: Document) -> bool:
     if device.get("taints") or device.get("consumesCounters"):
         return True
-    return any(
-        attribute.get(name) is not None
-        for attribute in (device.get("attributes") or {}).values()
-        if len(attribute) != 1 or not attribute.keys() & _SINGLE
-        for name in LIST_VALUES
-    )
-
-
-_SINGLE: Final = frozenset({"bool", "int", "string", "version"})
+    return any(has_list(attribute) for attribute in (device.get("attributes") or {}).values())
 
 
 def _counter_set(item: Document, path: Path) -> FieldErrors:

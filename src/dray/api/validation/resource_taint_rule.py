@@ -16,11 +16,11 @@ def validate_taint_rule(rule: Document, old: Document | None = None) -> FieldErr
     selector, path = spec.get("deviceSelector") or {}, SPEC.child("deviceSelector")
     errors: FieldErrors = []
     if selector.get("driver") is not None:
-        errors += fields.driver_name(selector["driver"], path.child("driver"))
+        errors += fields.driver_name(selector["driver"], path, "driver")
     if selector.get("pool") is not None:
-        errors += fields.pool_name(selector["pool"], path.child("pool"))
+        errors += fields.pool_name(selector["pool"], path, "pool")
     if selector.get("device") is not None:
-        errors += fields.label(selector["device"], path.child("device"))
+        errors += fields.label(selector["device"], path, "device")
     old_taint = None if old is None else (old.get("spec") or {}).get("taint") or {}
     return errors + fields.taint(spec.get("taint") or {}, SPEC.child("taint"), old_taint)
 
