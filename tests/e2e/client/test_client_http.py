@@ -1,0 +1,359 @@
+"""The HTTP transport against a small server on loopback: requests, streams, retries, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from dray import __version__
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import (
+    APIError,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from dray.client.http import http_client
+from dray.client.interface import (
+    Bookmark,
+    DeleteOptions,
+    ListOptions,
+    Patch,
+    PatchType,
+    PropagationPolicy,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+    unstructured,
+)
+from dray.client.kubeconfig import Access
+from dray.client.loop import Informers
+from dray.client.rest import RestClient
+from dray.lib.clock import Clock
+from dray.runtime.clock import SystemClock
+
+PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim", metadata_only=True)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class EagerClock(SystemClock):
+    """Does not wait, but remembers how long it should have."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@asynccontextmanager
+async def serving(handler: Handler, *, clock: Clock | None = None, **access: object) -> AsyncIterator[RestClient]:
+    server = web.Server(handler)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert runner.addresses
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    client = http_client(Access(server=url, **access), clock or EagerClock())  # type: ignore[arg-type]
+    try:
+        yield client
+    finally:
+        await client.close()
+        await runner.cleanup()
+
+
+def status(code: int, reason: str, message: str = "") -> web.Response:
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
+    return web.json_response(body, status=code)
+
+
+class Recorder:
+    """Answers with an object and notes every request."""
+
+    def __init__(self, answer: Document | None = None) -> None:
+        self.answer = answer or {"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "1"}}
+        self.seen: list[tuple[str, str, bytes]] = []
+        self.headers: list[web.Request] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append((request.method, request.raw_path, await request.read()))
+        self.headers.append(request)
+        return web.json_response(self.answer)
+
+
+async def test_each_operation_is_its_request() -> None:
+    server = Recorder()
+    pod = {"metadata": {"name": "a", "namespace": "default"}}
+    async with serving(server) as client:
+        await client.get(PODS, "a", "default")
+        await client.list(PODS, options=ListOptions(label_selector="a in (b,c)", limit=5, continue_token="t"))
+        await client.create(PODS, pod, options=WriteOptions(field_manager="me", dry_run=True))
+        await client.update_status(PODS, pod)
+        await client.patch(
+            PODS, "a", "default", Patch(PatchType.APPLY, {"x": 1}), WriteOptions(field_manager="me", force=True)
+        )
+        await client.delete(
+            PODS, "a", "default", DeleteOptions(uid="u", propagation_policy=PropagationPolicy.FOREGROUND)
+        )
+        await client.delete_collection(PODS, "default", ListOptions(label_selector="x=y"))
+        await client.create_subresource(PODS, "a", "default", "eviction", {"kind": "Eviction"})
+        await client.get(CLAIMS, "c", "default")
+    assert [(method, path) for method, path, _ in server.seen] == [
+        ("GET", "/api/v1/namespaces/default/pods/a"),
+        ("GET", "/api/v1/pods?labelSelector=a+in+%28b%2Cc%29&limit=5&continue=t"),
+        ("POST", "/api/v1/namespaces/default/pods?fieldManager=me&dryRun=All"),
+        ("PUT", "/api/v1/namespaces/default/pods/a/status"),
+        ("PATCH", "/api/v1/namespaces/default/pods/a?fieldManager=me&force=true"),
+        ("DELETE", "/api/v1/namespaces/default/pods/a"),
+        ("DELETE", "/api/v1/namespaces/default/pods?labelSelector=x%3Dy"),
+        ("POST", "/api/v1/namespaces/default/pods/a/eviction"),
+        ("GET", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"),
+    ]
+    assert server.seen[2][2] == b'{"metadata":{"name":"a","namespace":"default"},"apiVersion":"v1","kind":"Pod"}'
+    assert b'"propagationPolicy":"Foreground"' in server.seen[5][2]
+    assert b'"preconditions":{"uid":"u"}' in server.seen[5][2]
+    assert server.headers[4].headers["Content-Type"] == "application/apply-patch+yaml"
+    assert server.headers[0].headers["User-Agent"] == f"dray/{__version__}"
+    assert (
+        server.headers[8].headers["Accept"].startswith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("access", "expected"),
+    [
+        ({"token": "t"}, {"Authorization": "Bearer t"}),
+        ({"username": "bob", "password": "x"}, {"Authorization": "Basic Ym9iOng="}),
+        (
+            {"token": "t", "impersonate_user": "jane", "impersonate_groups": ("dev",)},
+            {"Impersonate-User": "jane", "Impersonate-Group": "dev"},
+        ),
+    ],
+)
+async def test_credentials_are_presented(access: dict[str, object], expected: dict[str, str]) -> None:
+    server = Recorder()
+    async with serving(server, **access) as client:
+        await client.get(PODS, "a", "default")
+    for name, value in expected.items():
+        assert server.headers[0].headers[name] == value
+
+
+async def test_a_refused_token_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old")
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.headers["Authorization"] == "Bearer old":
+            (tmp_path / "token").write_text("new")
+            return status(401, "Unauthorized", "Unauthorized")
+        return web.json_response({"metadata": {"name": "a"}})
+
+    async with serving(handler, token_file=str(tmp_path / "token")) as client:
+        assert (await client.get(PODS, "a", "default"))["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("response", "error", "message"),
+    [
+        (lambda: status(404, "NotFound", 'pods "a" not found'), NotFoundError, 'pods "a" not found'),
+        (lambda: status(409, "Conflict", "modified"), ConflictError, "modified"),
+        (lambda: status(410, "Expired", "too old"), ExpiredError, "too old"),
+        (lambda: web.Response(status=401, text="who are you"), UnauthorizedError, "who are you"),
+        (lambda: web.Response(status=503, text=""), ServiceUnavailableError, "the server gave no reason"),
+        (lambda: web.Response(status=200, text="<html>"), ServiceUnavailableError, "answer is not JSON"),
+    ],
+)
+async def test_failures_are_api_errors(
+    response: Callable[[], web.Response], error: type[APIError], message: str
+) -> None:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return response()
+
+    async with serving(handler) as client:
+        with pytest.raises(error, match=message):
+            await client.get(PODS, "a", "default")
+
+
+async def test_no_server_is_unavailable() -> None:
+    client = http_client(Access(server="http://127.0.0.1:1"), EagerClock())
+    with pytest.raises(ServiceUnavailableError, match=r"GET http://127\.0\.0\.1:1"):
+        await client.get(PODS, "a")
+    await client.close()
+    with pytest.raises(ServiceUnavailableError, match="closed"):
+        await client.get(PODS, "a")
+
+
+def failing_first(times: int, code: int, headers: dict[str, str] | None = None) -> tuple[Handler, list[str]]:
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.method)
+        if len(seen) <= times:
+            return web.Response(status=code, headers=headers or {})
+        return web.json_response({"metadata": {"name": "a"}})
+
+    return handler, seen
+
+
+async def test_reads_are_retried_and_broken_writes_are_not() -> None:
+    clock = EagerClock()
+    handler, seen = failing_first(2, 503)
+    async with serving(handler, clock=clock) as client:
+        await client.get(PODS, "a", "default")
+    assert (len(seen), clock.slept) == (3, [0.1, 0.2])
+    handler, seen = failing_first(1, 503)
+    async with serving(handler) as client:
+        with pytest.raises(ServiceUnavailableError):
+            await client.create(PODS, {"metadata": {"name": "a", "namespace": "default"}})
+    assert len(seen) == 1
+
+
+async def test_too_many_requests_waits_as_told_for_writes_too_and_not_for_ever() -> None:
+    clock = EagerClock()
+    handler, seen = failing_first(2, 429, {"Retry-After": "3"})
+    async with serving(handler, clock=clock) as client:
+        await client.create(PODS, {"metadata": {"name": "a", "namespace": "default"}})
+    assert clock.slept == [3, 3]
+    handler, seen = failing_first(99, 429, {"Retry-After": "3"})
+    async with serving(handler, clock=clock) as client:
+        with pytest.raises(TooManyRequestsError):
+            await client.get(PODS, "a", "default")
+    assert len(seen) == 5
+
+
+def stream(*lines: bytes, hang: asyncio.Event | None = None) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            # In two pieces: lines do not come in chunks of their own.
+            await response.write(line[: len(line) // 2])
+            await response.write(line[len(line) // 2 :])
+        if hang is not None:
+            await hang.wait()
+        return response
+
+    return handler
+
+
+def event(kind: str, name: str, version: int, **more: object) -> bytes:
+    import json
+
+    obj = {"metadata": {"name": name, "resourceVersion": str(version), **more}}
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+
+
+async def test_a_watch_is_read_line_by_line_however_long() -> None:
+    big = "x" * 3_000_000
+    handler = stream(
+        event("ADDED", "a", 1),
+        event("MODIFIED", "a", 2, annotations={"big": big}),
+        event("BOOKMARK", "", 9, annotations={"k8s.io/initial-events-end": "true"}),
+        event("DELETED", "a", 10),
+    )
+    async with serving(handler) as client:
+        got = [item async for item in client.watch(PODS, "default")]
+    assert [item.type for item in got if isinstance(item, WatchEvent)] == ["ADDED", "MODIFIED", "DELETED"]
+    assert got[2] == Bookmark("9", initial_events_end=True)
+    assert isinstance(got[1], WatchEvent)
+    assert len(got[1].object["metadata"]["annotations"]["big"]) == 3_000_000
+
+
+async def test_an_expired_watch_raises_from_within_the_stream() -> None:
+    line = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
+    async with serving(stream(line)) as client:
+        with pytest.raises(ExpiredError, match="too old"):
+            await anext(client.watch(PODS, options=WatchOptions(resource_version="1")))
+
+
+async def test_leaving_a_watch_early_closes_its_connection() -> None:
+    hang = asyncio.Event()
+    async with serving(stream(event("ADDED", "a", 1), hang=hang)) as client:
+        async with aclosing(client.watch(PODS)) as events:
+            first = await anext(events)
+            assert isinstance(first, WatchEvent)
+        hang.set()
+
+
+async def test_an_informer_survives_a_server_that_dies_mid_line() -> None:
+    calls: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        calls.append(request.raw_path)
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"resourceVersion": "5"}, "items": []})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if sum("watch" in path for path in calls) == 1:
+            await response.write(event("ADDED", "a", 6) + b'{"type":"ADD')
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        assert request.query["resourceVersion"] == "6"
+        await response.write(event("ADDED", "b", 7))
+        await asyncio.Event().wait()
+        return response
+
+    async with serving(handler, clock=SystemClock()) as client:
+        informers = Informers(client, SystemClock(), random.Random(1))
+        changed = asyncio.Queue[str]()
+        informer = informers.informer(PODS)
+        informer.add_handler(lambda _, new: changed.put_nowait((new or {})["metadata"]["name"]))
+        task = asyncio.create_task(informers.run())
+        assert [await asyncio.wait_for(changed.get(), 5) for _ in range(2)] == ["a", "b"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert sum("watch" not in path for path in calls) == 1, "listed again though nothing had expired"
+
+
+async def test_discovery_lists_every_served_resource() -> None:
+    answers = {
+        "/api": {"versions": ["v1"]},
+        "/apis": {
+            "groups": [
+                {"name": "g", "versions": [{"groupVersion": "g/v2"}, {"groupVersion": "g/v1"}],
+                 "preferredVersion": {"groupVersion": "g/v2"}},
+                {"name": "down", "versions": [{"groupVersion": "down/v1"}],
+                 "preferredVersion": {"groupVersion": "down/v1"}},
+            ]
+        },
+        "/api/v1": {"resources": [
+            {"name": "pods", "kind": "Pod", "namespaced": True, "verbs": ["get", "list"], "shortNames": ["po"]},
+            {"name": "pods/status", "kind": "Pod", "namespaced": True, "verbs": ["get"]},
+        ]},
+        "/apis/g/v2": {"resources": [{"name": "things", "kind": "Thing", "namespaced": False, "verbs": ["list"]}]},
+        "/apis/g/v1": {"resources": [{"name": "things", "kind": "Thing", "namespaced": False, "verbs": ["list"]}]},
+    }  # fmt: skip
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.path not in answers:
+            return status(503, "ServiceUnavailable", "down")
+        return web.json_response(answers[request.path])
+
+    async with serving(handler) as client:
+        found = await client.resources()
+    assert [(item.group, item.version, item.plural, item.preferred) for item in found] == [
+        ("", "v1", "pods", True),
+        ("g", "v2", "things", True),
+        ("g", "v1", "things", False),
+    ]
+    assert (found[0].subresources, found[0].short_names) == (("status",), ("po",))
+    assert not found[1].namespaced
