@@ -1,6 +1,7 @@
 """Which messages Kubernetes' Go types hold by value rather than by pointer, so that they are never absent.
 
-Read from the field declarations of k8s.io/api; OpenAPI does not say it.
+OpenAPI does not say it, so the table is kept by hand; a field missing here is taken for a pointer, and its creator
+then owns the field itself beside what is in it.
 """
 
 from __future__ import annotations
