@@ -49,10 +49,19 @@ def dump(document: Document, representation: Representation) -> bytes:
 
 
 class _YAMLDumper(yaml.CSafeDumper):
-    """Writes every object out in full, as kubectl shows them: no anchors."""
+    """Writes every object out in full (no anchors), and quotes with double quotes, as Kubernetes does."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
+    meant = dumper.resolve(yaml.ScalarNode, text, (True, False))
+    style = None if meant == "tag:yaml.org,2002:str" else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_YAMLDumper.add_representer(str, _represent_text)
 
 
 def encode_object_result(result: ObjectResult, representation: Representation, *, include: str, now: datetime) -> bytes:

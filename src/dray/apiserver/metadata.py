@@ -6,7 +6,7 @@ import random
 from datetime import datetime
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, key_of
 from dray.api.errors import APIError, BadRequestError, ConflictError, InvalidError
 from dray.api.field_errors import Path, invalid
 from dray.api.timestamps import format_time
@@ -87,7 +87,7 @@ def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditio
     metadata, stored = new["metadata"], old["metadata"]
     uid = metadata.get("uid")
     if uid and uid != stored["uid"]:
-        key = endpoint.key(stored.get("namespace", ""), stored["name"])
+        key = f"/registry/{endpoint.resource.resource}/{key_of(old)}"
         raise ConflictError(
             endpoint.resource,
             stored["name"],

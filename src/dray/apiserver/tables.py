@@ -62,6 +62,8 @@ def _row(endpoint: Endpoint, document: Document, api_version: str, include: str,
         row["object"] = document
     elif include == "Metadata":
         row["object"] = partial_metadata(document, api_version)
+    else:
+        row["object"] = None
     return row
 
 

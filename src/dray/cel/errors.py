@@ -37,6 +37,11 @@ class CELError(Exception):
         super().__init__(message)
         self.issues = tuple(issues)
 
+    @property
+    def detail(self) -> str:
+        """The text as Kubernetes puts it into field errors."""
+        return f"compilation failed: {self}" if self.issues else str(self)
+
     @classmethod
     def of(cls, source: str, issues: Sequence[Issue]) -> CELError:
         """Lay the issues out in source order."""

@@ -9,7 +9,7 @@ from dray.cel.checker import Checked, check
 from dray.cel.codegen import Compiled, generate
 from dray.cel.cost import Range, estimate, static_cost
 from dray.cel.errors import FATAL, CELCostError, CELError, CELRuntimeError, Issue
-from dray.cel.library import kubernetes, lists, optionals, standard, strings
+from dray.cel.library import formats, kubernetes, lists, network, optionals, standard, strings
 from dray.cel.parser import parse
 from dray.cel.runtime import FAILURES
 from dray.cel.signatures import Registry
@@ -22,7 +22,14 @@ COST_LIMIT: Final = 1_000_000
 
 Interrupt = Callable[[], bool]
 
-STANDARD: Final = standard.REGISTRY.merged(strings.REGISTRY, lists.REGISTRY, optionals.REGISTRY, kubernetes.REGISTRY)
+STANDARD: Final = standard.REGISTRY.merged(
+    strings.REGISTRY,
+    lists.REGISTRY,
+    optionals.REGISTRY,
+    kubernetes.REGISTRY,
+    network.REGISTRY,
+    formats.REGISTRY,
+)
 
 
 class Program:

@@ -151,7 +151,7 @@ def build(
         issuer=settings.service_account_issuer,
     )
     static = read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {}
-    authenticator = Authenticator(tokens, static, allow_anonymous=settings.insecure_anonymous_auth)
+    authenticator = Authenticator(tokens, static, allow_anonymous=settings.anonymous_auth)
     authorizer = Authorizer(world.rbac, NodeAuthorizer(world.nodes))
     health = Health()
     server = APIServer(

@@ -49,12 +49,10 @@ class APIServerSettings(Common):
     tls_names: tuple[str, ...] = setting(
         STRINGS, (), "further names and addresses of the server certificate", flag="tls-san", key="tlsSAN"
     )
-    insecure_anonymous_auth: bool = setting(
+    anonymous_auth: bool = setting(
         BOOLEAN,
         True,  # noqa: FBT003 - a default, named by the setting
         "let callers without credentials reach what system:anonymous may (health and version)",
-        flag="anonymous-auth",
-        key="anonymousAuth",
     )
     service_account_issuer: str = setting(STRING, "https://kubernetes.default.svc", "issuer of service account tokens")
     compaction_interval: float = setting(

@@ -33,6 +33,8 @@ class BufferedWatch:
         self._buffer: WatchBuffer | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
+        # Events read by `prepare`, not delivered yet.
+        self._early: tuple[Event, ...] = ()
         # Somebody asked for a batch even if it is empty.
         self._nudged = False
         self._join_hub()
@@ -48,7 +50,7 @@ class BufferedWatch:
 
     async def __anext__(self) -> tuple[Event, ...]:
         while not self._closed:
-            batch = await self._catch_up() if self._buffer is None else self._take(self._buffer)
+            batch = await self._next_batch()
             if batch or self._nudged:
                 self._nudged = False
                 return batch
@@ -59,12 +61,19 @@ class BufferedWatch:
     @property
     def progress(self) -> int:
         """All events up to this revision have been delivered or are not for this watch."""
+        if self._early:
+            return self._early[0].revision - 1
         return self._cursor if self._buffer is None else self._buffer.progress(self._hub.revision)
 
     def wake(self) -> None:
         """Make the iteration yield now, an empty batch if there is nothing."""
         self._nudged = True
         self._wake()
+
+    async def prepare(self) -> None:
+        """Begin to read the past, so that a starting revision that is gone is noticed now."""
+        if self._buffer is None:
+            self._early = await self._catch_up()
 
     async def aclose(self) -> None:
         """End the watch; iteration stops."""
@@ -76,6 +85,12 @@ class BufferedWatch:
     def _join_hub(self) -> None:
         if self._hub.can_join(self._cursor):
             self._buffer = self._hub.subscribe(self._prefix, after_revision=self._cursor, wake=self._wake)
+
+    async def _next_batch(self) -> tuple[Event, ...]:
+        if self._early:
+            batch, self._early = self._early, ()
+            return batch
+        return await self._catch_up() if self._buffer is None else self._take(self._buffer)
 
     async def _catch_up(self) -> tuple[Event, ...]:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import logging
 import os
 import ssl
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ COMPONENTS: Final = {
     "scheduler": certificates.SCHEDULER,
     "controller-manager": certificates.CONTROLLER_MANAGER,
 }
+_LOG: Final = logging.getLogger("dray.apiserver.authentication")
 _PRIVATE_FILE: Final = 0o600
 _PUBLIC_FILE: Final = 0o644
 _PRIVATE_DIRECTORY: Final = 0o700
@@ -128,8 +130,13 @@ def load_server_certificate(context: ssl.SSLContext, pki: PKI) -> None:
 
 
 def read_token_file(path: Path) -> StaticTokens:
-    """Read a static token file, which must be as private as a key."""
-    return parse_token_file(_read_private(path).decode(), str(path))
+    """Read a static token file; one that others can read is used, as kube-apiserver does, with a warning."""
+    try:
+        content = _read_private(path)
+    except InsecureKeyError as error:
+        _LOG.warning("%s", error)
+        content = path.read_bytes()
+    return parse_token_file(content.decode(), str(path))
 
 
 def _ensure_authority(directory: Path, now: datetime) -> KeyPair:

@@ -52,7 +52,15 @@ class Bootstrap:
         for kind, resource in _RBAC_KINDS.items():
             listing = await self._server.handle(_request("list", *_RBAC, resource))
             existing.extend(item | {"kind": kind} for item in listing["items"])
-        await asyncio.gather(*(self._write(write) for write in plan_bootstrap(existing)))
+        # Writes about one object keep their order; different objects share the store's group commits.
+        planned: dict[tuple[str, str], list[BootstrapWrite]] = {}
+        for write in plan_bootstrap(existing):
+            planned.setdefault((write.document["kind"], write.document["metadata"]["name"]), []).append(write)
+        await asyncio.gather(*(self._write_all(writes) for writes in planned.values()))
+
+    async def _write_all(self, writes: list[BootstrapWrite]) -> None:
+        for write in writes:
+            await self._write(write)
 
     async def _write(self, write: BootstrapWrite) -> None:
         document = write.document

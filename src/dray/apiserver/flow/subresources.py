@@ -11,6 +11,7 @@ from dray.api.document import Document, GroupResource, NamespacedName, copy_docu
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import Path, invalid, required
 from dray.api.timestamps import format_time
+from dray.apiserver.admission import Operation
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint, ScaleSource
@@ -86,6 +87,7 @@ class Subresources:
         name = (eviction.get("metadata") or {}).get("name")
         if name and name != call.info.name:
             raise BadRequestError("name in URL does not match name in Eviction object")
+        self._services.admission.validate(Operation.CREATE, call, endpoint, eviction, None)
         options = parse_delete_options(call.query, eviction.get("deleteOptions") or {})
         await self._deleter.delete_object(call, endpoint, call.info.namespace, call.info.name, options)
         return DocumentResult(success(code=201), 201)
@@ -137,6 +139,7 @@ class Subresources:
         """Issue a token for a service account."""
         parse_write_options(call.query, "CreateOptions")
         request, _ = decode_body(call.body, call.content_type, "TokenRequest")
+        self._services.admission.validate(Operation.CREATE, call, endpoint, request, None)
         found = await self._reader.get(call, endpoint)
         account = endpoint.decode(found.entry.value, found.entry.revision)
         spec: Document = request.get("spec") or {}

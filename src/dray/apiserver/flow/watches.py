@@ -27,6 +27,8 @@ from dray.store.interface import (
 # kube-apiserver's default: every watch ends at a random moment between 30 and 60 minutes.
 _TIMEOUT_SECONDS_MIN: Final = 1800.0
 _BOOKMARK_SECONDS: Final = 60.0
+# A watch that ends soon says before how far it came, so that the next one starts there.
+_LAST_BOOKMARK_SECONDS: Final = 2.0
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
@@ -45,7 +47,8 @@ class _Pace:
         # Events up to this revision are not for the client, who asked for later ones.
         self.not_before = not_before
         if options.allow_bookmarks:
-            self._timers.append(self._loop.call_later(_BOOKMARK_SECONDS, self._bookmark))
+            first = min(_BOOKMARK_SECONDS, max(timeout - _LAST_BOOKMARK_SECONDS, 0.0))
+            self._timers.append(self._loop.call_later(first, self._bookmark))
 
     def bookmark_due(self) -> bool:
         """Whether a bookmark is due; asking resets it."""

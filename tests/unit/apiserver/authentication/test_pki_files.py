@@ -130,15 +130,15 @@ def test_the_kubeconfig_holds_everything(tmp_path: Path):
     assert base64.b64decode(config["users"][0]["user"]["client-key-data"]) == admin.key
 
 
-def test_a_token_file_must_be_private(tmp_path: Path):
+def test_a_token_file_that_others_can_read_is_used_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = tmp_path / "tokens.csv"
     path.write_text("secret,alice,1,devs\n")
     path.chmod(0o600)
     assert files.read_token_file(path)[digest_of("secret")].name == "alice"
+    assert not caplog.messages
     path.chmod(0o644)
-    with pytest.raises(InsecureKeyError):
-        files.read_token_file(path)
-
+    assert files.read_token_file(path)[digest_of("secret")].name == "alice"
+    assert any("chmod 600" in message for message in caplog.messages)
 
 def client_context(pki: PKI, pair: KeyPair | None, directory: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=pki.authority.certificate.decode())

@@ -1,0 +1,75 @@
+# Every target sets up what it needs by itself, once; see docs/development.md.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .make
+ONLY ?=
+PYTEST_ARGS ?=
+BEHAVIOUR ?= ../shared/spec/BEHAVIOUR.md
+
+.PHONY: demo test check bench coverage-of-behaviour format clean help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
+
+# --- set-up; stamps make a second run skip it ---
+
+$(STAMPS)/python:
+	@mkdir -p $(STAMPS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dray needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "installing python3-venv"; tools/apt-install python3-venv; }
+	@touch $@
+
+$(STAMPS)/venv: $(STAMPS)/python
+	@echo "creating $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml
+	@echo "installing dray and what it runs on"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/run pyproject.toml
+	@echo "installing what the tests need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(STAMPS)/lint: $(STAMPS)/test pyproject.toml
+	@echo "installing the linters"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@
+
+$(STAMPS)/kubectl:
+	@mkdir -p $(STAMPS)
+	@command -v kubectl >/dev/null || tools/apt-install kubernetes-client
+	@touch $@
+
+# --- what people run ---
+
+demo: $(STAMPS)/run ## start a server, show it working, say what to try next
+	@$(BIN)/python -m dray demo
+
+test: $(STAMPS)/test $(STAMPS)/kubectl ## run all tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
+
+check: $(STAMPS)/lint ## ruff, mypy, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMPS)/test ## run the benchmarks; ONLY=pattern picks some
+	@$(BIN)/python -m bench --only '$(ONLY)'
+
+coverage-of-behaviour: $(STAMPS)/venv ## which behaviour ids no test names
+	@$(BIN)/python tools/coverage_of_behaviour.py --behaviours '$(BEHAVIOUR)' tests
+
+format: $(STAMPS)/lint ## let ruff format and fix what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) $(STAMPS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
