@@ -6,7 +6,16 @@ import copy
 from typing import Any
 
 import pytest
-from resource_rows import IDENTIFIER, LABEL, SUBDOMAIN, changed, compiles, params, row, texts
+from tests.conformance.api.resource.resource_rows import (
+    IDENTIFIER,
+    LABEL,
+    SUBDOMAIN,
+    changed,
+    compiles,
+    params,
+    row,
+    texts,
+)
 
 from dray.api.document import Document
 from dray.api.validation.resource_claim import validate_claim, validate_claim_update

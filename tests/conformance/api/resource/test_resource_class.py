@@ -6,7 +6,16 @@ import copy
 from typing import Any
 
 import pytest
-from resource_rows import LABEL, LABEL_KEY, SUBDOMAIN, changed, compiles, params, row, texts
+from tests.conformance.api.resource.resource_rows import (
+    LABEL,
+    LABEL_KEY,
+    SUBDOMAIN,
+    changed,
+    compiles,
+    params,
+    row,
+    texts,
+)
 
 from dray.api import extended_resources
 from dray.api.document import Document

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from resource_rows import compiles, texts
+from tests.conformance.api.resource.resource_rows import compiles, texts
 
 from dray.api.conversion.resource import from_hub, to_hub
 from dray.api.defaults.resource import DEFAULTERS

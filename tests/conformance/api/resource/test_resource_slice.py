@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from resource_rows import IDENTIFIER, LABEL, LABEL_KEY, SUBDOMAIN, params, row, texts
+from tests.conformance.api.resource.resource_rows import IDENTIFIER, LABEL, LABEL_KEY, SUBDOMAIN, params, row, texts
 
 from dray.api.document import Document
 from dray.api.validation.resource_slice import validate_slice

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from resource_rows import changed, params, row, texts
+from tests.conformance.api.resource.resource_rows import changed, params, row, texts
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
@@ -509,3 +509,29 @@ def test_device_reports_need_permission_for_the_driver(user: str, node: str, ver
     assert {(item["resource"], item["subresource"], item["name"], item["namespace"]) for item in asked} == {
         ("resourceclaims", "driver", "d.example.com", "n")
     }
+
+
+SELECTORS = {
+    "device.driver == 'd.example.com'": [],
+    "device.foo(": [
+        'Invalid value: "device.foo(": compilation failed: ERROR: <input>:1:12: Syntax error: mismatched input '
+        "'<EOF>' expecting {'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, "
+        "STRING, BYTES, IDENTIFIER}\n | device.foo(\n | ...........^"
+    ],
+    "device.driver": ['Invalid value: "device.driver": must evaluate to bool or the unknown type, not string'],
+    "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a == b))))": [
+        "Forbidden: too complex, exceeds cost limit"
+    ],
+}
+
+
+@pytest.mark.parametrize("expression", SELECTORS)
+@pytest.mark.behaviour("SP-10")
+def test_selectors_are_compiled(expression: str) -> None:
+    request = {"name": "r", "exactly": exactly(selectors=[{"cel": {"expression": expression}}])}
+    path = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
+    expected = [f"{path}: {text}" for text in SELECTORS[expression]]
+    assert created("resourceclaims", claim(request))[1] == expected
+    device_class = {"metadata": {"name": "x"}, "spec": {"selectors": request["exactly"]["selectors"]}}
+    short = [text.replace("spec.devices.requests[0].exactly.", "spec.") for text in expected]
+    assert created("deviceclasses", device_class)[1] == short
