@@ -1,0 +1,225 @@
+"""The first controllers on the real API server, in its process and over HTTPS with a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import NotFoundError
+from dray.api.types import core_v1, meta_v1
+from dray.client import files
+from dray.client.events import Source
+from dray.client.http import http_client
+from dray.client.interface import DeleteOptions, PropagationPolicy, Resource, WatchOptions, unstructured
+from dray.client.leader_election.loop import LeaderElector
+from dray.client.loop import Informers
+from dray.client.memory import memory_client
+from dray.client.recorder.loop import EVENTS, WARNING, EventRecorder
+from dray.client.rest import RestClient
+from dray.cmd import apiserver
+from dray.cmd.settings import APIServerSettings
+from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.namespace.reconciler import NamespaceController
+from dray.controllers.service_account.reconciler import ServiceAccountController
+from dray.runtime.tasks import TaskGroup
+
+CORE = GroupVersion("", "v1")
+NAMESPACES = unstructured(CORE, "namespaces", "Namespace", namespaced=False)
+CONFIG_MAPS = unstructured(CORE, "configmaps", "ConfigMap")
+ACCOUNTS = unstructured(CORE, "serviceaccounts", "ServiceAccount")
+CRDS = unstructured(
+    GroupVersion("apiextensions.k8s.io", "v1"),
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+WIDGETS = unstructured(GroupVersion("example.com", "v1"), "widgets", "Widget")
+TYPED: Resource[core_v1.ConfigMap] = Resource("", "v1", "configmaps", "ConfigMap", core_v1.ConfigMap)
+
+
+@asynccontextmanager
+async def started(folder: Path, transport: str) -> AsyncIterator[tuple[RestClient, apiserver.Running]]:
+    settings = APIServerSettings(data_dir=str(folder / "state"), port=0, store="memory")
+    running = await apiserver.start(settings)
+    if transport == "memory":
+        client = memory_client(running.local, user="admin", groups=("system:masters",))
+    else:
+        client = http_client(files.load_access({}, path=str(running.kubeconfig)), running.clock)
+    try:
+        yield client, running
+    finally:
+        await client.close()
+        await running.stop()
+
+
+@pytest.fixture(params=["memory", "https"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with started(tmp_path, request.param) as (client, running), TaskGroup("test") as group:
+        informers = Informers(client, running.clock, random.Random(1))
+        controllers = (
+            GarbageCollector(client, informers, running.clock),
+            NamespaceController(client, informers, running.clock),
+            ServiceAccountController(client, informers, running.clock, root_ca="PEM"),
+        )
+        group.spawn(informers.run(), "informers")
+        for controller in controllers:
+            group.spawn(controller.run(), type(controller).__name__)
+        yield client
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await condition():  # noqa: ASYNC110 - the condition is the server's state
+            await asyncio.sleep(0.005)
+
+
+async def exists(client: RestClient, resource: Resource[Document], name: str, namespace: str = "") -> bool:
+    try:
+        await client.get(resource, name, namespace)
+    except NotFoundError:
+        return False
+    return True
+
+
+def config_map(name: str, *owners: Document, namespace: str = "default") -> Document:
+    references = [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": True,
+        }
+        for owner in owners
+    ]
+    return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": references}}
+
+
+async def test_a_namespace_is_furnished_emptied_and_gone(world: RestClient) -> None:
+    await world.create(NAMESPACES, {"metadata": {"name": "team"}})
+    await until(lambda: exists(world, ACCOUNTS, "default", "team"))
+    await until(lambda: exists(world, CONFIG_MAPS, "kube-root-ca.crt", "team"))
+    await world.create(CONFIG_MAPS, config_map("mine", namespace="team"))
+    await world.delete(NAMESPACES, "team")
+
+    async def gone() -> bool:
+        return not await exists(world, NAMESPACES, "team")
+
+    await until(gone)
+    assert not (await world.list(CONFIG_MAPS, "team")).items
+
+
+@pytest.mark.parametrize("policy", [None, PropagationPolicy.BACKGROUND, PropagationPolicy.FOREGROUND])
+async def test_dependents_go_with_their_owner(world: RestClient, policy: PropagationPolicy | None) -> None:
+    top = await world.create(CONFIG_MAPS, config_map("top"))
+    middle = await world.create(CONFIG_MAPS, config_map("middle", top))
+    await world.create(CONFIG_MAPS, config_map("leaf", middle))
+    await world.delete(CONFIG_MAPS, "top", "default", DeleteOptions(propagation_policy=policy))
+
+    async def gone() -> bool:
+        left = {item["metadata"]["name"] for item in (await world.list(CONFIG_MAPS, "default")).items}
+        return not left & {"top", "middle", "leaf"}
+
+    await until(gone)
+
+
+async def test_orphans_stay(world: RestClient) -> None:
+    top = await world.create(CONFIG_MAPS, config_map("top"))
+    await world.create(CONFIG_MAPS, config_map("child", top))
+    await world.delete(CONFIG_MAPS, "top", "default", DeleteOptions(propagation_policy=PropagationPolicy.ORPHAN))
+
+    async def gone() -> bool:
+        return not await exists(world, CONFIG_MAPS, "top", "default")
+
+    await until(gone)
+    child = await world.get(CONFIG_MAPS, "child", "default")
+    assert not child["metadata"].get("ownerReferences")
+
+
+async def test_custom_resources_are_collected(world: RestClient) -> None:
+    if not any(item.plural == CRDS.plural for item in await world.resources()):
+        pytest.skip("the server has no custom resource definitions")
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    await world.create(
+        CRDS,
+        {
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+                "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+            },
+        },
+    )
+    owner = await world.create(CONFIG_MAPS, config_map("owner"))
+
+    async def created() -> bool:
+        try:
+            await world.create(WIDGETS, config_map("w", owner))
+        except NotFoundError:
+            return False
+        return True
+
+    await until(created)
+    await world.delete(CONFIG_MAPS, "owner", "default")
+
+    async def gone() -> bool:
+        return not await exists(world, WIDGETS, "w", "default")
+
+    await until(gone)
+
+
+@pytest.mark.parametrize("transport", ["memory", "https"])
+async def test_typed_objects_informers_events_and_leases(tmp_path: Path, transport: str) -> None:
+    async with started(tmp_path, transport) as (client, running), TaskGroup("test") as group:
+        informers = Informers(client, running.clock, random.Random(1))
+        plain = informers.informer(TYPED)
+        streamed = informers.informer(CONFIG_MAPS, watch_list=True)
+        group.spawn(informers.run(), "informers")
+        await asyncio.wait_for(informers.wait_for_sync(), 10)
+        wanted = core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="a", namespace="default"), data={"k": "v"})
+        made = await client.create(TYPED, wanted)
+        assert made.metadata.uid
+
+        async def seen() -> bool:
+            return plain.lister.get("a", "default") == made and streamed.lister.get("a", "default") is not None
+
+        await until(seen)
+
+        recorder = EventRecorder(client, running.clock, Source("test"))
+        group.spawn(recorder.run(), "recorder")
+        for _ in range(3):
+            recorder.event(TYPED.group_version_kind, made, WARNING, "Failed", "no")
+        await asyncio.wait_for(recorder.flush(), 10)
+        (event,) = (await client.list(EVENTS, "default")).items
+        assert (event["count"], event["involvedObject"]["uid"]) == (3, made.metadata.uid)
+
+        led = asyncio.Event()
+        elector = LeaderElector(
+            client, running.clock, random.Random(1), namespace="kube-system", name="lock", identity="me"
+        )
+
+        async def lead() -> None:
+            led.set()
+            await asyncio.Event().wait()
+
+        leading = group.spawn(elector.run(lead), "leader")
+        await asyncio.wait_for(led.wait(), 10)
+        assert elector.is_leader
+        leading.cancel()
+        await asyncio.wait({leading})
+        assert not elector.is_leader
+
+
+async def test_a_watch_of_the_real_server_ends_when_asked(tmp_path: Path) -> None:
+    async with started(tmp_path, "https") as (client, _):
+        async with asyncio.timeout(10):
+            events = [item async for item in client.watch(NAMESPACES, options=WatchOptions(timeout_seconds=1))]
+        assert events
