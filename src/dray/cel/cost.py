@@ -6,59 +6,19 @@ is charged in two parts: what depends on sizes when it happens, everything else 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from dray.cel import tree
 from dray.cel.checker import Checked
+from dray.cel.function_costs import RULES, SCALARS, STRING_FACTOR
+from dray.cel.ranges import ONE, UNKNOWN, ZERO, Range, fixed, scale
 from dray.cel.tree import Bind, Call, Comprehension, Ident, ListNode, Literal, Macro, MapNode, Node, OptionalMap, Select
 from dray.cel.types import Kind, Type
 from dray.cel.values import UINT_MAX
 
-STRING_FACTOR: Final = 0.1
-REGEX_FACTOR: Final = 0.25
 LIST_COST: Final = 10
 MAP_COST: Final = 30
-# ResourceSliceMaxAttributeValuesPerDevice: `includes` never looks at more values.
-_INCLUDES_COST: Final = 48
-
-
-class Range(NamedTuple):
-    """Least and most of a cost or a size."""
-
-    least: int
-    most: int
-
-    def plus(self, other: Range) -> Range:
-        """The sum."""
-        return Range(min(self.least + other.least, UINT_MAX), min(self.most + other.most, UINT_MAX))
-
-    def times(self, other: Range) -> Range:
-        """The product."""
-        return Range(min(self.least * other.least, UINT_MAX), min(self.most * other.most, UINT_MAX))
-
-    def scaled(self, factor: float) -> Range:
-        """The product with a factor, rounded up."""
-        return Range(_scale(self.least, factor), _scale(self.most, factor))
-
-    def union(self, other: Range) -> Range:
-        """The range that covers both."""
-        return Range(min(self.least, other.least), max(self.most, other.most))
-
-
-def _scale(amount: int, factor: float) -> int:
-    return min(math.ceil(amount * factor), UINT_MAX)
-
-
-UNKNOWN: Final = Range(0, UINT_MAX)
-ZERO: Final = Range(0, 0)
-ONE: Final = Range(1, 1)
-
-
-def fixed(amount: int) -> Range:
-    """A range of one number."""
-    return Range(amount, amount)
 
 
 class _Entry(NamedTuple):
@@ -76,10 +36,6 @@ class _Local(NamedTuple):
 def estimate(checked: Checked) -> Range:
     """The least and most an evaluation can cost, given the sizes that the types declare."""
     return _Estimator(checked).cost(checked.root)
-
-
-# A function's cost and the size of its result; the sizes are those of receiver (if any) and arguments.
-_Rule = Callable[["_Estimator", list[Node]], tuple[Range, Range | None]]
 
 
 class _Estimator:
@@ -121,7 +77,7 @@ class _Estimator:
         declared = self.type_of(node)
         if declared.size_max is not None and _is_path(node):
             return Range(0, declared.size_max)
-        if declared.kind in _SCALARS:
+        if declared.kind in SCALARS or _is_fixed(declared):
             return ONE
         local = self._locals.get(node.name) if isinstance(node, Ident) else None
         return local.size if local is not None else None
@@ -169,7 +125,7 @@ class _Estimator:
             self._set_conditional(node)
             return costs[0].plus(costs[1].union(costs[2]))
         name = self._checked.namespaced.get(node, node.function)
-        rule = _RULES.get(name)
+        rule = RULES.get(name)
         own, size = rule(self, inputs) if rule is not None else (ONE, None)
         if name == tree.INDEX:
             entry = self._entry(inputs[0])
@@ -253,12 +209,14 @@ def _literal_size(node: Node) -> Range | None:
     return fixed(len(node.entries)) if isinstance(node, MapNode) else None
 
 
+def _is_fixed(given: Type) -> bool:
+    """Whether values are compared in one step although they are no scalars."""
+    return given.kind in (Kind.TYPE, Kind.NULL) or (given.kind is Kind.OPAQUE and not given.is_optional)
+
+
 def _is_path(node: Node) -> bool:
     """Whether the value comes from a variable unchanged, so that the declared bound holds."""
     return isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function == tree.INDEX)
-
-
-_SCALARS: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
 
 
 def _sum(costs: list[Range]) -> Range:
@@ -287,234 +245,6 @@ _OVERHEADS: Final = {
     Macro.TRANSFORM_MAP_ENTRY: _Overhead(MAP_COST + 1, 2),
 }
 _DECIDERS: Final = frozenset({Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE})
-
-
-# --- function costs ---
-
-
-def _walk(place: int, factor: float = STRING_FACTOR, *, same_size: bool = False) -> _Rule:
-    def rule(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-        size = estimator.size(inputs[place])
-        return size.scaled(factor), size if same_size else None
-
-    return rule
-
-
-def _compare(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    most = min(estimator.size(inputs[0]).most, estimator.size(inputs[1]).most)
-    return Range(min(1, most), _scale(most, STRING_FACTOR)), None
-
-
-def _order(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kinds = {estimator.type_of(given).kind for given in inputs}
-    if kinds & {Kind.STRING, Kind.BYTES}:
-        return _compare(estimator, inputs)
-    return ONE, None
-
-
-def _add(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kinds = {estimator.type_of(given).kind for given in inputs}
-    if kinds & _SCALARS:
-        return ONE, None
-    size = estimator.size(inputs[0]).plus(estimator.size(inputs[1]))
-    return (ONE if kinds == {Kind.LIST} else ONE.union(size.scaled(STRING_FACTOR))), size
-
-
-def _add_rule(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    cost, size = _add(estimator, inputs)
-    kinds = {estimator.type_of(given).kind for given in inputs}
-    if size is not None and kinds <= {Kind.STRING, Kind.BYTES}:
-        cost = size.scaled(STRING_FACTOR)
-    return cost, size
-
-
-def _in(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kind = estimator.type_of(inputs[1]).kind
-    if kind is Kind.MAP:
-        return ONE, None
-    size = estimator.size(inputs[1])
-    return (size if kind is Kind.LIST else size.union(ONE)), None
-
-
-def _regex(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    text = estimator.size(inputs[0])
-    pattern = estimator.size(inputs[1]).scaled(REGEX_FACTOR)
-    return text.plus(ONE).scaled(STRING_FACTOR).times(pattern), Range(0, text.most)
-
-
-def _contains(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    text, part = (estimator.size(given).scaled(STRING_FACTOR) for given in inputs)
-    return text.times(part), None
-
-
-def _split(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    most = size.most
-    if len(inputs) > 2 and isinstance(inputs[2], Literal) and inputs[2].value >= 0:  # noqa: PLR2004 - the limit
-        most = inputs[2].value
-    return size.scaled(2 * STRING_FACTOR), Range(0, most)
-
-
-def _replace(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    text, old, new = (estimator.size(given) for given in inputs[:3])
-    if old.least == 0:
-        most = min((text.most + 1) * new.most + text.most, UINT_MAX)
-    elif new.most <= old.least:
-        most = text.most
-    else:
-        most = min(math.ceil(text.most / old.least) * new.most, UINT_MAX)
-    return text.scaled(2 * STRING_FACTOR), Range(0, most)
-
-
-def _element_cost(estimator: _Estimator, values: Node) -> Range:
-    given = estimator.type_of(values)
-    element = given.params[0] if given.params else None
-    if element is None or element.kind not in (Kind.STRING, Kind.BYTES):
-        return ONE
-    size = UNKNOWN if element.size_max is None else Range(0, element.size_max)
-    return ONE.plus(size.scaled(STRING_FACTOR))
-
-
-def _each(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    if estimator.type_of(inputs[0]).kind is Kind.STRING:
-        return size.scaled(STRING_FACTOR), None
-    return size.times(_element_cost(estimator, inputs[0])), None
-
-
-def _join(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    count = estimator.size(inputs[0])
-    given = estimator.type_of(inputs[0])
-    element = given.params[0].size_max if given.params else None
-    total = count.times(UNKNOWN if element is None else Range(0, element))
-    if len(inputs) > 1:
-        gaps = Range(max(0, count.least - 1), max(0, count.most - 1))
-        total = total.plus(estimator.size(inputs[1]).times(gaps))
-    return total.scaled(STRING_FACTOR), total
-
-
-def _sets(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    return estimator.size(inputs[0]).times(estimator.size(inputs[1])).plus(ONE), None
-
-
-def _both_ways(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    return _sets(estimator, inputs)[0].scaled(2), None
-
-
-def _list_result(factor: float) -> _Rule:
-    def rule(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-        size = estimator.size(inputs[0])
-        return size.scaled(factor).plus(ONE), size
-
-    return rule
-
-
-def _count(_: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    given = inputs[0]
-    count = fixed(max(0, given.value)) if isinstance(given, Literal) else UNKNOWN
-    return count.plus(ONE), count
-
-
-def _square(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    return size.times(size).plus(ONE), size
-
-
-def _to_bytes(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    return size.scaled(STRING_FACTOR), Range(size.least, min(size.most * 4, UINT_MAX))
-
-
-def _to_string(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    if estimator.type_of(inputs[0]).kind in _SCALARS:
-        return ONE, None
-    size = estimator.size(inputs[0])
-    return ONE.union(size.scaled(STRING_FACTOR)), size
-
-
-def _quote(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    return size.scaled(STRING_FACTOR), Range(size.least + 2, min(size.most * 2 + 2, UINT_MAX))
-
-
-def _format(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-    return estimator.size(inputs[0]).scaled(STRING_FACTOR), UNKNOWN
-
-
-def _includes(_: _Estimator, __: list[Node]) -> tuple[Range, Range | None]:
-    return fixed(_INCLUDES_COST), None
-
-
-# Comparing networks looks at 4 to 16 bytes twice, three times and one more for a network inside another.
-_CONTAINS_IP: Final = Range(8, 32).scaled(STRING_FACTOR)
-_CONTAINS_CIDR: Final = _CONTAINS_IP.plus(Range(4, 16).scaled(STRING_FACTOR)).plus(ONE)
-
-
-def _network(base: Range) -> _Rule:
-    def rule(estimator: _Estimator, inputs: list[Node]) -> tuple[Range, Range | None]:
-        if estimator.type_of(inputs[1]).kind is Kind.STRING:
-            return base.plus(estimator.size(inputs[1]).scaled(STRING_FACTOR)), None
-        return base, None
-
-    return rule
-
-
-_RULES: Final[dict[str, _Rule]] = {
-    tree.EQUALS: _compare,
-    tree.NOT_EQUALS: _compare,
-    "_<_": _order,
-    "_<=_": _order,
-    "_>_": _order,
-    "_>=_": _order,
-    "_+_": _add_rule,
-    tree.IN: _in,
-    "matches": _regex,
-    "find": _regex,
-    "findAll": _regex,
-    "contains": _contains,
-    "startsWith": _walk(1),
-    "endsWith": _walk(1),
-    "bytes": _to_bytes,
-    "string": _to_string,
-    "lowerAscii": _walk(0, same_size=True),
-    "upperAscii": _walk(0, same_size=True),
-    "substring": _walk(0, same_size=True),
-    "trim": _walk(0, same_size=True),
-    "replace": _replace,
-    "split": _split,
-    "join": _join,
-    "format": _format,
-    "strings.quote": _quote,
-    "isSorted": _each,
-    "sum": _each,
-    "min": _each,
-    "max": _each,
-    "indexOf": _each,
-    "lastIndexOf": _each,
-    "sort": _square,
-    "@sortByAssociatedKeys": _square,
-    "distinct": _square,
-    "reverse": _list_result(1),
-    "slice": _list_result(1),
-    "lists.range": _count,
-    "flatten": _list_result(1),
-    "sets.contains": _sets,
-    "sets.intersects": _sets,
-    "sets.equivalent": _both_ways,
-    "url": _walk(0),
-    "quantity": _walk(0),
-    "isQuantity": _walk(0),
-    "semver": _walk(0),
-    "isSemver": _walk(0),
-    "isIP": _walk(0),
-    "isCIDR": _walk(0),
-    "cidr": _walk(0),
-    "ip.isCanonical": _walk(0, 2 * STRING_FACTOR),
-    "containsIP": _network(_CONTAINS_IP),
-    "containsCIDR": _network(_CONTAINS_CIDR),
-    "validate": _walk(1),
-    "includes": _includes,
-}
 
 
 # --- what is charged at run time without looking at values ---
@@ -550,7 +280,7 @@ def _static_call(checked: Checked, node: Call) -> int:
     """A call that is not charged when it happens is charged here, with the literal that bounds it."""
     literals = [arg.value for arg in node.args if isinstance(arg, Literal) and isinstance(arg.value, (str, bytes))]
     if node.function in (tree.EQUALS, tree.NOT_EQUALS, *_ORDER) and literals:
-        return max(1, _scale(min(map(len, literals)), STRING_FACTOR))
+        return max(1, scale(min(map(len, literals)), STRING_FACTOR))
     return 1
 
 
