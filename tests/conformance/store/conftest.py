@@ -1,0 +1,102 @@
+"""Each test runs on every store: in memory, in a SQLite file, and on a real etcd started for the session."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dray.store.etcd import EtcdStore
+from dray.store.interface import Store
+from dray.store.memory import MemoryStore
+from dray.store.sqlite import SQLiteStore
+
+START_SECONDS = 20
+_prefix_numbers = itertools.count()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports no one listens on, found together so that they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def etcd_binary() -> str:
+    """The etcd that the test dependencies bring."""
+    found = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
+    assert found, "etcd is not installed"
+    return found
+
+
+class EtcdProcess:
+    """One etcd on loopback that can be stopped and started again on the same data."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        client, peer = free_ports(2)
+        self.endpoint = f"127.0.0.1:{client}"
+        self._port = client
+        self._peer = f"http://127.0.0.1:{peer}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        url = f"http://{self.endpoint}"
+        command = [etcd_binary(), "--data-dir", str(self._directory), "--name", "one", "--log-level", "error"]
+        command += ["--listen-client-urls", url, "--advertise-client-urls", url]
+        command += ["--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer]
+        command += ["--initial-cluster", f"one={self._peer}"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+            except OSError:
+                assert self._process.poll() is None, "etcd ended"
+                assert time.monotonic() < deadline, "etcd does not listen"
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    process = EtcdProcess(tmp_path_factory.mktemp("etcd") / "data")
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "etcd"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def store(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    made: Store
+    if backend == "memory":
+        made = MemoryStore()
+    elif backend == "sqlite":
+        made = await SQLiteStore.open(tmp_path / "store.db")
+    else:
+        process: EtcdProcess = request.getfixturevalue("etcd")
+        made = await EtcdStore.connect([process.endpoint], prefix=f"/test-{next(_prefix_numbers)}")
+    yield made
+    await made.close()
