@@ -93,7 +93,7 @@ def _default_container(container: Document) -> None:
 
 def _default_handlers(container: Document) -> None:
     for name in _PROBES:
-        if probe := container.get(name):
+        if (probe := container.get(name)) is not None:
             _default_probe(probe)
     for handler in (container.get("lifecycle") or {}).values():
         _default_http_get((handler or {}).get("httpGet"))
