@@ -12,6 +12,8 @@ from dray.api.defaults.cdi_v1alpha1 import DEFAULTERS
 from dray.api.document import Document, GroupVersionKind
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldError
+from dray.api.schema.load import kind_type
+from dray.api.schema.model import ListOf, MapOf, StructType, Type
 from dray.api.validation.cdi_v1alpha1 import validate_claim, validate_claim_status, validate_resource_class
 from dray.apiserver.registry.cdi import DEFINITIONS
 from dray.apiserver.registry.strategy import WriteContext
@@ -312,3 +314,23 @@ def test_cells() -> None:
     obj = claim(allocated(), allocationMode="Delayed")
     cells = [column.cell(obj, NOW) for column in BY_NAME["resourceclaims"].columns]
     assert cells == ["c", "gpu", "Delayed", "Allocated", "<unknown>"]
+
+
+@pytest.mark.behaviour("CL-17")
+def test_no_field_speaks_of_secrets() -> None:
+    seen: set[str] = set()
+
+    def names(kind: Type) -> set[str]:
+        if isinstance(kind, ListOf | MapOf):
+            return names(kind.element)
+        if not isinstance(kind, StructType) or kind.name in seen:
+            return set()
+        seen.add(kind.name)
+        return set(kind.fields) | {name for field in kind.fields.values() for name in names(field.type)}
+
+    for item in DEFINITIONS:
+        model = kind_type(GroupVersionKind(item.group, "v1alpha1", item.kind))
+        assert model is not None
+        found = names(model)
+        assert "spec" in found or "driverName" in found
+        assert not [name for name in found if "secret" in name.lower()]
