@@ -56,7 +56,7 @@ class _YAMLDumper(yaml.CSafeDumper):
 
 
 def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
-    meant = dumper.resolve(yaml.ScalarNode, text, (True, False))
+    meant = dumper.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     style = None if meant == "tag:yaml.org,2002:str" else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

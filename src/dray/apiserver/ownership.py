@@ -7,7 +7,7 @@ from datetime import datetime
 from dray.api.document import Document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, update_managed_fields
+from dray.apiserver.patch.managed_fields.update import NOTHING, same_but_for_times, update_managed_fields
 
 
 def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
@@ -47,6 +47,15 @@ def stamp_update(
         convert=endpoint.convert_served,
     )
     _set(hub, entries)
+
+
+def differs_in_times_only(new: Document, old: Document) -> bool:
+    """Whether a repeated apply changed nothing but the moment at which its fields were last applied."""
+    ours, theirs = new["metadata"], old["metadata"]
+    if not same_but_for_times(ours.get("managedFields"), theirs.get("managedFields")):
+        return False
+    aside = {"managedFields": None}
+    return new | {"metadata": ours | aside} == old | {"metadata": theirs | aside}
 
 
 def _set(document: Document, entries: list[Document] | None) -> None:

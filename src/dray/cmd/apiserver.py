@@ -125,16 +125,22 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     url = f"https://{_url_host(settings.host)}:{port}"
     server.paths.address = f"{_url_host(settings.host)}:{port}"
     kubeconfig = pki.directory.parent / "kubeconfig"
-    admin = pki.clients["admin"]
-    write_kubeconfig(
-        kubeconfig,
-        server_url=url,
-        authority=pki.authority.certificate,
-        certificate=admin.certificate,
-        key=admin.key,
-    )
+    _write_kubeconfigs(pki, url)
     compacting = asyncio.create_task(_compact(store, clock), name="compaction")
     return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, [compacting])
+
+
+def _write_kubeconfigs(pki: PKI, url: str) -> None:
+    """`kubeconfig` for people, and one for each component that may run as a process of its own."""
+    for name, client in pki.clients.items():
+        file = "kubeconfig" if name == "admin" else f"{name}.kubeconfig"
+        write_kubeconfig(
+            pki.directory.parent / file,
+            server_url=url,
+            authority=pki.authority.certificate,
+            certificate=client.certificate,
+            key=client.key,
+        )
 
 
 def build(

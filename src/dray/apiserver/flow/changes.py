@@ -19,7 +19,7 @@ from dray.apiserver.flow.creates import Creator
 from dray.apiserver.flow.services import Services
 from dray.apiserver.metadata import check_place, check_update, prepare_changed
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
-from dray.apiserver.ownership import stamp_update
+from dray.apiserver.ownership import differs_in_times_only, stamp_update
 from dray.apiserver.patching import APPLY, PATCH_TYPES, STRATEGIC, PatchRequest, apply_patch
 from dray.apiserver.registry.strategy import Strategy
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
@@ -136,7 +136,7 @@ class Changer:
                 raise NotFoundError(endpoint.resource, call.info.name)
             old = endpoint.decode(entry.value, entry.revision)
             hub = self._changed(call, endpoint, change, old)
-            if hub == old:
+            if hub == old or (change.stamped and differs_in_times_only(hub, old)):
                 return _unchanged(endpoint, entry, change.options)
             if change.options.dry_run:
                 return DocumentResult(endpoint.served(hub), 200, endpoint)

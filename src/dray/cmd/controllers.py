@@ -1,0 +1,28 @@
+"""The controllers of a cluster, wired to a client: shared by `dray up` and `dray controller-manager`."""
+
+from __future__ import annotations
+
+import random
+
+from dray.client.interface import Client
+from dray.client.loop import Informers
+from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.namespace.reconciler import NamespaceController
+from dray.controllers.service_account.reconciler import ServiceAccountController
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+
+def spawn_controllers(group: TaskGroup, client: Client, clock: Clock, metrics: Metrics, *, root_ca: str) -> None:
+    """Run every controller in the group; `root_ca` is what workloads trust the API server by."""
+    rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+    informers = Informers(client, clock, rng)
+    controllers = (
+        GarbageCollector(client, informers, clock, metrics),
+        NamespaceController(client, informers, clock, metrics),
+        ServiceAccountController(client, informers, clock, root_ca=root_ca, metrics=metrics),
+    )
+    group.spawn(informers.run(), "informers")
+    for controller in controllers:
+        group.spawn(controller.run(), type(controller).__name__)
