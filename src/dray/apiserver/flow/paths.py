@@ -17,6 +17,7 @@ from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.flow.call import Call, DocumentResult, Result, TextResult
 from dray.apiserver.negotiation import MEDIA_TYPES, UnavailableRepresentationError
+from dray.apiserver.openapi import gnostic
 
 KUBERNETES_VERSION: Final[Document] = {
     "major": "1",
@@ -61,6 +62,9 @@ class OpenAPISource(Protocol):
 
     def v2(self) -> bytes:
         """The v2 document of everything."""
+
+    def v2_protobuf(self) -> bytes:
+        """The same in protobuf."""
 
 
 @dataclass(slots=True)
@@ -123,8 +127,8 @@ class Paths:
             "readyz": self._serve_health,
             "api": self._api,
             "apis": self._apis,
-            "openapi/v2": lambda call: self._serve_bytes(call, self._openapi.v2()),
-            "openapi/v3": lambda call: self._serve_bytes(call, self._openapi.index()),
+            "openapi/v2": self._serve_openapi_v2,
+            "openapi/v3": lambda call: _hashed(call, self._openapi.index()),
             ".well-known/openid-configuration": lambda _call: DocumentResult(
                 self._tokens.discovery_document(f"https://{self.address}")
             ),
@@ -248,11 +252,10 @@ class Paths:
             result.headers = (*(item for item in result.headers if item[0] != "Cache-Control"), expires)
         return result
 
-    def _serve_bytes(self, call: Call, body: bytes) -> Result:
-        accept = call.accept
-        if "openapi.v2" in accept and "json" not in accept and "*/*" not in accept:
-            raise UnavailableRepresentationError(["application/json"])
-        return _conditional(call, body, _hash(body), "application/json")
+    def _serve_openapi_v2(self, call: Call) -> Result:
+        if any(media in call.accept for media in gnostic.MEDIA_TYPES):
+            return _hashed(call, self._openapi.v2_protobuf(), gnostic.MEDIA_TYPE)
+        return _hashed(call, self._openapi.v2())
 
 
 def _raise_path_not_found(_call: Call) -> Result:
@@ -261,6 +264,10 @@ def _raise_path_not_found(_call: Call) -> Result:
 
 def _hash(body: bytes) -> str:
     return hashlib.sha512(body).hexdigest().upper()
+
+
+def _hashed(call: Call, body: bytes, content_type: str = "application/json") -> TextResult:
+    return _conditional(call, body, _hash(body), content_type)
 
 
 def _conditional(call: Call, body: bytes, etag: str, content_type: str) -> TextResult:

@@ -13,6 +13,7 @@ from dray.api.document import Document, GroupVersion, GroupVersionKind
 from dray.api.schema import load
 from dray.apiserver.openapi.custom import add_custom, custom_name
 from dray.apiserver.openapi.files import source_version
+from dray.apiserver.openapi.gnostic import encode_v2
 from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Resource
 from dray.apiserver.openapi.schemas import PATCH, V2, V3, Definitions, Dialect
 from dray.apiserver.registry.strategy import ResourceDefinition
@@ -25,6 +26,9 @@ _SECURITY: Final[list[Document]] = [{"BearerToken": []}]
 _SECURITY_SCHEME: Final = {
     "BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"}
 }
+
+# Where the protobuf form of the v2 document is kept; no path of a group-version.
+_V2_PROTOBUF: Final = "protobuf"
 
 _META_GROUP: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 # Subresources with a kind of their own: verbs and kind. Others are not described.
@@ -92,6 +96,11 @@ class Documents:
         everything = [served for group in self._by_path.values() for served in group]
         return self._kept("", digest, lambda: _document(everything, V2))
 
+    def v2_protobuf(self) -> bytes:
+        """The v2 document in the form that old clients read."""
+        document = self.v2()
+        return self._kept(_V2_PROTOBUF, self._documents[""][0], lambda: encode_v2(orjson.loads(document)))
+
     def _kept(self, path: str, digest: str, make: Callable[[], bytes]) -> bytes:
         kept = self._documents.get(path)
         if kept is None or kept[0] != digest:
@@ -107,7 +116,7 @@ class Documents:
         for served in self._served():
             self._by_path.setdefault(_path(served.gvk.group_version), []).append(served)
         self._hashes = {path: _fingerprint(group) for path, group in sorted(self._by_path.items())}
-        for path in self._documents.keys() - self._hashes.keys() - {""}:
+        for path in self._documents.keys() - self._hashes.keys() - {"", _V2_PROTOBUF}:
             del self._documents[path]
         paths = {
             path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path, digest in self._hashes.items()
