@@ -50,7 +50,7 @@ $(STAMPS)/kubectl:
 # --- what people run ---
 
 demo: $(STAMPS)/run ## start a server, show it working, say what to try next
-	@$(BIN)/python -m dray demo
+	@$(BIN)/python -m dray demo --keep
 
 test: $(STAMPS)/test $(STAMPS)/kubectl ## run all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)

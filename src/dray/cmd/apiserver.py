@@ -50,17 +50,17 @@ async def open_store(settings: APIServerSettings) -> Store:
 
         return MemoryStore(policy)
     if settings.store == "etcd":
-        from dray.store.etcd import EtcdStore
+        from dray.store.etcd import EtcdStore, TLSFiles
 
         if not settings.etcd_servers:
             raise SettingsError("--store=etcd needs --etcd-servers, as in --etcd-servers=http://127.0.0.1:2379")
-        return await EtcdStore.connect(
-            settings.etcd_servers,
-            prefix=settings.etcd_prefix,
-            ca_file=settings.etcd_cafile,
-            cert_file=settings.etcd_certfile,
-            key_file=settings.etcd_keyfile,
-        )
+        if bool(settings.etcd_certfile) != bool(settings.etcd_keyfile):
+            raise SettingsError("--etcd-certfile and --etcd-keyfile go together")
+        tls = None
+        if settings.etcd_cafile:
+            files = (Path(file) if file else None for file in (settings.etcd_certfile, settings.etcd_keyfile))
+            tls = TLSFiles(Path(settings.etcd_cafile), *files)
+        return await EtcdStore.connect(settings.etcd_servers, prefix=settings.etcd_prefix, tls=tls, policy=policy)
     from dray.store.sqlite import SQLiteStore
 
     return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy)
@@ -177,11 +177,10 @@ def build(
 
 async def _compact(store: Store, clock: Clock) -> None:
     """Let the store forget what is old enough, now and then."""
-    maintain = getattr(store, "maintain", None)
-    while maintain is not None:
+    while True:
         await asyncio.sleep(_COMPACTION_CHECK_SECONDS)
         try:
-            await maintain(clock.monotonic())
+            await store.maintain(clock.monotonic())
         except Exception:  # noqa: BLE001 - the next round may succeed; serving goes on meanwhile
             _LOG.exception("compaction")
 

@@ -68,6 +68,15 @@ class UpSettings(APIServerSettings):
 
 
 @dataclass(frozen=True, slots=True)
+class DemoSettings(Common):
+    """`dray demo`."""
+
+    data_dir: str = setting(STRING, ".dray/demo", "directory of the demo's state")
+    port: int = setting(PORT, 0, "port of the demo's server; 0 picks a free one")
+    keep: bool = setting(BOOLEAN, False, "leave the server running")  # noqa: FBT003 - a default
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerManagerSettings(Common):
     """`dray controller-manager`."""
 
