@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from dray.api.document import Document, metadata_of
+from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.apps_v1 import validate_deployment, validate_deployment_update, validate_replica_status
 from dray.apiserver.registry.columns import AGE, NAME
@@ -35,7 +35,7 @@ class DeploymentStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Keep the status; annotations count as desired state, since rollbacks live in them."""
         restore(obj, old, "status")
-        annotations = [metadata_of(item).get("annotations") or {} for item in (obj, old)]
+        annotations = [(item.get("metadata") or {}).get("annotations") or {} for item in (obj, old)]
         carry_generation(obj, old, changed=spec_changed(obj, old) or annotations[0] != annotations[1])
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:

@@ -16,7 +16,7 @@ def restore(obj: Document, old: Document, *fields: str) -> None:
 
 def restore_metadata(obj: Document, old: Document, *fields: str) -> None:
     """Give metadata fields their old values back."""
-    restore(metadata_of(obj), metadata_of(old), *fields)
+    restore(metadata_of(obj), old.get("metadata") or {}, *fields)
 
 
 def start_generation(obj: Document) -> None:
@@ -26,8 +26,11 @@ def start_generation(obj: Document) -> None:
 
 def carry_generation(obj: Document, old: Document, *, changed: bool) -> None:
     """Keep the generation, or go to the next when what it counts has changed."""
-    generation = metadata_of(old).get("generation") or 0
-    metadata_of(obj)["generation"] = generation + 1 if changed else generation
+    generation = ((old.get("metadata") or {}).get("generation") or 0) + changed
+    if generation:
+        metadata_of(obj)["generation"] = generation
+    else:
+        metadata_of(obj).pop("generation", None)
 
 
 def spec_changed(obj: Document, old: Document) -> bool:
