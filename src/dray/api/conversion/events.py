@@ -30,3 +30,13 @@ def to_core(event: Document) -> Document:
 def from_core(event: Document) -> Document:
     """The `events.k8s.io` form of a `v1` Event; the argument is not changed."""
     return {**{_NAMES.get(name, name): value for name, value in event.items()}, "apiVersion": NEW_API_VERSION}
+
+
+def to_hub(_version: str, _kind: str, document: Document) -> Document:
+    """The document as it is kept, whichever group it came by."""
+    return to_core(document) if document.get("apiVersion") == NEW_API_VERSION else document
+
+
+def from_hub(_version: str, _kind: str, document: Document) -> Document:
+    """A kept Event as `events.k8s.io` shows it."""
+    return from_core(document)

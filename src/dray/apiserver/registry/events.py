@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from dray.api.conversion.events import CORE_API_VERSION, from_core
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_event import validate_event, validate_new_event, validate_new_event_update
@@ -28,17 +29,21 @@ class EventStrategy(Strategy):
 
 
 class NewEventStrategy(Strategy):
-    """Events of `events.k8s.io`, in their own form."""
+    """Events of `events.k8s.io`; they are judged in their own form, also where they are kept in the old one."""
 
     allow_create_on_update = True
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Everything that a new-style event must have."""
-        return validate_new_event(obj)
+        return validate_new_event(_new_form(obj))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Only the series goes on."""
-        return validate_new_event_update(obj, old)
+        return validate_new_event_update(_new_form(obj), _new_form(old))
+
+
+def _new_form(event: Document) -> Document:
+    return from_core(event) if event.get("apiVersion") == CORE_API_VERSION else event
 
 
 # ---- the table; the names of the two forms, old first
@@ -172,7 +177,7 @@ NEW_EVENTS: Final = ResourceDefinition(
     selectable_fields={
         **_reference_getters("regarding"),
         **_SHARED_FIELDS,
-        "reportingController": lambda event: event.get("reportingController") or "",
+        "reportingController": lambda event: _either(event, "reportingComponent", "reportingController") or "",
     },
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dray.api.conversion.events import from_hub, to_hub
 from dray.api.features import FeatureGates
 from dray.api.names import NAME_RULES
 from dray.api.validation.batch_v1 import CONTROLLER_UID
@@ -243,6 +244,29 @@ FIELDS: list[tuple[str, Document, str, str]] = [
 @pytest.mark.parametrize(("name", "document", "field", "expected"), FIELDS)
 def test_selectable_fields(name: str, document: Document, field: str, expected: str) -> None:
     assert BY_NAME[name].selectable_fields[field](document) == expected
+
+
+def test_new_events_are_judged_in_their_own_form_wherever_they_are_kept() -> None:
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "metadata": {"namespace": "ns"},
+        "regarding": {"namespace": "ns"},
+        "type": "Normal",
+        "reportingController": "example.com/c",
+        "reportingInstance": "i",
+        "action": "a",
+        "reason": "r",
+        "note": "text",
+    }
+    kept = to_hub("v1", "Event", event)
+    assert kept["involvedObject"] == {"namespace": "ns"}
+    assert (kept["apiVersion"], kept["message"], kept["reportingComponent"]) == ("v1", "text", "example.com/c")
+    assert from_hub("v1", "Event", kept) == event
+    assert to_hub("v1", "Event", kept) == kept
+    strategy = BY_NAME["events.events.k8s.io"].strategy
+    for form in (event, kept):
+        assert list(map(str, strategy.validate_create(form, context()))) == ["eventTime: Required value"]
+        assert strategy.validate_update(form, kept, context()) == []
 
 
 def test_validation_is_wired() -> None:
