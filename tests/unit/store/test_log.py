@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+
+from dray.store.interface import Entry, Event, EventType, StoreError, WatchOverflowError
+from dray.store.log import WATCH_BATCH_EVENTS_MAX, WATCH_BUFFER_EVENTS_MAX, History, Hub, WatchBuffer, covers
+
+
+def put(key: str, revision: int, previous: Entry | None = None) -> Event:
+    return Event(EventType.PUT, Entry(key, b"%d" % revision, revision, revision), previous)
+
+
+def nothing() -> None:
+    """A watcher that need not be woken."""
+
+
+def hub_with(events_max: int = 100) -> Hub:
+    return Hub(1, History(1, events_max=events_max, bytes_max=1_000_000))
+
+
+def drain(buffer: WatchBuffer) -> list[int]:
+    return [event.revision for event in buffer.take()]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key", "expected"),
+    [
+        ("/", "/a/b", True),
+        ("/a/", "/a/b", True),
+        ("/a/", "/ab/c", False),
+        ("/a/b", "/a/b", True),
+        ("/a/b", "/a/bc", False),
+        ("/a/b/", "/a/b", False),
+    ],
+)
+def test_what_a_prefix_covers_is_what_the_hub_delivers(prefix: str, key: str, expected: bool) -> None:
+    assert covers(prefix, key) is expected
+    hub = hub_with()
+    buffer = hub.subscribe(prefix, after_revision=1, wake=nothing)
+    hub.publish([put(key, 2)], 2)
+    assert drain(buffer) == ([2] if expected else [])
+    replayed = hub.subscribe(prefix, after_revision=1, wake=nothing)
+    assert drain(replayed) == ([2] if expected else [])
+
+
+def test_history_keeps_the_newest_within_its_bounds() -> None:
+    history = History(1, events_max=3, bytes_max=1_000)
+    for revision in range(2, 8):
+        history.append(put("/a", revision))
+    assert history.floor == 4
+    assert [event.revision for event in history.after(4)] == [5, 6, 7]
+    assert [event.revision for event in history.after(5, limit=1)] == [6]
+    assert history.count_after(6) == 1
+    history.trim(6)
+    assert (history.floor, [event.revision for event in history.after(6)]) == (6, [7])
+
+
+def test_history_is_bounded_in_bytes() -> None:
+    history = History(1, events_max=100, bytes_max=50)
+    for revision in range(2, 10):
+        history.append(Event(EventType.PUT, Entry("/a", b"x" * 20, revision, revision), None))
+    assert [event.revision for event in history.after(history.floor)] == [8, 9]
+
+
+def test_undo_tells_what_was_before_the_oldest_change() -> None:
+    history = History(1, events_max=100, bytes_max=1_000)
+    first, second = put("/a", 2), put("/b", 3)
+    history.append(first)
+    history.append(second)
+    history.append(put("/a", 4, first.entry))
+    history.append(put("/a", 5, Entry("/a", b"4", 4, 2)))
+    assert history.undo(3) == {"/a": first.entry}
+    assert history.undo(1) == {"/a": None, "/b": None}
+    assert history.undo(5) == {}
+
+
+def test_a_watcher_is_woken_when_something_comes() -> None:
+    woken: list[str] = []
+    hub = hub_with()
+    hub.subscribe("/a/", after_revision=1, wake=lambda: woken.append("a"))
+    hub.publish([put("/b/x", 2)], 2)
+    assert woken == []
+    hub.publish([put("/a/x", 3)], 3)
+    assert woken == ["a"]
+
+
+def test_events_a_watcher_has_seen_in_its_list_are_left_out() -> None:
+    """On etcd a list may be ahead of the hub."""
+    hub = hub_with()
+    buffer = hub.subscribe("/a/", after_revision=3, wake=nothing)
+    hub.publish([put("/a/x", 2), put("/a/x", 3), put("/a/x", 4)], 4)
+    assert drain(buffer) == [4]
+
+
+def test_a_full_buffer_ends_the_watch_and_no_other() -> None:
+    hub = hub_with()
+    slow = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    quick = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    for revision in range(2, WATCH_BUFFER_EVENTS_MAX + 3):
+        hub.publish([put("/a/x", revision)], revision)
+        drain(quick)
+    assert isinstance(slow.error, WatchOverflowError)
+    assert drain(slow) == []
+    assert (quick.error, hub.watchers) == (None, 1)
+    assert slow.progress(hub.revision) == 1
+
+
+def test_batches_are_bounded() -> None:
+    hub = hub_with(events_max=5_000)
+    hub.publish([put("/a/x", revision) for revision in range(2, 2_502)], 2_501)
+    buffer = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    sizes = []
+    while batch := buffer.take():
+        sizes.append(len(batch))
+        assert buffer.progress(hub.revision) == (2_501 if sum(sizes) == 2_500 else batch[-1].revision)
+    assert sizes == [WATCH_BATCH_EVENTS_MAX, WATCH_BATCH_EVENTS_MAX, 500]
+
+
+def test_unsubscribing_leaves_nothing_behind() -> None:
+    hub = hub_with()
+    buffers = [hub.subscribe("/a/", after_revision=1, wake=nothing) for _ in range(3)]
+    for buffer in buffers * 2:
+        hub.unsubscribe(buffer)
+    assert hub.watchers == 0
+    hub.publish([put("/a/x", 2)], 2)
+    assert [drain(buffer) for buffer in buffers] == [[], [], []]
+
+
+def test_a_closed_hub_ends_watches_now_and_later() -> None:
+    hub = hub_with()
+    before = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    hub.publish([put("/a/x", 2)], 2)
+    hub.close()
+    after = hub.subscribe("/a/", after_revision=2, wake=nothing)
+    assert drain(before) == [2]
+    assert (before.ended, after.ended, before.error) == (True, True, None)
+
+
+def test_an_error_ends_every_watch() -> None:
+    hub = hub_with()
+    buffer = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    hub.publish([put("/a/x", 2)], 2)
+    hub.end_all(StoreError("gap"))
+    assert (drain(buffer), str(buffer.error), hub.watchers) == ([], "gap", 0)
+
+
+def test_publishing_touches_only_the_watchers_concerned() -> None:
+    """Ten thousand watchers of other prefixes are not looked at: their dictionary is never walked."""
+    hub = hub_with()
+    for number in range(10_000):
+        hub.subscribe(f"/registry/core/pods/ns-{number}/", after_revision=1, wake=nothing)
+    concerned = list(hub._covering("/registry/core/pods/ns-77/name"))
+    assert [len(topic) for topic in concerned] == [1]
