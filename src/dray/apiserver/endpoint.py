@@ -72,6 +72,7 @@ class Endpoint:
         deprecation: str = "",
         scaler: ScaleSource | None = None,
         structs: Mapping[str, StructType] | None = None,
+        home: GroupVersion | None = None,
     ) -> None:
         self.definition: Final = definition
         self.version: Final = version
@@ -87,13 +88,15 @@ class Endpoint:
         self.gvk: Final = GroupVersionKind(definition.group, version, definition.kind)
         self.api_version: Final = self.group_version.api_version
         self.resource: Final = GroupResource(definition.group, definition.resource)
-        self.is_storage_version: Final = version == definition.storage_version
-        self.storage_api_version: Final = GroupVersion(definition.group, definition.storage_version).api_version
+        # Another group may keep the objects (events.k8s.io shows those of the core group).
+        stored = home or GroupVersion(definition.group, definition.storage_version)
+        self.is_storage_version: Final = stored == self.group_version
+        self.storage_api_version: Final = stored.api_version
         self._converter: Final[Converter] = converter or SameVersion()
-        kind, stored = orjson.dumps(definition.kind), orjson.dumps(self.storage_api_version)
-        self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + stored + b","
+        kind, api_version = orjson.dumps(definition.kind), orjson.dumps(self.storage_api_version)
+        self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + api_version + b","
         self.head: Final = self.type_head + b'"metadata":{'
-        self.prefix: Final = f"{KEY_ROOT}{definition.group or 'core'}/{definition.resource}/"
+        self.prefix: Final = f"{KEY_ROOT}{stored.group or 'core'}/{definition.resource}/"
 
     def key(self, namespace: str, name: str) -> str:
         """Where the store keeps the object."""

@@ -33,6 +33,8 @@ _RAW_KEYS: Final = frozenset({Kind.STRING, Kind.INT, Kind.UINT})
 _DOUBLE_OPERATORS: Final[dict[str, type[ast.operator]]] = {"_+_": ast.Add, "_-_": ast.Sub, "_*_": ast.Mult}
 # Constructors of values that are worth making once, when their arguments are literals.
 _FOLDED: Final = frozenset({"quantity", "semver", "timestamp", "duration", "ip", "cidr", "url", "bytes"})
+# Functions whose last argument is evaluated only when needed.
+_LAZY: Final[dict[str, Callable[..., Any]]] = {"or": control.optional_or, "orValue": control.optional_or_value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,8 @@ class _Emitter:
             folded = self._folded(node, overloads[0], inputs)
             if folded is not None:
                 return folded
+        if node.function in _LAZY:
+            return self._helper(_LAZY[node.function], self.emit(inputs[0]), _lambda([], self.emit(inputs[1])))
         special = self._operator(node, inputs)
         if special is not None:
             return special

@@ -176,3 +176,20 @@ def optional_flat_map(target: Any, body: Callable[[Any], Any]) -> Optional:
         return NONE
     made = body(target.value)
     return made if isinstance(made, Optional) else fail()
+
+
+def optional_or(target: Any, other: Callable[[], Any]) -> Optional:
+    """`or`; the alternative is computed only when needed."""
+    if not isinstance(target, Optional):
+        fail()
+    if target.present:
+        return target
+    made = other()
+    return made if isinstance(made, Optional) else fail()
+
+
+def optional_or_value(target: Any, other: Callable[[], Any]) -> Any:
+    """`orValue`; the alternative is computed only when needed."""
+    if not isinstance(target, Optional):
+        fail()
+    return target.value if target.present else other()

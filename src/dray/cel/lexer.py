@@ -32,6 +32,7 @@ _TOKEN: Final = re.compile(
     """.replace("ESCAPE", _ESCAPE),
     re.VERBOSE,
 )
+_OPENED: Final = re.compile(rf"\"(?:[^\"\\\r\n]|{_ESCAPE})*|'(?:[^'\\\r\n]|{_ESCAPE})*")
 _ESCAPES: Final = re.compile(_ESCAPE)
 _SIMPLE: Final = {
     "a": "\a",
@@ -68,7 +69,8 @@ def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
         match = _TOKEN.match(source, position)
         if match is None:
             text = _unrecognized(source, position)
-            issues.append(Issue(position, f"Syntax error: token recognition error at: '{text}'"))
+            shown = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+            issues.append(Issue(position, f"Syntax error: token recognition error at: '{shown}'"))
             position += len(text)
             continue
         if match.lastgroup != "space":
@@ -79,10 +81,13 @@ def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
 
 
 def _unrecognized(source: str, position: int) -> str:
-    if source[position] in "\"'":
-        end = source.find("\n", position)
-        return source[position : end if end > 0 else len(source)]
-    return source[position]
+    """What the lexer gives up on: a character, or a string up to where it stops being one."""
+    opened = _OPENED.match(source, position)
+    if opened is None:
+        # Half of an operator takes the character with it that is not the other half.
+        return source[position : position + (2 if source[position] in "=&|" else 1)]
+    end = opened.end()
+    return source[position : end + (2 if source[end : end + 1] == "\\" else 1)]
 
 
 def _token(match: re.Match[str], issues: list[Issue]) -> Token:

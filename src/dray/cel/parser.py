@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 from dray.cel import tree
@@ -31,6 +31,8 @@ _STARTS: Final = (
     "NUM_FLOAT", "NUM_INT", "NUM_UINT", "STRING", "BYTES", "IDENTIFIER",
 )  # fmt: skip
 _START_KINDS: Final = frozenset(name.strip("'") for name in _STARTS)
+# What else may come where an element is expected, by the bracket that ends the elements.
+_ALSO: Final[Mapping[str | None, str]] = {")": ")", "]": "],?", "}": "},?"}
 _ORDER: Final = ("'['", "']'", "'{'", "'}'", "'('", "')'", "'.'", "','", "'-'", "'!'", "'?'", *_STARTS[6:])
 _LITERALS: Final = {"true": True, "false": False, "null": None}
 _CLASSES: Final = frozenset({"NUM_FLOAT", "NUM_INT", "NUM_UINT", "STRING", "BYTES"})
@@ -110,10 +112,11 @@ class _Parser:
         self._fail(f"Syntax error: {'extraneous' if last else 'mismatched'} input '{self._token.text}' expecting <EOF>")
 
     def _unexpected(self, closing: str | None) -> NoReturn:
-        wanted = set(_STARTS) | ({f"'{closing}'"} if closing else set())
+        wanted = set(_STARTS) | {f"'{kind}'" for kind in _ALSO.get(closing, ())}
         expecting = ", ".join(name for name in _ORDER if name in wanted)
         following = self._tokens[min(self._position + 1, len(self._tokens) - 1)]
-        verb = "extraneous" if self._token.kind != "EOF" and following.kind in _START_KINDS else "mismatched"
+        may_follow = _START_KINDS | {kind for kind in (closing or "") if kind in ")]}"}
+        verb = "extraneous" if self._token.kind != "EOF" and following.kind in may_follow else "mismatched"
         self._fail(f"Syntax error: {verb} input '{self._token.text}' expecting {{{expecting}}}")
 
     def bounded(self, node: Node) -> Node:
@@ -131,7 +134,9 @@ class _Parser:
         question = self._accept("?")
         if question is not None:
             truthy = self._logical(None)
-            self._expect(":")
+            if self._token.kind != ":":
+                self._fail(f"Syntax error: mismatched input '{self._token.text}' expecting ':'")
+            self._next()
             falsy = self.expression()
             args = (node, truthy, falsy)
             node = self.bounded(Call(question.offset, depth_above(*args), tree.CONDITIONAL, None, args))
@@ -181,11 +186,21 @@ class _Parser:
             count -= 1
             operand = self._member(self._number(self._next(), first.offset, negative=True))
         else:
+            self._operand_follows(first)
             operand = self._member(self._primary(None))
         if count % 2 == 0:
             return operand
         name = tree.NEGATE if first.kind == "-" else tree.NOT
         return self.bounded(Call(first.offset, depth_above(operand), name, None, (operand,)))
+
+    def _operand_follows(self, operator: Token) -> None:
+        """Complain as cel-go's parser does when a sign ends the expression."""
+        if self._token.kind != "EOF":
+            return
+        if operator.kind == "-":
+            self.report(self._token.offset, "Syntax error: no viable alternative at input '-'")
+            self._unexpected(None)
+        self._fail(f"Syntax error: extraneous input '<EOF>' expecting {{{', '.join(_STARTS)}}}")
 
     def _number(self, token: Token, offset: int, *, negative: bool) -> Literal:
         if not negative and token.kind == "NUM_INT" and token.value >= 2**63:
@@ -239,28 +254,40 @@ class _Parser:
         self._expect(")")
         return tuple(args)
 
+    def _more(self, closing: str) -> bool:
+        """Whether another element follows in brackets; a comma may come before the end."""
+        if self._accept(closing) is not None:
+            return False
+        if self._accept(",") is None:
+            following = self._tokens[min(self._position + 1, len(self._tokens) - 1)]
+            verb = "extraneous" if following.kind in (closing, ",") else "mismatched"
+            self._fail(f"Syntax error: {verb} input '{self._token.text}' expecting {{'{closing}', ','}}")
+        if self._token.kind not in _START_KINDS | {"?", closing}:
+            if self._token.kind == ",":
+                self._fail(f"Syntax error: mismatched input ',' expecting '{closing}'")
+            self._expect(closing)
+        return self._accept(closing) is None
+
     def _list(self) -> Node:
         offset = self._next().offset
         elements: list[tuple[Node, bool]] = []
-        while self._token.kind != "]":
+        more = self._accept("]") is None
+        while more:
             optional = self._accept("?") is not None
-            elements.append((self.expression("]"), optional))
-            if self._accept(",") is None:
-                break
-        self._expect("]")
+            elements.append((self.expression(None if elements else "]"), optional))
+            more = self._more("]")
         return self.bounded(tree.ListNode(offset, depth_above(*(node for node, _ in elements)), tuple(elements)))
 
     def _map(self) -> Node:
         offset = self._next().offset
         entries: list[tuple[Node, Node, bool]] = []
-        while self._token.kind != "}":
+        more = self._accept("}") is None
+        while more:
             optional = self._accept("?") is not None
-            key = self.expression("}")
+            key = self.expression(None if entries else "}")
             self._expect(":")
             entries.append((key, self.expression(), optional))
-            if self._accept(",") is None:
-                break
-        self._expect("}")
+            more = self._more("}")
         children = [node for key, value, _ in entries for node in (key, value)]
         return self.bounded(tree.MapNode(offset, depth_above(*children), tuple(entries)))
 
@@ -285,7 +312,9 @@ class _Parser:
         offset = self._next().offset
         optional = self._accept("?") is not None
         token = self._token
-        if token.kind not in ("IDENTIFIER", "in"):
+        if token.kind != "IDENTIFIER" and optional:
+            self._fail(f"Syntax error: mismatched input '{token.text}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}")
+        if token.kind != "IDENTIFIER":
             self._fail(f"Syntax error: no viable alternative at input '.{'' if token.kind == 'EOF' else token.text}'")
         self._next()
         if not optional and self._token.kind == "(":

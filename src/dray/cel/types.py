@@ -201,9 +201,10 @@ class Substitution:
         if Kind.NULL in (given.kind, wanted.kind):
             other = wanted if given.kind is Kind.NULL else given
             return other.kind in _NULLABLE and not other.is_optional
+        if given.kind is Kind.TYPE and wanted.kind is Kind.TYPE:
+            return True
         if given.kind is not wanted.kind or given.name != wanted.name or len(given.params) != len(wanted.params):
-            # `type` alone stands for the type of anything.
-            return given.kind is Kind.TYPE and wanted.kind is Kind.TYPE
+            return False
         return all(map(self._assign, given.params, wanted.params))
 
     def _assign_param(self, other: Type, parameter: Type) -> bool:
@@ -212,8 +213,8 @@ class Substitution:
             if not self._assign(other, bound):
                 return False
             # A later, more general use widens the parameter.
-            if other.is_dyn and other.kind is not Kind.ERROR and bound.kind is not Kind.PARAM:
-                self.bindings[parameter.name] = DYN
+            if other.kind is not Kind.ERROR and _more_general(other, bound) and not _occurs(parameter, other):
+                self.bindings[parameter.name] = other
             return True
         other = self.apply(other)
         if other == parameter:
@@ -225,6 +226,13 @@ class Substitution:
 
 
 _NULLABLE: Final = frozenset({Kind.NULL, Kind.OPAQUE, Kind.OBJECT, Kind.TIMESTAMP, Kind.DURATION})
+
+
+def _more_general(one: Type, other: Type) -> bool:
+    """Whether one says no more than the other, and less somewhere."""
+    if one.is_dyn or other.is_dyn or Kind.PARAM in (one.kind, other.kind):
+        return one.is_dyn and not other.is_dyn and other.kind is not Kind.PARAM
+    return one.kind is other.kind and any(map(_more_general, one.params, other.params))
 
 
 def _occurs(parameter: Type, inside: Type) -> bool:

@@ -139,6 +139,8 @@ class WorkQueue(Generic[K]):
         if delay_seconds <= 0:
             self.add(key, now)
             return
+        # A delay that is over counts as an adding, not as a shorter delay.
+        self._fire_timers(now)
         due = now + delay_seconds
         if self._delayed.get(key, due + 1) <= due:
             return

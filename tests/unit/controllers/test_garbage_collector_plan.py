@@ -17,6 +17,7 @@ from dray.controllers.garbage_collector.plan import (
     OrphanDependents,
     OwnerState,
     Step,
+    StopBlocking,
     patch_unblocking,
     patch_without_finalizer,
     patch_without_owners,
@@ -107,6 +108,20 @@ def test_owned(
 def test_being_deleted(finalizers: tuple[str, ...], dependents: tuple[Observed, ...], expected: Step) -> None:
     live = obj("a", finalizers=finalizers, deleted=True)
     assert plan_being_deleted(live, node(live, *dependents)) == expected
+
+
+def test_a_circle_of_waiting_is_opened() -> None:
+    graph = Graph()
+    waiting = {"finalizers": (FOREGROUND,), "deleted": True}
+    for name, above in (("a", "c"), ("b", "a"), ("c", "b")):
+        graph.put(obj(name, above, **waiting))  # type: ignore[arg-type]
+    live = obj("a", "c", **waiting)  # type: ignore[arg-type]
+    known = graph.node(UID("a"))
+    assert known is not None
+    assert plan_being_deleted(live, known) == StopBlocking()
+    # Once one of them no longer blocks, the others wait in a line.
+    graph.put(obj("b", "a", block=False, **waiting))  # type: ignore[arg-type]
+    assert plan_being_deleted(live, known) == FinishForeground()
 
 
 def test_a_dependent_is_looked_at_when_its_owner_goes() -> None:

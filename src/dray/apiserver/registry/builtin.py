@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dray.api.conversion import events as events_conversion
 from dray.api.conversion import resource as resource_conversion
 from dray.api.defaults import (
     apps_v1,
@@ -17,7 +18,7 @@ from dray.api.defaults import (
     resource,
     scheduling_v1,
 )
-from dray.api.document import GroupVersionKind
+from dray.api.document import GroupVersion, GroupVersionKind
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType
 from dray.apiserver.endpoint import Converter, Defaulter, Endpoint
@@ -58,7 +59,12 @@ _DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
     )
     for gvk, default in module.DEFAULTERS.items()
 }
-_CONVERTERS: Final[Mapping[str, Converter]] = {"resource.k8s.io": resource_conversion}
+_CONVERTERS: Final[Mapping[str, Converter]] = {
+    "resource.k8s.io": resource_conversion,
+    "events.k8s.io": events_conversion,
+}
+# Groups whose objects are kept by another one.
+_HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
 # When each beta version of resource.k8s.io was deprecated, and when it goes; rules for taints are newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
 _NOT_DEPRECATED: Final = frozenset({"DeviceTaintRule"})
@@ -90,6 +96,7 @@ def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
         converter=_CONVERTERS.get(definition.group),
         deprecation=_deprecation(definition, version),
         structs=structs,
+        home=_HOMES.get(definition.group),
     )
 
 

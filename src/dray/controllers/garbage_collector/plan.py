@@ -51,6 +51,11 @@ class FinishForeground:
 
 
 @dataclass(frozen=True, slots=True)
+class StopBlocking:
+    """It waits, through others, for itself: stop blocking its owners, which opens the circle."""
+
+
+@dataclass(frozen=True, slots=True)
 class LookAtDependents:
     """It waits for these dependents; see to each."""
 
@@ -64,7 +69,9 @@ class OrphanDependents:
     uids: tuple[UID, ...]
 
 
-Step: TypeAlias = Nothing | DropOwners | DeleteObject | FinishForeground | LookAtDependents | OrphanDependents
+Step: TypeAlias = (
+    Nothing | DropOwners | DeleteObject | FinishForeground | StopBlocking | LookAtDependents | OrphanDependents
+)
 
 
 def plan_being_deleted(live: Observed, node: Node) -> Step:
@@ -77,7 +84,23 @@ def plan_being_deleted(live: Observed, node: Node) -> Step:
     blocking = node.blocking_dependents()
     if not blocking:
         return FinishForeground()
+    if _waits_for_itself(node):
+        return StopBlocking()
     return LookAtDependents(tuple(dependent.uid for dependent in blocking if not dependent.deleting_dependents))
+
+
+def _waits_for_itself(node: Node) -> bool:
+    """Whether a chain of waiting objects, each blocking the one before, comes back to this one."""
+    seen: set[UID] = set()
+    pending = [node]
+    while pending:
+        for dependent in pending.pop().blocking_dependents():
+            if dependent.uid == node.uid:
+                return True
+            if dependent.deleting_dependents and dependent.uid not in seen:
+                seen.add(dependent.uid)
+                pending.append(dependent)
+    return False
 
 
 def plan_owned(live: Observed, states: Mapping[UID, OwnerState], dependents: Sequence[Node]) -> Step:

@@ -205,6 +205,8 @@ class GarbageCollector:
                 await self._patch(live, document, lambda read: plan.patch_without_owners(read, uids))
             case plan.FinishForeground():
                 await self._patch(live, document, lambda read: plan.patch_without_finalizer(read, FOREGROUND))
+            case plan.StopBlocking():
+                await self._patch(live, document, plan.patch_unblocking)
             case plan.OrphanDependents(dependents):
                 await self._orphan(live, document, dependents)
             case plan.DeleteObject():
