@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -42,8 +42,10 @@ def etcd_binary() -> str:
 class EtcdProcess:
     """One etcd on loopback that can be stopped and started again on the same data."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, scheme: str = "http", options: Sequence[str] = ()) -> None:
         self._directory = directory
+        self._scheme = scheme
+        self._options = options
         client, peer = free_ports(2)
         self.endpoint = f"127.0.0.1:{client}"
         self._port = client
@@ -51,11 +53,11 @@ class EtcdProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        url = f"http://{self.endpoint}"
+        url = f"{self._scheme}://{self.endpoint}"
         command = [etcd_binary(), "--data-dir", str(self._directory), "--name", "one", "--log-level", "error"]
         command += ["--listen-client-urls", url, "--advertise-client-urls", url]
         command += ["--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer]
-        command += ["--initial-cluster", f"one={self._peer}"]
+        command += ["--initial-cluster", f"one={self._peer}", *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
         while True:
