@@ -24,7 +24,7 @@ from dray.apiserver.flow.paths import Paths
 from dray.apiserver.flow.reads import Reader
 from dray.apiserver.flow.reviews import Reviews
 from dray.apiserver.flow.services import Services
-from dray.apiserver.flow.subresources import Subresources
+from dray.apiserver.flow.subresources import STREAMS, Subresources
 from dray.apiserver.flow.watches import Watcher
 from dray.apiserver.request import Attributes
 from dray.apiserver.routes import RequestInfo
@@ -102,6 +102,7 @@ class APIServer:
             ("log", "get"): self._subresources.log,
             ("token", "create"): self._subresources.create_token,
             ("finalize", "update"): self._subresources.finalize,
+            **dict.fromkeys(STREAMS, self._subresources.stream),
         }
 
     async def execute(self, call: Call) -> Result:

@@ -1,4 +1,4 @@
-"""The subresources that are more than a part of their object: binding, eviction, scale, token, finalize, log."""
+"""The subresources that are more than a part of their object: binding, eviction, scale, token, log and the like."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from dray.api.document import Document, GroupResource, NamespacedName, copy_document
-from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
+from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError, ServiceUnavailableError
 from dray.api.field_errors import Path, invalid, required
 from dray.api.timestamps import format_time
 from dray.apiserver.admission import Operation
@@ -26,6 +26,8 @@ from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.world import TokenLookup
 
 _BINDABLE: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+# Subresource and verb of what needs a two-way stream to a container.
+STREAMS: Final = tuple((name, verb) for name in ("attach", "exec", "portforward") for verb in ("create", "get"))
 _BINDING: Final = GroupResource("", "pods/binding")
 
 
@@ -208,7 +210,19 @@ class Subresources:
         if not node:
             raise BadRequestError(f"pod {call.info.name} does not have a host assigned")
         # Until a node agent has registered and said where it can be asked, there is nobody to ask.
-        raise NotFoundError(GroupResource("", "pods"), node)
+        raise NotFoundError(GroupResource("", "nodes"), node)
+
+    # --- pods/attach, pods/exec, pods/portforward ---
+
+    async def stream(self, call: Call, endpoint: Endpoint) -> Result:
+        """Say why there is no stream to a container: there is no such pod, no node, or no way to the node."""
+        found = await self._reader.get(call, endpoint)
+        node = endpoint.decode(found.entry.value, found.entry.revision)["spec"].get("nodeName")
+        if not node:
+            raise BadRequestError(f"pod {call.info.name} does not have a host assigned")
+        raise ServiceUnavailableError(
+            f"{call.info.subresource} is not offered: this server has no streams to containers on node {node}"
+        )
 
     def _now(self) -> datetime:
         return self._services.clock.now()

@@ -176,7 +176,8 @@ PODS: Final = ResourceDefinition(
     storage_version="v1",
     strategy=PodStrategy(),
     status_strategy=PodStatusStrategy(),
-    subresources=("binding", "eviction", "log"),
+    # The streams (attach, exec, portforward) are answered with the reason why not, and so not advertised.
+    subresources=("binding", "eviction", "log", "attach", "exec", "portforward"),
     short_names=("po",),
     categories=("all",),
     columns=COLUMNS,
