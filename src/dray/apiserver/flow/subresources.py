@@ -210,7 +210,8 @@ class Subresources:
         if not node:
             raise BadRequestError(f"pod {call.info.name} does not have a host assigned")
         # Until a node agent has registered and said where it can be asked, there is nobody to ask.
-        raise NotFoundError(GroupResource("", "nodes"), node)
+        # kube-apiserver names the node, yet calls it a pod.
+        raise NotFoundError(GroupResource("", "pods"), node)
 
     # --- pods/attach, pods/exec, pods/portforward ---
 
