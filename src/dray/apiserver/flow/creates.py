@@ -14,6 +14,7 @@ from dray.apiserver.flow.services import Services, judge_new
 from dray.apiserver.metadata import generated_name, prepare_new
 from dray.apiserver.options import WriteOptions, parse_write_options
 from dray.apiserver.ownership import stamp_create
+from dray.apiserver.world import PODS
 from dray.store.interface import KeyExistsError
 
 # A generated name collides once in 14 million; eight in a row means something else is wrong.
@@ -54,6 +55,8 @@ class Creator:
             endpoint.default(document, now)
         if not stamped:
             stamp_create(document, endpoint, manager=call.manager, now=now)
+        if endpoint.resource == PODS:
+            await services.know_what_a_pod_names(document, call.info.namespace)
         context = services.context(call, namespace)
         services.admission.admit(Operation.CREATE, call, endpoint, document, context)
         hub = endpoint.to_hub(document)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource, NamespacedName
 from dray.api.errors import InvalidError, NotFoundError
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
@@ -16,7 +16,7 @@ from dray.apiserver.admission import Admission, check_namespace
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.flow.call import Call
 from dray.apiserver.registry.strategy import Strategy, WriteContext
-from dray.apiserver.world import NAMESPACES, World
+from dray.apiserver.world import NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS, World
 from dray.lib.clock import Clock
 from dray.store.interface import Store
 
@@ -50,6 +50,21 @@ class Services:
             raise NotFoundError(NAMESPACES, name)
         document: Document = orjson.loads(entry.value)
         return document
+
+    async def know_what_a_pod_names(self, pod: Document, namespace: str) -> None:
+        """Look up the service account and priority class of a new Pod if their events have not arrived yet."""
+        spec = pod.get("spec") or {}
+        account = NamespacedName(namespace, spec.get("serviceAccountName") or "default")
+        if account not in self.world.service_accounts:
+            await self._take_in(SERVICE_ACCOUNTS, f"{KEY_ROOT}core/serviceaccounts/{account}")
+        priority = spec.get("priorityClassName")
+        if priority and priority not in self.world.priority_classes:
+            await self._take_in(PRIORITY_CLASSES, f"{KEY_ROOT}scheduling.k8s.io/priorityclasses/{priority}")
+
+    async def _take_in(self, resource: GroupResource, key: str) -> None:
+        entry = await self.store.get(key)
+        if entry is not None:
+            self.world.apply(resource, orjson.loads(entry.value), deleted=False)
 
     def context(self, call: Call, namespace: Document | None) -> WriteContext:
         """What a strategy may know about this write."""

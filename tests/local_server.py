@@ -1,0 +1,81 @@
+"""An API server inside the test's own process, on the memory store: no sockets, no TLS, no waiting for a process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dray.api.document import Document
+from dray.api.features import FeatureGates
+from dray.client.interface import LocalRequest
+from dray.cmd import apiserver
+from dray.cmd.settings import APIServerSettings
+
+
+@dataclass(slots=True)
+class Local:
+    """Requests in one line each, as an administrator unless said otherwise."""
+
+    running: apiserver.Running
+    groups: tuple[str, ...] = ("system:masters",)
+    user: str = "tester"
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: dict[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Document:
+        """`path` is `group/version/resource[/name[/subresource]]`, with `@namespace` at its end; core is `core`."""
+        return await self.running.local.handle(self._local(verb, path, body, query or {}, content_type))
+
+    async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Document]]:
+        """A watch's events."""
+        return await self.running.local.watch(self._local("watch", path, None, {"watch": "true", **query}, ""))
+
+    def _local(self, verb: str, path: str, body: Any, query: dict[str, str], content_type: str) -> LocalRequest:
+        place, _, namespace = path.partition("@")
+        group, version, resource, *rest = place.split("/")
+        name = rest[0] if rest else ""
+        return LocalRequest(
+            user=self.user,
+            groups=self.groups,
+            verb=verb,
+            group="" if group == "core" else group,
+            version=version,
+            resource=resource,
+            name=name,
+            subresource=rest[1] if len(rest) > 1 else "",
+            namespace=namespace,
+            query=query,
+            body=body,
+            content_type=content_type,
+            user_agent="test/1",
+        )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop run until the server has taken something in."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def local_server(directory: Path, gates: str = "") -> AsyncIterator[Local]:
+    """A server for the time of a `with` block."""
+    settings = APIServerSettings(
+        data_dir=str(directory), port=0, store="memory", feature_gates=FeatureGates.parse(gates)
+    )
+    running = await apiserver.start(settings)
+    try:
+        yield Local(running)
+    finally:
+        await running.stop()
