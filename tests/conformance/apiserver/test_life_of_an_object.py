@@ -122,7 +122,8 @@ async def test_a_dry_run_answers_and_stores_nothing(api: Local) -> None:
     with pytest.raises(NotFoundError):
         await api.request("get", f"{CLAIMS}/c@default")
     await api.request("create", f"{CLAIMS}@default", claim("c"))
-    await api.request("patch", f"{CLAIMS}/c@default", {"metadata": {"labels": {"a": "b"}}}, query=dry, content_type=MERGE)
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    await api.request("patch", f"{CLAIMS}/c@default", labels, query=dry, content_type=MERGE)
     assert "labels" not in (await api.request("get", f"{CLAIMS}/c@default"))["metadata"]
     await api.request("delete", f"{CLAIMS}/c@default", query=dry)
     assert (await api.request("get", f"{CLAIMS}/c@default"))["metadata"]["name"] == "c"
@@ -219,7 +220,7 @@ async def test_with_the_gate_off_a_new_pod_loses_its_claims(tmp_path: Path) -> N
     async with local_server(tmp_path, "DynamicResourceAllocation=false") as api:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         await api.request("create", "core/v1/serviceaccounts@default", account)
-            pod = {
+        pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "p"},
