@@ -90,7 +90,11 @@ class BufferedWatch:
         if self._early:
             batch, self._early = self._early, ()
             return batch
-        return await self._catch_up() if self._buffer is None else self._take(self._buffer)
+        batch = await self._catch_up() if self._buffer is None else ()
+        if batch or self._buffer is None:
+            return batch
+        # Joining the hub may have filled the buffer before anyone waited to be woken.
+        return self._take(self._buffer)
 
     async def _catch_up(self) -> tuple[Event, ...]:
         try:

@@ -170,3 +170,23 @@ async def test_a_member_that_is_down_is_passed_over(etcd: Process) -> None:
     entry = await store.create(PODS + "a", b"")
     assert await store.get(PODS + "a") == entry
     await store.close()
+
+
+async def test_a_feed_outrun_by_a_compaction_ends_its_watches_and_starts_over(etcd: Process) -> None:
+    """Events it had not heard are gone: whoever watches must list again, and then misses nothing."""
+    async with connected(etcd, "/outrun") as behind, connected(etcd, "/outrun") as ahead:
+        watch = await behind.watch(PODS, after_revision=await behind.revision())
+        behind._feeding.cancel()
+        await asyncio.gather(behind._feeding, return_exceptions=True)
+        first = await ahead.create(PODS + "a", b"1")
+        second = await ahead.update(PODS + "a", b"2", expected_revision=first.revision)
+        last = await ahead.delete(PODS + "a", expected_revision=second.revision)
+        await ahead.compact(last.revision)
+        behind._feeding = asyncio.create_task(behind._feed())
+        with pytest.raises(RevisionCompactedError):
+            await take(watch, 1)
+        page = await behind.list_page(PODS)
+        assert page.entries == ()
+        async with await behind.watch(PODS, after_revision=page.revision) as again:
+            later = await ahead.create(PODS + "b", b"")
+            assert [event.entry for event in await take(again, 1)] == [later]

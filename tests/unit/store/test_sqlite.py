@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -116,13 +117,25 @@ async def test_a_full_disk_fails_the_writes_and_nothing_else(store: SQLiteStore)
 
 
 async def test_writes_after_a_failed_one_in_the_queue_fail_with_it(store: SQLiteStore, path: Path) -> None:
-    """They were planned on top of what did not happen."""
+    """They were planned on top of what did not happen, though alone they would fit on the disk."""
+    gate = threading.Event()
+    queued = [
+        store._writer.run(lambda _: gate.wait()),
+        store.create(PODS + "a", b"x" * 9000),
+        # Keeps the two writes from sharing a commit.
+        store._writer.run(lambda _: None),
+        store.create(PODS + "b", b"small"),
+    ]
+    tasks = []
+    for each in queued:
+        tasks.append(asyncio.ensure_future(each))
+        # One turn to start it, one for what it gathered to reach the thread.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
     with full_disk():
-        first = asyncio.create_task(store.create(PODS + "a", b"x" * 4000))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        second = asyncio.create_task(store.create(PODS + "b", b"small"))
-        outcomes = await asyncio.gather(first, second, return_exceptions=True)
+        gate.set()
+        _, first, _, second = await asyncio.gather(*tasks, return_exceptions=True)
+    outcomes = [first, second]
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailableError, StoreUnavailableError]
     entry = await store.create(PODS + "b", b"again")
     await store.close()
@@ -153,6 +166,22 @@ async def test_everything_is_there_after_reopening(store: SQLiteStore, path: Pat
         assert [event.entry for event in batch] == [second, gone, last]
         assert [event.previous for event in batch] == [first, None, gone]
     await again.close()
+
+
+async def test_a_watch_that_joins_after_reading_nothing_of_its_own_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the past held was for others; what joining the hub brought must not wait for the next event."""
+    monkeypatch.setattr(sqlite_module, "RECENT_EVENTS_MAX", 2)
+    monkeypatch.setattr(sqlite_module, "REPLAY_ROWS_MAX", 3)
+    store = await SQLiteStore.open(path)
+    start = await store.revision()
+    for number in range(3):
+        await store.create(f"/registry/other/{number}", b"")
+    mine = await store.create(PODS + "a", b"")
+    async with await store.watch(PODS, after_revision=start) as watch:
+        assert [event.entry for event in await asyncio.wait_for(anext(aiter(watch)), 10)] == [mine]
+    await store.close()
 
 
 async def test_the_revision_does_not_go_back_when_all_rows_are_compacted(store: SQLiteStore, path: Path) -> None:
