@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+
 from tests.servers import Server, running_server
 
 _NUMBERS = itertools.count(1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.servers import running_server
 
 # Where we differ on purpose, and why. A name that no longer differs must leave this table.

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.local_server import Local
 
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, InvalidError
+from tests.local_server import Local
 
 MAPS = "core/v1/configmaps"
 MERGE = "application/merge-patch+json"

@@ -15,6 +15,7 @@ import pytest
 from kr8s import objects
 from kr8s._async_utils import as_sync_func
 from kr8s.asyncio import objects as async_objects
+
 from tests.e2e.clients import bodies
 from tests.servers import Server
 

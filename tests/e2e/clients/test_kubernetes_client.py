@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config, dynamic, utils, watch
 from kubernetes.client import ApiException
+
 from tests.e2e.clients import bodies
 from tests.servers import Server
 

@@ -18,6 +18,7 @@ from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import ConfigMap, Pod
 from lightkube.resources.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from lightkube.types import CascadeType, PatchType
+
 from tests.e2e.clients import bodies
 from tests.servers import Server
 

@@ -6,6 +6,9 @@ import copy
 from typing import Any
 
 import pytest
+
+from dray.api.document import Document
+from dray.api.validation.resource_claim import validate_claim, validate_claim_update
 from tests.conformance.api.resource.resource_rows import (
     IDENTIFIER,
     LABEL,
@@ -16,9 +19,6 @@ from tests.conformance.api.resource.resource_rows import (
     row,
     texts,
 )
-
-from dray.api.document import Document
-from dray.api.validation.resource_claim import validate_claim, validate_claim_update
 
 R0 = "spec.devices.requests[0]"
 REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"

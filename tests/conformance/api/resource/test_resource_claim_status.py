@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 import pytest
-from tests.conformance.api.resource.resource_rows import LABEL, SUBDOMAIN, params, row, texts
 
 from dray.api.document import Document
 from dray.api.validation.resource_claim_status import validate_claim_status_update
+from tests.conformance.api.resource.resource_rows import LABEL, SUBDOMAIN, params, row, texts
 
 REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 RESULTS = "status.allocation.devices.results"

@@ -6,6 +6,12 @@ import copy
 from typing import Any
 
 import pytest
+
+from dray.api import extended_resources
+from dray.api.document import Document
+from dray.api.validation.resource_class import validate_class
+from dray.api.validation.resource_taint_rule import validate_taint_rule, validate_taint_rule_status
+from dray.api.validation.resource_template import validate_template, validate_template_update
 from tests.conformance.api.resource.resource_rows import (
     LABEL,
     LABEL_KEY,
@@ -16,12 +22,6 @@ from tests.conformance.api.resource.resource_rows import (
     row,
     texts,
 )
-
-from dray.api import extended_resources
-from dray.api.document import Document
-from dray.api.validation.resource_class import validate_class
-from dray.api.validation.resource_taint_rule import validate_taint_rule, validate_taint_rule_status
-from dray.api.validation.resource_template import validate_template, validate_template_update
 
 
 def device_class(**spec: Any) -> Document:

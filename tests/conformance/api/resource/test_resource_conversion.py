@@ -6,12 +6,12 @@ import copy
 from typing import Any
 
 import pytest
-from tests.conformance.api.resource.resource_rows import compiles, texts
 
 from dray.api.conversion.resource import from_hub, to_hub
 from dray.api.defaults.resource import DEFAULTERS
 from dray.api.document import Document
 from dray.api.validation.resource_claim import validate_claim
+from tests.conformance.api.resource.resource_rows import compiles, texts
 
 EXACT = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
 

@@ -6,11 +6,11 @@ import copy
 from typing import Any
 
 import pytest
-from tests.conformance.api.resource.resource_rows import LABEL, SUBDOMAIN, params, row, texts
 
 from dray.api.document import Document
 from dray.api.field_errors import Path
 from dray.api.validation import resource_pod
+from tests.conformance.api.resource.resource_rows import LABEL, SUBDOMAIN, params, row, texts
 
 SPEC, STATUS = Path("spec"), Path("status")
 ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"

@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 import pytest
-from tests.conformance.api.resource.resource_rows import IDENTIFIER, LABEL, LABEL_KEY, SUBDOMAIN, params, row, texts
 
 from dray.api.document import Document
 from dray.api.validation.resource_slice import validate_slice
+from tests.conformance.api.resource.resource_rows import IDENTIFIER, LABEL, LABEL_KEY, SUBDOMAIN, params, row, texts
 
 D0 = "spec.devices[0]"
 ONE_CHOICE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"

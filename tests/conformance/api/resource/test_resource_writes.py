@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.conformance.api.resource.resource_rows import changed, params, row, texts
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.apiserver.registry.resource import DEFINITIONS
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
 from dray.apiserver.request import UserInfo
+from tests.conformance.api.resource.resource_rows import changed, params, row, texts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC)
 BY_NAME: dict[str, ResourceDefinition] = {item.resource: item for item in DEFINITIONS}
