@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dray.cel import tree, types
@@ -223,11 +223,11 @@ class _Checker:
         for overload in self._functions[function]:
             if overload.member is not member or len(overload.params) != len(args):
                 continue
-            fresh = self._instantiate(overload)
-            if not self.bindings.assignable_all(args, list(fresh.params)):
+            params, returned = self._instantiate(overload)
+            if not self.bindings.assignable_all(args, params):
                 continue
             matching.append(overload)
-            outcome = self.bindings.apply(fresh.result)
+            outcome = self.bindings.apply(returned)
             if result is None:
                 result = outcome
             elif result != outcome:
@@ -237,10 +237,12 @@ class _Checker:
         self.overloads[node] = matching
         return result
 
-    def _instantiate(self, overload: Overload) -> Overload:
+    def _instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
+        """Parameters and result with fresh type parameters."""
+        if not overload.is_generic:
+            return overload.params, overload.result
         names: dict[str, Type] = {}
-        params = tuple(self._renamed(given, names) for given in overload.params)
-        return replace(overload, params=params, result=self._renamed(overload.result, names))
+        return [self._renamed(given, names) for given in overload.params], self._renamed(overload.result, names)
 
     def _renamed(self, given: Type, names: dict[str, Type]) -> Type:
         if given.kind is Kind.PARAM:
@@ -249,7 +251,7 @@ class _Checker:
             return names[given.name]
         if not given.params:
             return given
-        return replace(given, params=tuple(self._renamed(inner, names) for inner in given.params))
+        return Type(given.kind, given.name, tuple([self._renamed(inner, names) for inner in given.params]))
 
     def _no_overload(self, node: Node, function: str, args: list[Type], *, member: bool) -> Type:
         if any(arg.kind is Kind.ERROR for arg in args):
@@ -308,6 +310,9 @@ class _Checker:
 
     def _map(self, node: tree.MapNode) -> Type:
         key = self._join((entry[0], False) for entry in node.entries)
+        if key.params:
+            # No such key exists at run time, and types with two long branches could double with every nesting.
+            key = DYN
         value = self._join((entry[1], entry[2]) for entry in node.entries)
         return types.map_of(key, value)
 

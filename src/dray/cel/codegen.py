@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dray.cel import control, runtime, tree
 from dray.cel.checker import Checked
-from dray.cel.cost import iteration_cost
+from dray.cel.cost import compares_plainly, iteration_cost
 from dray.cel.errors import CELRuntimeError
 from dray.cel.signatures import Dispatcher, Overload
 from dray.cel.tree import Bind, Call, Comprehension, Ident, Literal, Macro, Node, OptionalMap, Select
@@ -26,9 +26,6 @@ from dray.cel.values import Optional
 _PLACE: Final[dict[str, Any]] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
 _BUDGET: Final = "budget"
 _COMPARE: Final[dict[str, type[ast.cmpop]]] = {"_<_": ast.Lt, "_<=_": ast.LtE, "_>_": ast.Gt, "_>=_": ast.GtE}
-_NUMBERS: Final = frozenset({Kind.INT, Kind.UINT, Kind.DOUBLE})
-# Kinds whose values Python compares just as the language does, at a fixed cost.
-_FIXED_SIZE: Final = frozenset({Kind.BOOL, Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.NULL, Kind.TIMESTAMP, Kind.DURATION})
 _RAW_KEYS: Final = frozenset({Kind.STRING, Kind.INT, Kind.UINT})
 _DOUBLE_OPERATORS: Final[dict[str, type[ast.operator]]] = {"_+_": ast.Add, "_-_": ast.Sub, "_*_": ast.Mult}
 # Constructors of values that are worth making once, when their arguments are literals.
@@ -83,6 +80,11 @@ def _compare(operator: ast.cmpop, left: ast.expr, right: ast.expr) -> ast.Compar
 
 def _invoke(function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
     return ast.Call(function, list(args), [], **_PLACE)
+
+
+def _never_boolean(value: Any) -> bool:
+    """Whether Python's own equality is right whatever the other side is; it takes True for 1."""
+    return value is None or isinstance(value, (str, bytes))
 
 
 class _Emitter:
@@ -249,7 +251,7 @@ class _Emitter:
         if node.function in (tree.EQUALS, tree.NOT_EQUALS):
             return self._equality(node.function, inputs, kinds)
         if node.function in _COMPARE:
-            return self._order(node.function, inputs, kinds)
+            return self._order(node.function, inputs)
         if node.function == tree.NOT and kinds[0] is Kind.BOOL:
             return ast.UnaryOp(ast.Not(), self.emit(inputs[0]), **_PLACE)
         return None if self._careful else self._raw_operator(node, inputs, kinds)
@@ -266,21 +268,19 @@ class _Emitter:
         return None
 
     def _equality(self, function: str, inputs: list[Node], kinds: list[Kind]) -> ast.expr | None:
-        literals = [given.value for given in inputs if isinstance(given, Literal)]
-        exact = kinds[0] is kinds[1] and kinds[0] in _FIXED_SIZE
-        if exact or any(value is None or isinstance(value, (str, bytes)) for value in literals):
+        if not compares_plainly(self._checked, function, inputs):
+            return None
+        texts = any(isinstance(given, Literal) and _never_boolean(given.value) for given in inputs)
+        if texts or kinds[0] is kinds[1]:
             operator = ast.Eq() if function == tree.EQUALS else ast.NotEq()
             return _compare(operator, self.emit(inputs[0]), self.emit(inputs[1]))
-        if not literals:
-            return None
         same = self._helper(runtime.equals_scalar, self.emit(inputs[0]), self.emit(inputs[1]))
         return same if function == tree.EQUALS else ast.UnaryOp(ast.Not(), same, **_PLACE)
 
-    def _order(self, function: str, inputs: list[Node], kinds: list[Kind]) -> ast.expr | None:
-        literal_text = kinds == [Kind.STRING, Kind.STRING] and any(isinstance(given, Literal) for given in inputs)
-        if _NUMBERS.issuperset(kinds) or (kinds[0] is kinds[1] and kinds[0] in _FIXED_SIZE) or literal_text:
-            return _compare(_COMPARE[function](), self.emit(inputs[0]), self.emit(inputs[1]))
-        return None
+    def _order(self, function: str, inputs: list[Node]) -> ast.expr | None:
+        if not compares_plainly(self._checked, function, inputs):
+            return None
+        return _compare(_COMPARE[function](), self.emit(inputs[0]), self.emit(inputs[1]))
 
     # --- aggregates ---
 

@@ -278,13 +278,30 @@ def _static_own(checked: Checked, node: Node) -> int:
 
 def _static_call(checked: Checked, node: Call) -> int:
     """A call that is not charged when it happens is charged here, with the literal that bounds it."""
-    literals = [arg.value for arg in node.args if isinstance(arg, Literal) and isinstance(arg.value, (str, bytes))]
-    if node.function in (tree.EQUALS, tree.NOT_EQUALS, *_ORDER) and literals:
-        return max(1, scale(min(map(len, literals)), STRING_FACTOR))
-    return 1
+    inputs = [*([node.target] if node.target is not None else []), *node.args]
+    if compares_plainly(checked, node.function, inputs):
+        lengths = [len(arg.value) for arg in inputs if isinstance(arg, Literal) and isinstance(arg.value, (str, bytes))]
+        return max(1, scale(min(lengths), STRING_FACTOR)) if lengths else 1
+    return 0 if all(overload.dynamic_cost for overload in checked.overloads[node]) else 1
 
 
-_ORDER: Final = ("_<_", "_<=_", "_>_", "_>=_")
+_ORDER: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_EQUALITY: Final = frozenset({tree.EQUALS, tree.NOT_EQUALS})
+_NUMBERS: Final = frozenset({Kind.INT, Kind.UINT, Kind.DOUBLE})
+_FIXED_SIZE: Final = SCALARS | {Kind.NULL}
+
+
+def compares_plainly(checked: Checked, function: str, inputs: list[Node]) -> bool:
+    """Whether a comparison takes a time that is known beforehand."""
+    if function not in _ORDER | _EQUALITY:
+        return False
+    kinds = [checked.types[given].kind for given in inputs]
+    if kinds[0] is kinds[1] and kinds[0] in _FIXED_SIZE:
+        return True
+    literal = any(isinstance(given, Literal) for given in inputs)
+    if function in _EQUALITY:
+        return literal
+    return _NUMBERS.issuperset(kinds) or (literal and kinds == [Kind.STRING, Kind.STRING])
 
 
 def iteration_cost(checked: Checked, node: Comprehension) -> int:

@@ -116,6 +116,15 @@ def compile_device_selector(
     expression: str, *, list_attributes: bool = True, consumable_capacity: bool = True
 ) -> CompiledSelector:
     """Compile a selector; the switches are the features that newly written expressions may use."""
+    return _compile_selector(expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
+
+
+# Claims of one template repeat their selectors; a failure is never kept.
+_SELECTOR_CACHE_SIZE: Final = 256
+
+
+@lru_cache(maxsize=_SELECTOR_CACHE_SIZE)
+def _compile_selector(expression: str, *, list_attributes: bool, consumable_capacity: bool) -> CompiledSelector:
     device = _device_type(list_attributes=list_attributes, consumable_capacity=consumable_capacity)
     program = compile_program(expression, {"device": device}, registry=_SELECTOR_FUNCTIONS[list_attributes])
     result = program.result_type

@@ -50,7 +50,8 @@ def _order(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
     kinds = {estimator.type_of(given).kind for given in inputs}
     if kinds & {Kind.STRING, Kind.BYTES}:
         return _compare(estimator, inputs)
-    return ONE, None
+    # Of two unknown values both may be texts.
+    return (ONE if kinds & SCALARS else ONE.union(_compare(estimator, inputs)[0])), None
 
 
 def _add(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from dray.cel import tree
 from dray.cel.errors import CELError, Issue
 from dray.cel.lexer import RESERVED, Token, tokenize
-from dray.cel.tree import DEPTH_MAX, Call, Ident, Literal, Node, Select
+from dray.cel.tree import DEPTH_MAX, NESTING_MAX, Call, Ident, Literal, Node, Select
 
 # Binding strength of the binary operators below `||` and `&&`.
 _BINARY: Final = {
@@ -128,8 +128,8 @@ class _Parser:
     def expression(self, closing: str | None = None) -> Node:
         """A conditional, or what binds tighter."""
         self._nesting += 1
-        if self._nesting > DEPTH_MAX:
-            self._fail(_too_deep(), 0)
+        if self._nesting > NESTING_MAX:
+            self._fail(f"expression recursion limit exceeded: {NESTING_MAX}", 0)
         node = self._logical(closing)
         question = self._accept("?")
         if question is not None:

@@ -29,7 +29,7 @@ from dray.cel.values import (
 CHARS_PER_UNIT: Final = 10
 _NO_OVERLOAD: Final = "no such overload"
 # What a value of an unexpected type makes Python raise inside an implementation.
-PYTHON_FAILURES: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+PYTHON_FAILURES: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 FAILURES: Final = (CELRuntimeError, *PYTHON_FAILURES)
 
 
@@ -53,15 +53,26 @@ def traversal(size: int, factor: float = 0.1) -> int:
 
 def equals(budget: Budget, left: Any, right: Any) -> bool:
     """Equality across types; numbers compare by value, everything else needs the same type."""
-    if isinstance(left, (list, tuple)):
-        return _lists_equal(budget, left, right)
-    if isinstance(left, dict):
-        return _maps_equal(budget, left, right)
-    if isinstance(left, Optional):
-        return _optionals_equal(budget, left, right)
+    if isinstance(left, (list, tuple, dict, Optional)):
+        return _containers_equal(budget, left, right)
+    budget.spend(max(1, traversal(min(size_of(left), size_of(right)))))
+    return equals_scalar(left, right)
+
+
+def nested_equals(budget: Budget, left: Any, right: Any) -> bool:
+    """Equality inside a container, which has paid for its elements but not for what they hold."""
+    if isinstance(left, (list, tuple, dict, Optional)):
+        return _containers_equal(budget, left, right)
     if isinstance(left, (str, bytes)) and isinstance(right, (str, bytes)):
         budget.spend(min(len(left), len(right)) // CHARS_PER_UNIT)
     return equals_scalar(left, right)
+
+
+def _containers_equal(budget: Budget, left: Any, right: Any) -> bool:
+    budget.spend(max(1, traversal(size_of(left))))
+    if isinstance(left, dict):
+        return _maps_equal(budget, left, right)
+    return _optionals_equal(budget, left, right) if isinstance(left, Optional) else _lists_equal(budget, left, right)
 
 
 def equals_scalar(left: Any, right: Any) -> bool:
@@ -74,21 +85,19 @@ def equals_scalar(left: Any, right: Any) -> bool:
 def _lists_equal(budget: Budget, left: Any, right: Any) -> bool:
     if not isinstance(right, (list, tuple)) or len(left) != len(right):
         return False
-    budget.spend(len(left))
-    return all(equals(budget, mine, yours) for mine, yours in zip(left, right, strict=True))
+    return all(nested_equals(budget, mine, yours) for mine, yours in zip(left, right, strict=True))
 
 
 def _maps_equal(budget: Budget, left: Any, right: Any) -> bool:
     if not isinstance(right, dict) or len(left) != len(right):
         return False
-    budget.spend(len(left))
-    return all(key in right and equals(budget, value, right[key]) for key, value in left.items())
+    return all(key in right and nested_equals(budget, value, right[key]) for key, value in left.items())
 
 
 def _optionals_equal(budget: Budget, left: Optional, right: Any) -> bool:
     if not isinstance(right, Optional) or left.present is not right.present:
         return False
-    return not left.present or equals(budget, left.value, right.value)
+    return not left.present or nested_equals(budget, left.value, right.value)
 
 
 def not_equals(budget: Budget, left: Any, right: Any) -> bool:
@@ -99,7 +108,7 @@ def not_equals(budget: Budget, left: Any, right: Any) -> bool:
 def contains_in_list(budget: Budget, element: Any, values: Any) -> bool:
     """`element in list`."""
     budget.spend(len(values))
-    return any(equals(budget, element, value) for value in values)
+    return any(nested_equals(budget, element, value) for value in values)
 
 
 def contains_in_map(element: Any, values: Any) -> bool:
@@ -111,10 +120,11 @@ def includes(budget: Budget, values: Any, element: Any) -> bool:
     """Whether a device attribute is, or has among its values, the element."""
     if not isinstance(values, (list, tuple)):
         return equals(budget, values, element)
+    budget.spend(min(len(values), INCLUDES_MAX))
     for position, value in enumerate(values):
         if position >= INCLUDES_MAX:
             fail(f"'includes' function cannot be applied to lists longer than {INCLUDES_MAX} values")
-        if equals(budget, value, element):
+        if nested_equals(budget, value, element):
             return True
     return False
 

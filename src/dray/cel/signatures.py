@@ -50,6 +50,7 @@ class Overload:
     implementation: Callable[..., Any]
     charge: Callable[..., int] | None = None
     budgeted: bool = False
+    is_generic: bool = False
 
     @property
     def dynamic_cost(self) -> bool:
@@ -91,7 +92,8 @@ class Registry:
         name, _, listed = call.partition("(")
         params = ((_type(_Words(receiver)),) if receiver else ()) + _params(_Words("(" + listed))
         result = _type(_Words(tail))
-        overload = Overload(signature, params, result, bool(receiver), implementation, charge, budgeted)
+        generic = result.is_generic or any(given.is_generic for given in params)
+        overload = Overload(signature, params, result, bool(receiver), implementation, charge, budgeted, generic)
         self.functions.setdefault(name, []).append(overload)
 
     def merged(self, *others: Registry) -> Registry:

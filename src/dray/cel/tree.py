@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-# Deeper expressions are refused: every later stage recurses over the tree.
+# Deeper expressions are refused: every stage recurses over the tree, within Python's own limit of a thousand
+# calls. Chains of operators deepen the tree; brackets also cost the parser several calls each.
 DEPTH_MAX: Final = 200
+NESTING_MAX: Final = 100
 
 
 class Macro(enum.StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -56,6 +56,11 @@ class Type:
     def sized(self, size_max: int) -> Type:
         """The same type with a bound on the size of its values."""
         return replace(self, size_max=size_max)
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether it is or has type parameters."""
+        return self.kind is Kind.PARAM or any(inner.is_generic for inner in self.params)
 
     @property
     def is_dyn(self) -> bool:
@@ -165,16 +170,26 @@ TYPE_NAMES: Final[Mapping[str, Type]] = {
 class Substitution:
     """What the type parameters of one expression stand for so far."""
 
-    def __init__(self, bindings: Mapping[str, Type] | None = None) -> None:
-        self.bindings: dict[str, Type] = dict(bindings or {})
+    def __init__(self) -> None:
+        self.bindings: dict[str, Type] = {}
+        # What bindings were before, newest last, to take back a failed attempt.
+        self._undo: list[tuple[str, Type | None]] = []
 
-    def assignable_all(self, given: list[Type], wanted: list[Type]) -> bool:
+    def assignable_all(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
         """Whether every given type fits its wanted one; bindings change only when all do."""
-        trial = Substitution(self.bindings)
-        if not all(trial._assign(*pair) for pair in zip(given, wanted, strict=True)):
-            return False
-        self.bindings = trial.bindings
-        return True
+        self._undo.clear()
+        if all(map(self._assign, given, wanted)):
+            return True
+        for name, before in reversed(self._undo):
+            if before is None:
+                del self.bindings[name]
+            else:
+                self.bindings[name] = before
+        return False
+
+    def _bind(self, name: str, to: Type) -> None:
+        self._undo.append((name, self.bindings.get(name)))
+        self.bindings[name] = to
 
     def assignable(self, given: Type, wanted: Type) -> bool:
         """Whether a value of the given type may be used where the wanted one is."""
@@ -189,9 +204,8 @@ class Substitution:
             return self.apply(bound, unbound_to_dyn=unbound_to_dyn)
         if not target.params:
             return target
-        return replace(
-            target, params=tuple(self.apply(inner, unbound_to_dyn=unbound_to_dyn) for inner in target.params)
-        )
+        params = tuple([self.apply(inner, unbound_to_dyn=unbound_to_dyn) for inner in target.params])
+        return target if params == target.params else Type(target.kind, target.name, params, target.size_max)
 
     def _assign(self, given: Type, wanted: Type) -> bool:
         if Kind.PARAM in (given.kind, wanted.kind):
@@ -214,14 +228,14 @@ class Substitution:
                 return False
             # A later, more general use widens the parameter.
             if other.kind is not Kind.ERROR and _more_general(other, bound) and not _occurs(parameter, other):
-                self.bindings[parameter.name] = other
+                self._bind(parameter.name, other)
             return True
         other = self.apply(other)
         if other == parameter:
             return True
         if _occurs(parameter, other):
             return False
-        self.bindings[parameter.name] = other
+        self._bind(parameter.name, other)
         return True
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dray.cel import runtime
-from dray.cel.runtime import equals, fail, size_of, traversal
+from dray.cel.runtime import fail, nested_equals, size_of, traversal
 from dray.cel.signatures import Registry, kind_of_class
 from dray.cel.types import Kind
 from dray.cel.values import NONE, Budget, Duration, Optional, Uint
@@ -65,13 +65,13 @@ def _greatest(values: list[Any]) -> Any:
 
 def _index_of(budget: Budget, values: list[Any], wanted: Any) -> int:
     budget.spend(len(values))
-    return next((place for place, value in enumerate(values) if equals(budget, value, wanted)), -1)
+    return next((place for place, value in enumerate(values) if nested_equals(budget, value, wanted)), -1)
 
 
 def _last_index_of(budget: Budget, values: list[Any], wanted: Any) -> int:
     budget.spend(len(values))
     places = range(len(values) - 1, -1, -1)
-    return next((place for place in places if equals(budget, values[place], wanted)), -1)
+    return next((place for place in places if nested_equals(budget, values[place], wanted)), -1)
 
 
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:
@@ -101,7 +101,7 @@ def _distinct(budget: Budget, values: list[Any]) -> list[Any]:
     kept: list[Any] = []
     for value in values:
         budget.spend(1 + len(kept))
-        if not any(equals(budget, value, other) for other in kept):
+        if not any(nested_equals(budget, value, other) for other in kept):
             kept.append(value)
     return kept
 
@@ -137,7 +137,7 @@ def _last(values: list[Any]) -> Optional:
 
 def _contains_all(budget: Budget, values: list[Any], wanted: list[Any]) -> bool:
     budget.spend(len(values) * len(wanted))
-    return all(any(equals(budget, one, other) for other in values) for one in wanted)
+    return all(any(nested_equals(budget, one, other) for other in values) for one in wanted)
 
 
 def _equivalent(budget: Budget, left: list[Any], right: list[Any]) -> bool:
@@ -146,7 +146,7 @@ def _equivalent(budget: Budget, left: list[Any], right: list[Any]) -> bool:
 
 def _intersects(budget: Budget, left: list[Any], right: list[Any]) -> bool:
     budget.spend(len(left) * len(right))
-    return any(equals(budget, one, other) for one in left for other in right)
+    return any(nested_equals(budget, one, other) for one in left for other in right)
 
 
 def _walk_elements(values: list[Any], *_: Any) -> int:

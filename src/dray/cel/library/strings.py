@@ -94,7 +94,7 @@ def _join(budget: Budget, values: list[Any], separator: str = "") -> str:
         if not isinstance(value, str):
             fail()
         total += len(value)
-    budget.spend(traversal(total, 0.2) + len(values))
+    budget.spend(traversal(total))
     return separator.join(values)
 
 
@@ -285,7 +285,7 @@ def _walk(text: str, *_: Any) -> int:
 
 
 def _walk_and_build(text: str, *_: Any) -> int:
-    return traversal(len(text), 0.2) + len(text) // 10
+    return traversal(len(text), 0.2)
 
 
 _declare("string::charAt(int) -> string", _char_at)
