@@ -340,6 +340,8 @@ class Controller(Generic[K]):
                 await self._work_one(key)
             finally:
                 self.queue.done(key)
+            # Work that never had to wait must still let the informers take their turn.
+            await asyncio.sleep(0)
 
     async def _work_one(self, key: K) -> None:
         try:

@@ -1,4 +1,7 @@
-"""A client on top of one seam, `Transport`: which request each operation is. Transports only carry requests."""
+"""A client on top of one seam, `Transport`: which request each operation is. Transports only carry requests.
+
+It awaits its transport and does no I/O of its own, so that all transports share one meaning of every operation.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
 from dray.client.answers import discovery_path, group_versions, read_event, read_list, read_resources
 from dray.client.codec import decode, encode
@@ -92,12 +95,11 @@ class RestClient:
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
         """Create."""
         place = namespace or key_of(obj).namespace
-        return await self._write("create", resource, obj, Call("", namespace=place), options)
+        return await self._write("create", resource, obj, NamespacedName(place, ""), options)
 
     async def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
         """Replace the object that has its namespace and name."""
-        key = key_of(obj)
-        return await self._write("update", resource, obj, Call("", namespace=key.namespace, name=key.name), options)
+        return await self._write("update", resource, obj, key_of(obj), options)
 
     async def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
         """Replace the object's status."""
@@ -168,12 +170,13 @@ class RestClient:
         """Release connections."""
         await self._transport.close()
 
-    async def _write(self, verb: str, resource: Resource[T], obj: T, place: Call, options: WriteOptions) -> T:
-        call = replace(
-            place,
-            verb=verb,
-            resource=resource,
-            subresource=options.subresource,
+    async def _write(self, verb: str, resource: Resource[T], obj: T, key: NamespacedName, options: WriteOptions) -> T:
+        call = Call(
+            verb,
+            resource,
+            key.namespace,
+            key.name,
+            options.subresource,
             query=options.query(),
             body=encode(resource, obj),
         )

@@ -83,7 +83,11 @@ class GarbageCollector:
         if document is None:
             # Gone already; the watch will say so, and then its dependents are looked at.
             return None
-        return await self._act(node, document, observe(known.identity.resource, document))
+        live = observe(known.identity.resource, document)
+        if (live.deleting_dependents, live.orphaning) != (known.deleting_dependents, known.orphaning):
+            # The graph is behind; the watch's news of this very change will have it looked at again.
+            return None
+        return await self._act(node, document, live)
 
     # --- Which kinds are there. ---
 

@@ -1,0 +1,112 @@
+"""Random ownership, circles included: exactly what lost all its owners goes, and everything that must go does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from fake_local_server import FakeLocalServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
+from dray.client.loop import Informers
+from dray.client.memory import memory_client
+from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.runtime.clock import SystemClock
+
+PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+NAMES = "abcdef"
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Edges (dependent, owner, blocks), and what is deleted how."""
+
+    edges: frozenset[tuple[str, str, bool]]
+    deleted: str
+    policy: PropagationPolicy
+
+    def owners(self, name: str) -> set[str]:
+        return {owner for dependent, owner, _ in self.edges if dependent == name}
+
+    def gone(self) -> set[str]:
+        """The slow and plain answer: whoever has owners, all of which are gone, goes."""
+        gone = {self.deleted}
+        if self.policy is PropagationPolicy.ORPHAN:
+            return gone
+        while True:
+            more = {name for name in NAMES if self.owners(name) and self.owners(name) <= gone} - gone
+            if not more:
+                return gone
+            gone |= more
+
+
+@st.composite
+def ownerships(draw: st.DrawFn) -> Ownership:
+    pairs = draw(st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=10))
+    edges = frozenset(
+        (dependent, owner, draw(st.booleans())) for dependent, owner in sorted(pairs) if dependent != owner
+    )
+    return Ownership(edges, draw(st.sampled_from(NAMES)), draw(st.sampled_from(PropagationPolicy)))
+
+
+def build(server: FakeLocalServer, ownership: Ownership) -> None:
+    for name in NAMES:
+        references = [
+            {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"uid-{owner}", "blockOwnerDeletion": blocks}
+            for dependent, owner, blocks in sorted(ownership.edges)
+            if dependent == name
+        ]
+        metadata: Document = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+        if references:
+            metadata["ownerReferences"] = references
+        server.put("", "pods", {"metadata": metadata})
+
+
+def state(server: FakeLocalServer) -> dict[str, set[str]]:
+    return {
+        item["metadata"]["name"]: {owner["name"] for owner in item["metadata"].get("ownerReferences") or ()}
+        for item in server.all("pods")
+    }
+
+
+def followed(server: FakeLocalServer) -> bool:
+    return any(item.verb == "watch" and item.resource == "pods" for item in server.requests)
+
+
+async def collect(ownership: Ownership) -> None:
+    server = FakeLocalServer()
+    build(server, ownership)
+    gone = ownership.gone()
+    expected = {name: ownership.owners(name) - gone for name in NAMES if name not in gone}
+    client, clock = memory_client(server, user="test"), SystemClock()
+    informers = Informers(client, clock, random.Random(1))
+    collector = GarbageCollector(client, informers, clock)
+    tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
+    try:
+        async with asyncio.timeout(1):
+            while not followed(server):  # noqa: ASYNC110 - the condition is the server's state
+                await asyncio.sleep(0)
+            options = DeleteOptions(propagation_policy=ownership.policy)
+            await client.delete(PODS, ownership.deleted, "default", options)
+            while state(server) != expected:  # noqa: ASYNC110 - the condition is the server's state
+                await asyncio.sleep(0)
+        # And nothing more happens.
+        for _ in range(200):
+            await asyncio.sleep(0)
+    except TimeoutError:
+        pass
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert state(server) == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(ownership=ownerships())
+def test_exactly_what_lost_all_its_owners_goes(ownership: Ownership) -> None:
+    asyncio.run(collect(ownership))
