@@ -12,7 +12,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -448,8 +448,8 @@ def _error_body(call: Call, error: APIError) -> tuple[bytes, str]:
     status = error.status()
     media = Media.JSON
     if not isinstance(error, UnavailableRepresentationError):
-        wanted = call.accept.partition(",")[0].partition(";")[0].strip()
-        media = Media(wanted) if wanted in tuple(Media) else Media.JSON
+        with suppress(APIError):
+            media = negotiate(call.accept).media
     if error.code == 406 and media is Media.JSON:  # noqa: PLR2004 - Not Acceptable is indented
         return orjson.dumps(status, option=orjson.OPT_INDENT_2), CONTENT_TYPES[media]
     return dump(status, Representation(media)), CONTENT_TYPES[media]

@@ -52,27 +52,33 @@ class UnavailableRepresentationError(APIError):
 def negotiate(accept: str, *, listing: bool = False, protobuf: bool = True) -> Representation:
     """Choose the first acceptable representation; an empty header or `*/*` means JSON.
 
+    Where JSON is as welcome as protobuf it is taken: stored values are JSON already, protobuf must be made.
     `protobuf` is false for kinds that have no protobuf form (custom resources).
     """
     clauses = _parse_accept(accept)
     if not clauses:
         return JSON
     known = False
-    for media_type, parameters in clauses:
+    for quality, media_type, parameters in clauses:
         media = _media(media_type)
         if media is None:
             continue
         known = True
         representation = _representation(media, parameters)
-        if representation is None or (media is Media.PROTOBUF and not protobuf):
+        if representation is None:
             continue
+        if media is Media.PROTOBUF:
+            if (quality, Media.JSON, parameters) in clauses:
+                return Representation(Media.JSON, representation.transform, representation.api_version)
+            if not protobuf:
+                continue
         return representation
     if not known:
         raise UnavailableRepresentationError(MEDIA_TYPES + (_WATCH_TYPES if listing else ()))
     raise NotAcceptableError(MEDIA_TYPES)
 
 
-def _parse_accept(accept: str) -> list[tuple[str, dict[str, str]]]:
+def _parse_accept(accept: str) -> list[tuple[float, str, dict[str, str]]]:
     clauses: list[tuple[float, str, dict[str, str]]] = []
     for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
@@ -82,7 +88,7 @@ def _parse_accept(accept: str) -> list[tuple[str, dict[str, str]]]:
         clauses.append((_quality(values.pop("q", "1")), media_type, values))
     # A stable sort keeps the client's order among equals.
     clauses.sort(key=lambda item: -item[0])
-    return [(media_type, values) for _, media_type, values in clauses]
+    return clauses
 
 
 def _parameter(text: str) -> tuple[str, str]:
