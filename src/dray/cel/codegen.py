@@ -234,6 +234,8 @@ class _Emitter:
         return self._helper(overload.implementation, *args)
 
     def _dispatched(self, node: Call, overloads: list[Overload], args: list[ast.expr]) -> ast.expr:
+        if node.function == tree.INDEX:
+            return self._helper(runtime.index, *args)
         budgeted = any(overload.dynamic_cost for overload in overloads)
         dispatcher = Dispatcher(node.function, overloads, budgeted=budgeted)
         return self._helper(dispatcher, *([self._budget()] if budgeted else []), *args)

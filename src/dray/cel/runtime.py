@@ -27,6 +27,8 @@ from dray.cel.values import (
 
 # A step over this many characters costs as much as one over an element.
 CHARS_PER_UNIT: Final = 10
+# A container inside another takes as long to open as some steps over elements.
+_NESTED_COST: Final = 4
 _NO_OVERLOAD: Final = "no such overload"
 # What a value of an unexpected type makes Python raise inside an implementation.
 PYTHON_FAILURES: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
@@ -62,6 +64,7 @@ def equals(budget: Budget, left: Any, right: Any) -> bool:
 def nested_equals(budget: Budget, left: Any, right: Any) -> bool:
     """Equality inside a container, which has paid for its elements but not for what they hold."""
     if isinstance(left, (list, tuple, dict, Optional)):
+        budget.spend(_NESTED_COST)
         return _containers_equal(budget, left, right)
     if isinstance(left, (str, bytes)) and isinstance(right, (str, bytes)):
         budget.spend(min(len(left), len(right)) // CHARS_PER_UNIT)
@@ -296,10 +299,18 @@ def select_attribute(value: Any, attribute: str) -> Any:
 def has(value: Any, field: str) -> bool:
     """Whether the field is there."""
     if isinstance(value, dict):
-        return field in value
+        return _find(value, field).present
     if isinstance(value, Optional):
         return value.present and has(value.value, field)
     return fail()
+
+
+def _find(values: dict[Any, Any], key: Any) -> Optional:
+    """The value of a key; a map of domains has one for every domain, though not every domain is `in` it."""
+    try:
+        return Optional(values[key])
+    except KeyError:
+        return NONE
 
 
 def optional_index(values: Any, key: Any) -> Optional:
@@ -309,8 +320,7 @@ def optional_index(values: Any, key: Any) -> Optional:
             return NONE
         values = values.value
     if isinstance(values, dict):
-        key = _key(key)
-        return Optional(values[key]) if key in values else NONE
+        return _find(values, _key(key))
     if isinstance(values, (list, tuple)):
         if isinstance(key, bool) or not isinstance(key, (int, float)):
             fail()
@@ -326,7 +336,7 @@ def optional_select(value: Any, field: str) -> Optional:
         value = value.value
     if not isinstance(value, dict):
         fail("no such overload")
-    return Optional(value[field]) if field in value else NONE
+    return _find(value, field)
 
 
 # --- construction ---
