@@ -8,13 +8,13 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.errors import APIError, ConflictError
 from dray.client.index import IndexFunction
 from dray.client.informer import Action, DoList, DoWatch, Handler, Informer, Selection
-from dray.client.interface import Client, Resource
+from dray.client.interface import Bookmark, Client, Resource, WatchEvent
 from dray.client.lister import Lister
 from dray.client.queue_metrics import MeasuredQueue
 from dray.client.workqueue import RetryLimiter, WorkQueue
@@ -30,14 +30,25 @@ K = TypeVar("K", bound=Hashable)
 
 EVERYTHING: Final = Selection()
 
+# Makes what an informer keeps of what the server sent: less of it, when a controller needs little of many objects.
+# The result must still have its metadata's namespace, name, uid and resource version.
+Reduce: TypeAlias = Callable[[Any], T]
+
 
 class InformerLoop(Generic[T]):
     """Runs one informer against a client."""
 
     def __init__(
-        self, client: Client, resource: Resource[T], informer: Informer[T], clock: Clock, namespace: str = ""
+        self,
+        client: Client,
+        resource: Resource[Any],
+        informer: Informer[T],
+        clock: Clock,
+        namespace: str = "",
+        reduce: Reduce[T] | None = None,
     ) -> None:
         self.resource = resource
+        self._reduce = reduce
         self._client = client
         self._informer = informer
         self._clock = clock
@@ -86,6 +97,8 @@ class InformerLoop(Generic[T]):
         except APIError as error:
             self._note("list failed", error)
             return self._informer.list_failed(error)
+        if self._reduce is not None:
+            page = replace(page, items=[self._reduce(item) for item in page.items])
         following = self._informer.page_received(page)
         self._note_sync()
         return following
@@ -97,13 +110,18 @@ class InformerLoop(Generic[T]):
         try:
             async with aclosing(stream) as events:
                 async for event in events:
-                    self._informer.event_received(event)
+                    self._informer.event_received(self._reduced(event))
                     if not self._synced.is_set():
                         self._note_sync()
         except APIError as error:
             self._note("watch ended", error)
             failure = error
         return self._informer.watch_ended(failure, self._clock.monotonic())
+
+    def _reduced(self, event: WatchEvent[Any] | Bookmark) -> WatchEvent[T] | Bookmark:
+        if self._reduce is None or isinstance(event, Bookmark):
+            return event
+        return replace(event, object=self._reduce(event.object))
 
     def _note_sync(self) -> None:
         if self._informer.synced:
@@ -139,11 +157,24 @@ class Informers:
             rng = random.Random(self._rng.random())  # noqa: S311 - spreads load, guards nothing
             informer: Informer[T] = Informer(selection, rng, watch_list=watch_list)
             loop = InformerLoop(self._client, resource, informer, self._clock, selection.namespace)
-            self._loops[place] = loop
-            self._spawn(place)
+            self._start(place, loop)
         for name, function in (indexes or {}).items():
             loop.add_index(name, function)
         return loop
+
+    def reduced(self, resource: Resource[Any], reduce: Reduce[T]) -> InformerLoop[T]:
+        """An informer of everything that keeps little of each object; not shared, its caller stops it."""
+        assert (resource, EVERYTHING) not in self._loops
+        rng = random.Random(self._rng.random())  # noqa: S311 - spreads load, guards nothing
+        loop: InformerLoop[T] = InformerLoop(
+            self._client, resource, Informer(EVERYTHING, rng), self._clock, reduce=reduce
+        )
+        self._start((resource, EVERYTHING), loop)
+        return loop
+
+    def _start(self, place: tuple[Resource[Any], Selection], loop: InformerLoop[Any]) -> None:
+        self._loops[place] = loop
+        self._spawn(place)
 
     def stop(self, resource: Resource[Any], selection: Selection = EVERYTHING) -> None:
         """Stop following a selection, e.g. because its kind is no longer served."""

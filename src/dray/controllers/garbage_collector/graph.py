@@ -6,8 +6,10 @@ uids to look at; looking (and only that) decides on deletion, with live reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from dray.api.document import UID, Document, GroupResource
@@ -37,6 +39,23 @@ class Observed:
     being_deleted: bool = False
     resource_version: str = ""
 
+    # The informer keeps these instead of whole objects, so they stand in for an object and its metadata.
+
+    @property
+    def metadata(self) -> Observed:
+        """Where name, namespace, uid and version are found."""
+        return self
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace."""
+        return self.identity.namespace
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.identity.name
+
     @property
     def deleting_dependents(self) -> bool:
         """Whether it waits for its dependents to be deleted."""
@@ -53,12 +72,15 @@ def observe(resource: GroupResource, document: Document) -> Observed:
     metadata = document.get("metadata") or {}
     return Observed(
         UID(metadata.get("uid") or ""),
-        Identity(resource, metadata.get("namespace") or "", metadata.get("name") or ""),
+        Identity(resource, sys.intern(metadata.get("namespace") or ""), metadata.get("name") or ""),
         owners_of(document),
         tuple(metadata.get("finalizers") or ()),
         bool(metadata.get("deletionTimestamp")),
         metadata.get("resourceVersion") or "",
     )
+
+
+_NONE: Final[Mapping[UID, Node]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -68,8 +90,19 @@ class Node:
     uid: UID
     # None until the object itself was seen.
     observed: Observed | None = None
-    # Dependents by uid, in the order they were seen.
-    dependents: dict[UID, Node] = field(default_factory=dict)
+    # Dependents by uid, in the order they were seen; most objects have none, and share the empty map.
+    dependents: Mapping[UID, Node] = field(default_factory=lambda: _NONE)
+
+    def adopt(self, dependent: Node) -> None:
+        """Have one more dependent."""
+        if not isinstance(self.dependents, dict):
+            self.dependents = {}
+        self.dependents[dependent.uid] = dependent
+
+    def release(self, dependent: Node) -> None:
+        """Have one dependent less."""
+        if isinstance(self.dependents, dict):
+            self.dependents.pop(dependent.uid, None)
 
     @property
     def deleting_dependents(self) -> bool:
@@ -149,7 +182,7 @@ class Graph:
         old = {owner.uid: owner for owner in before}
         new = {owner.uid: owner for owner in after}
         for uid in new.keys() - old.keys():
-            (self._nodes.get(uid) or self._make(uid)).dependents[node.uid] = node
+            (self._nodes.get(uid) or self._make(uid)).adopt(node)
         for uid, owner in old.items():
             kept = new.get(uid)
             unblocked = owner.block_owner_deletion and (kept is None or not kept.block_owner_deletion)
@@ -160,7 +193,7 @@ class Graph:
         if owner is None:
             return
         if unlinked:
-            owner.dependents.pop(node.uid, None)
+            owner.release(node)
         if (unlinked or unblocked) and owner.deleting_dependents:
             look[owner_uid] = None
         self._drop_if_unused(owner)

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
 from dray.api.errors import ConflictError, NotFoundError
-from dray.client.informer import Selection
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, ServedResource
 from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
 from dray.client.objects import OwnerReference
@@ -54,7 +53,7 @@ class GarbageCollector:
         self._clock = clock
         self._graph = Graph()
         # Followed kinds, and since when.
-        self._monitors: dict[GroupResource, tuple[InformerLoop[Document], float]] = {}
+        self._monitors: dict[GroupResource, tuple[InformerLoop[Observed], float]] = {}
         self._by_kind: dict[GroupVersionKind, ServedResource] = {}
         # Owners known to be gone: a uid that was seen to go, or a whole reference that a live read denied.
         self._absent: LRUSet[tuple[str, ...]] = LRUSet(ABSENT_MAX)
@@ -105,7 +104,9 @@ class GarbageCollector:
                 self._follow(resource, item)
 
     def _follow(self, resource: GroupResource, item: ServedResource) -> None:
-        informer = self._informers.informer(item.resource(metadata_only=True), Selection())
+        informer = self._informers.reduced(
+            item.resource(metadata_only=True), lambda document: observe(resource, document)
+        )
         self._monitors[resource] = (informer, self._clock.monotonic())
         informer.add_handler(lambda old, new: self._changed(resource, old, new))
 
@@ -114,15 +115,14 @@ class GarbageCollector:
         self._informers.stop(informer.resource)
         self._look_at(self._graph.remove_resource(resource))
 
-    def _changed(self, resource: GroupResource, old: Document | None, new: Document | None) -> None:
+    def _changed(self, resource: GroupResource, old: Observed | None, new: Observed | None) -> None:
         if resource == CRDS:
             self.controller.queue.add(_DISCOVERY)
         if new is not None:
-            self._look_at(self._graph.put(observe(resource, new)))
+            self._look_at(self._graph.put(new))
         elif old is not None:
-            uid = observe(resource, old).uid
-            self._absent.add((uid,))
-            self._look_at(self._graph.remove(uid))
+            self._absent.add((old.uid,))
+            self._look_at(self._graph.remove(old.uid))
 
     def _look_at(self, uids: tuple[UID, ...]) -> None:
         for uid in uids:
