@@ -93,6 +93,8 @@ def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
     unfinished = path.with_name(path.name + ".new")
     try:
         unfinished.unlink(missing_ok=True)
+        # Secrets are in it; the log beside it gets the same mode from SQLite.
+        unfinished.touch(mode=0o600)
         connection = sqlite3.connect(unfinished, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
