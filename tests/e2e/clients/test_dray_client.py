@@ -90,7 +90,7 @@ async def who_is(access: Access) -> str:
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait on the thing itself, looking often, not long."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the informer has no event for "has heard all"
             await asyncio.sleep(0.01)
 
 
@@ -236,7 +236,7 @@ async def test_verbs(client: RestClient, namespace: str) -> None:
     await client.delete(CONFIG_MAPS, "settings", namespace)
     with pytest.raises(NotFoundError, match='configmaps "settings" not found'):
         await client.get(CONFIG_MAPS, "settings", namespace)
-    with pytest.raises(InvalidError, match="metadata.name"):
+    with pytest.raises(InvalidError, match=r"metadata\.name"):
         await client.create(CONFIG_MAPS, bodies.config_map("Not Valid"), namespace)
 
 
