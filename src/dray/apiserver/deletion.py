@@ -10,6 +10,7 @@ from typing import Final
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ConflictError
 from dray.api.timestamps import format_time, parse_time
+from dray.apiserver.custom.status import DELETION_PENDING, FINALIZER, set_condition
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import DeleteOptions
 
@@ -17,6 +18,8 @@ ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
 _GC_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND})
 _POD_GRACE_SECONDS: Final = 30
+_NAMESPACES: Final = GroupResource("", "namespaces")
+_DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 # A delete of one of these answers with the object as it was; of all others with a Status.
 _RETURNS_DELETED: Final = frozenset(
     {
@@ -78,6 +81,10 @@ def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now
     metadata = dict(old["metadata"])
     document = old | {"metadata": metadata}
     finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    first = "deletionTimestamp" not in metadata
+    if endpoint.resource == _DEFINITIONS and first and FINALIZER not in finalizers:
+        # The objects it defines go first.
+        finalizers = [*finalizers, FINALIZER]
     _set_finalizers(metadata, finalizers)
     grace = _grace_seconds(old, options) if endpoint.definition.graceful_deletion else 0
     waits = bool(finalizers) or _held(endpoint, old)
@@ -88,13 +95,15 @@ def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now
     if "deletionTimestamp" in metadata and not _shortens(metadata, grace):
         changed = metadata != old["metadata"]
         return Deletion(Outcome.WRITE if changed else Outcome.KEEP, document)
-    first = "deletionTimestamp" not in metadata
     _mark(metadata, now, grace)
     if _without_grace_field(endpoint):
         del metadata["deletionGracePeriodSeconds"]
-    if first and metadata.get("generation"):
+    if endpoint.resource == _DEFINITIONS:
+        document["status"] = dict(old.get("status") or {})
+        set_condition(document["status"], DELETION_PENDING, metadata["deletionTimestamp"])
+    elif first and metadata.get("generation"):
         metadata["generation"] += 1
-    if endpoint.resource == GroupResource("", "namespaces"):
+    if endpoint.resource == _NAMESPACES:
         document["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
     return Deletion(Outcome.WRITE, document)
 
@@ -109,16 +118,13 @@ def is_finished(endpoint: Endpoint, document: Document) -> bool:
 
 def _held(endpoint: Endpoint, document: Document) -> bool:
     """Namespaces wait for finalizers of their own kind as well."""
-    if endpoint.resource != GroupResource("", "namespaces"):
+    if endpoint.resource != _NAMESPACES:
         return False
     return bool((document.get("spec") or {}).get("finalizers"))
 
 
 def _without_grace_field(endpoint: Endpoint) -> bool:
-    return endpoint.resource in (
-        GroupResource("", "namespaces"),
-        GroupResource("apiextensions.k8s.io", "customresourcedefinitions"),
-    )
+    return endpoint.resource in (_NAMESPACES, _DEFINITIONS)
 
 
 def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:

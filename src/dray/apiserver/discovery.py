@@ -64,7 +64,8 @@ def subresources_of(endpoint: Endpoint) -> list[tuple[str, Subresource]]:
     found = [(name, SUBRESOURCES[name]) for name in definition.subresources if name in SUBRESOURCES]
     if definition.status_strategy is not None:
         found.append(("status", Subresource("", STATUS_VERBS)))
-    return sorted(found)
+    # Custom resources have their status first.
+    return sorted(found, reverse=endpoint.custom)
 
 
 def group_versions(endpoints: Iterable[Endpoint]) -> dict[str, list[str]]:

@@ -18,6 +18,8 @@ from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.authorization.node import NodeAuthorizer
 from dray.apiserver.catalog import Catalog
+from dray.apiserver.custom.build import schema_source
+from dray.apiserver.custom.reconciler import CustomResources
 from dray.apiserver.fairness import FairQueue, Limits
 from dray.apiserver.flow.bootstrap import Bootstrap
 from dray.apiserver.flow.follower import Follower
@@ -116,6 +118,8 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     metrics = Metrics()
     server, health = build(settings, clock, pki, store, metrics)
     local = LocalTransport(server)
+    custom = CustomResources(server.catalog, local, clock)
+    server.world.on_definition, server.settle_definition = custom.observe, custom.settle
     follower = Follower(store, server.world)
     await follower.start()
     await Bootstrap(local).run()
@@ -126,8 +130,11 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     server.paths.address = f"{_url_host(settings.host)}:{port}"
     kubeconfig = pki.directory.parent / "kubeconfig"
     _write_kubeconfigs(pki, url)
-    compacting = asyncio.create_task(_compact(store, clock), name="compaction")
-    return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, [compacting])
+    tasks = [
+        asyncio.create_task(_compact(store, clock), name="compaction"),
+        asyncio.create_task(custom.run(), name="custom resources"),
+    ]
+    return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, tasks)
 
 
 def _write_kubeconfigs(pki: PKI, url: str) -> None:
@@ -168,7 +175,7 @@ def build(
         gates=settings.feature_gates,
         authenticator=authenticator,
         authorizer=authorizer,
-        paths=Paths(catalog, health, tokens, OpenAPI(catalog), metrics.exposition),
+        paths=Paths(catalog, health, tokens, OpenAPI(catalog, schema_source(catalog)), metrics.exposition),
         lookup=lookup,
         random_source=random.SystemRandom(),
     )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from dray.api.document import GroupResource
+from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, InternalError, MethodNotAllowedError, PathNotFoundError, ServiceUnavailableError
 from dray.api.features import FeatureGates
 from dray.apiserver.admission import Admission
@@ -16,7 +16,7 @@ from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.flow.call import Call, Result
+from dray.apiserver.flow.call import Call, ObjectResult, Result
 from dray.apiserver.flow.changes import Changer
 from dray.apiserver.flow.creates import Creator
 from dray.apiserver.flow.deletes import Deleter
@@ -29,7 +29,7 @@ from dray.apiserver.flow.watches import Watcher
 from dray.apiserver.request import Attributes
 from dray.apiserver.routes import RequestInfo
 from dray.apiserver.scale import Scaler
-from dray.apiserver.world import TokenLookup, World
+from dray.apiserver.world import DEFINITIONS, TokenLookup, World
 from dray.lib.clock import Clock
 from dray.store.interface import Store, StoreError, StoreUnavailableError
 
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 
 _REPLICAS: Final = Scaler()
+_CHANGING: Final = frozenset({"create", "update", "patch"})
+
+
+async def _settled_already(_definition: Document) -> None:
+    """Nobody serves custom resources here."""
 
 
 @contextmanager
@@ -75,6 +80,8 @@ class APIServer:
         self.authenticator: Final = authenticator
         self.authorizer: Final = authorizer
         self.paths: Final = paths
+        # Waits until a written custom resource definition has taken effect, so that its objects can follow at once.
+        self.settle_definition: Callable[[Document], Awaitable[None]] = _settled_already
         admission = Admission(world, authorizer.authorize, random_source)
         services = Services(store, clock, gates, world, admission, random_source)
         self._reader: Final = Reader(store)
@@ -140,12 +147,17 @@ class APIServer:
         if "get" not in definition.verbs:
             return await self._answer(call, endpoint)
         handler = self._verbs.get(info.verb)
-        allowed = info.verb in definition.verbs and info.method not in ("HEAD", "OPTIONS")
+        # A custom resource whose definition is going takes no new objects, and says so in its own words.
+        known = info.verb in definition.verbs or (endpoint.custom and info.verb == "create")
+        allowed = known and info.method not in ("HEAD", "OPTIONS")
         if handler is None or not allowed or (info.name and info.verb == "create"):
             raise MethodNotAllowedError
         if not info.name and info.verb in ("update", "patch"):
             raise MethodNotAllowedError
-        return await handler(call, endpoint)
+        result = await handler(call, endpoint)
+        if endpoint.resource == DEFINITIONS and info.verb in _CHANGING and isinstance(result, ObjectResult):
+            await self.settle_definition(endpoint.decode(result.entry.value, result.entry.revision))
+        return result
 
     async def _answer(self, call: Call, endpoint: Endpoint) -> Result:
         """A kind that is never stored: a review, or a binding posted to its own collection."""

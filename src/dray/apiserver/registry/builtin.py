@@ -9,6 +9,7 @@ from typing import Final
 from dray.api.conversion import events as events_conversion
 from dray.api.conversion import resource as resource_conversion
 from dray.api.defaults import (
+    apiextensions_v1,
     apps_v1,
     batch_v1,
     cdi_v1alpha1,
@@ -43,6 +44,7 @@ _MODULES: Final = (
     "priority_classes",
     "resource",
     "cdi",
+    "custom_resource_definitions",
     "reviews",
 )
 _DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
@@ -56,6 +58,7 @@ _DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
         coordination_v1,
         resource,
         cdi_v1alpha1,
+        apiextensions_v1,
     )
     for gvk, default in module.DEFAULTERS.items()
 }

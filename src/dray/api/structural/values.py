@@ -1,0 +1,397 @@
+"""What a schema says about values: types, ranges, lengths, patterns, formats, alternatives.
+
+Texts are those of Kubernetes' OpenAPI validator. A part of an object that an update leaves as it was is not
+judged again, so that tightening a schema does not lock up existing objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import re2
+
+from dray.api.document import Document
+from dray.api.field_errors import (
+    FieldErrors,
+    Path,
+    invalid,
+    not_supported,
+    quote,
+    required,
+    too_long,
+    too_many,
+    type_invalid,
+)
+from dray.api.structural.formats import FORMATS
+from dray.api.structural.sameness import MISSING, OldItems, correlates_members, old_member, same
+from dray.api.structural.types import INT_OR_STRING
+
+# Judges a value at a path, knowing the old value (or MISSING), and notes what is wrong.
+Check: TypeAlias = Callable[[Any, str, Any, FieldErrors], None]
+
+_JSON_TYPES: Final = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def compile_values(schema: Document) -> Callable[[Document, Any], FieldErrors]:
+    """A function that judges an object, given the one it replaces (or `MISSING`)."""
+    check = _compile(schema)
+
+    def judge(document: Document, old: Any = MISSING) -> FieldErrors:
+        errors: FieldErrors = []
+        check(document, "", old, errors)
+        return errors
+
+    return judge
+
+
+def _compile(schema: Document) -> Check:
+    always = _steps((_types_step, _enum_step), schema)
+    others = _steps((_alternatives_step, _string_step, _number_step, _list_step, _object_step), schema)
+
+    def check(value: Any, path: str, old: Any, errors: FieldErrors) -> None:
+        mark = len(errors)
+        for step in always:
+            step(value, path, old, errors)
+        if value is not None:
+            for step in others:
+                step(value, path, old, errors)
+        if len(errors) > mark and old is not MISSING and same(value, old):
+            del errors[mark:]
+
+    return check
+
+
+def _steps(makers: Sequence[Callable[[Document], Check | None]], schema: Document) -> tuple[Check, ...]:
+    return tuple(step for maker in makers if (step := maker(schema)) is not None)
+
+
+def _number_text(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+# --- any value
+
+
+def _types_step(schema: Document) -> Check | None:
+    allowed = ["integer", "string"] if schema.get(INT_OR_STRING) else [schema["type"]] if schema.get("type") else []
+    if not allowed:
+        return None
+    listed, nullable = ",".join(allowed), bool(schema.get("nullable"))
+    accepted = frozenset(allowed) | ({"integer"} if "number" in allowed else frozenset())
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        given = _JSON_TYPES[type(value)]
+        if given in accepted or (value is None and nullable):
+            return
+        if given == "number" and "integer" in accepted and value.is_integer():
+            return
+        errors.append(type_invalid(Path(path), given, f'{path} in body must be of type {listed}: "{given}"'))
+
+    return check
+
+
+def _enum_step(schema: Document) -> Check | None:
+    values = schema.get("enum")
+    if not values:
+        return None
+    shown = [value if isinstance(value, str) else _json(value) for value in values]
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        if not any(_equal(value, allowed) for allowed in values):
+            errors.append(not_supported(Path(path), value, shown))
+
+    return check
+
+
+def _equal(value: Any, allowed: Any) -> bool:
+    numbers = (int, float)
+    if type(value) in numbers and type(allowed) in numbers:
+        return bool(value == allowed)
+    return same(value, allowed)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+# --- texts and numbers
+
+
+def _string_step(schema: Document) -> Check | None:
+    tests = [test for maker in (_length_tests, _pattern_tests, _format_tests) for test in maker(schema)]
+    if not tests:
+        return None
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        if type(value) is not str:
+            return
+        for test in tests:
+            mark = len(errors)
+            test(value, path, errors)
+            if len(errors) > mark:
+                return
+
+    return check
+
+
+_StringTest: TypeAlias = Callable[[str, str, FieldErrors], None]
+
+
+def _length_tests(schema: Document) -> list[_StringTest]:
+    longest, shortest = schema.get("maxLength"), schema.get("minLength")
+    tests: list[_StringTest] = []
+    if longest is not None:
+        tests.append(
+            lambda value, path, errors: errors.append(too_long(Path(path), longest)) if len(value) > longest else None
+        )
+    if shortest:
+        tests.append(
+            lambda value, path, errors: (
+                errors.append(invalid(Path(path), value, f"{path} in body should be at least {shortest} chars long"))
+                if len(value) < shortest
+                else None
+            )
+        )
+    return tests
+
+
+def _pattern_tests(schema: Document) -> list[_StringTest]:
+    pattern = schema.get("pattern")
+    if not pattern:
+        return []
+    try:
+        search = re2.compile(pattern).search
+    except re2.error:
+        # Refused when the definition is written; an older one does not hold its objects up.
+        return []
+
+    def test(value: str, path: str, errors: FieldErrors) -> None:
+        if search(value) is None:
+            errors.append(invalid(Path(path), value, f"{path} in body should match '{pattern}'"))
+
+    return [test]
+
+
+def _format_tests(schema: Document) -> list[_StringTest]:
+    name = schema.get("format")
+    fits = FORMATS.get(name or "")
+    if fits is None or schema.get("type") not in ("string", None):
+        return []
+
+    def test(value: str, path: str, errors: FieldErrors) -> None:
+        if not fits(value):
+            detail = f"{path} in body must be of type {name}: {quote(value)}"
+            errors.append(type_invalid(Path(path), value, detail))
+
+    return [test]
+
+
+def _number_step(schema: Document) -> Check | None:
+    tests: list[tuple[Callable[[float], bool], str]] = []
+    factor, high, low = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
+    if factor:
+        tests.append((lambda value: not _is_multiple(value, factor), f"a multiple of {_number_text(factor)}"))
+    if high is not None:
+        tests.append(_high_test(high, exclusive=bool(schema.get("exclusiveMaximum"))))
+    if low is not None:
+        tests.append(_low_test(low, exclusive=bool(schema.get("exclusiveMinimum"))))
+    if not tests:
+        return None
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        if type(value) not in (int, float):
+            return
+        for broken, text in tests:
+            if broken(value):
+                errors.append(invalid(Path(path), value, f"{path} in body should be {text}"))
+
+    return check
+
+
+def _is_multiple(value: float, factor: float) -> bool:
+    return float(value / factor).is_integer()
+
+
+def _high_test(high: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
+    if exclusive:
+        return lambda value: value >= high, f"less than {_number_text(high)}"
+    return lambda value: value > high, f"less than or equal to {_number_text(high)}"
+
+
+def _low_test(low: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
+    if exclusive:
+        return lambda value: value <= low, f"greater than {_number_text(low)}"
+    return lambda value: value < low, f"greater than or equal to {_number_text(low)}"
+
+
+# --- lists and objects
+
+
+def _list_step(schema: Document) -> Check | None:
+    items = schema.get("items")
+    inner = _compile(items) if isinstance(items, dict) else None
+    most, fewest, old_items = schema.get("maxItems"), schema.get("minItems") or 0, OldItems(schema)
+    if inner is None and most is None and not fewest:
+        return None
+
+    def check(value: Any, path: str, old: Any, errors: FieldErrors) -> None:
+        if type(value) is not list:
+            return
+        if inner is not None:
+            index = old_items.by_key(old)
+            for position, item in enumerate(value):
+                inner(item, f"{path}[{position}]", old_items.find(index, item), errors)
+        count = len(value)
+        if count < fewest:
+            errors.append(invalid(Path(path), count, f"{path} in body should have at least {fewest} items"))
+        if most is not None and count > most:
+            errors.append(too_many(Path(path), count, most))
+
+    return check
+
+
+def _object_step(schema: Document) -> Check | None:
+    properties: Mapping[str, Check] = {
+        name: _compile(inner) for name, inner in (schema.get("properties") or {}).items()
+    }
+    additional = schema.get("additionalProperties")
+    other = _compile(additional) if isinstance(additional, dict) else None
+    needed, correlates = tuple(schema.get("required") or ()), correlates_members(schema)
+    counts = _count_test(schema)
+
+    def check(value: Any, path: str, old: Any, errors: FieldErrors) -> None:
+        if type(value) is not dict or counts(value, path, errors):
+            return
+        prefix = f"{path}." if path else ""
+        for name, item in value.items():
+            inner = properties.get(name, other)
+            if inner is not None:
+                inner(item, prefix + name, old_member(old, name) if correlates else MISSING, errors)
+        errors.extend(required(Path(prefix + name)) for name in needed if name not in value)
+
+    return check
+
+
+def _count_test(schema: Document) -> Callable[[Document, str, FieldErrors], bool]:
+    most, fewest = schema.get("maxProperties"), schema.get("minProperties") or 0
+
+    def broken(value: Document, path: str, errors: FieldErrors) -> bool:
+        count = len(value)
+        if count < fewest:
+            errors.append(invalid(Path(path), count, f"{path} in body should have at least {fewest} properties"))
+            return True
+        if most is not None and count > most:
+            errors.append(too_many(Path(path), count, most))
+            return True
+        return False
+
+    return broken
+
+
+# --- alternatives
+
+
+def _alternatives_step(schema: Document) -> Check | None:
+    checks = [maker(schema) for maker in (_any_of, _one_of, _all_of, _not)]
+    steps = [step for step in checks if step is not None]
+    if not steps:
+        return None
+
+    def check(value: Any, path: str, old: Any, errors: FieldErrors) -> None:
+        for step in steps:
+            step(value, path, old, errors)
+
+    return check
+
+
+def _tried(alternatives: Sequence[Check], value: Any, path: str) -> list[FieldErrors]:
+    """What is wrong with the value by each alternative; these judge the whole value, changed or not."""
+    results: list[FieldErrors] = []
+    for alternative in alternatives:
+        errors: FieldErrors = []
+        alternative(value, path, MISSING, errors)
+        results.append(errors)
+    return results
+
+
+def _closest(results: Sequence[FieldErrors]) -> FieldErrors:
+    fewest = min(len(result) for result in results)
+    return next(result for result in results if len(result) == fewest)
+
+
+def _complaint(path: str, text: str) -> Any:
+    return invalid(Path(), "", f"{quote(path)} must {text}")
+
+
+def _alternatives(schema: Document, keyword: str) -> list[Check]:
+    return [_compile(inner) for inner in schema.get(keyword) or ()]
+
+
+def _any_of(schema: Document) -> Check | None:
+    alternatives = _alternatives(schema, "anyOf")
+    if not alternatives:
+        return None
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        results = _tried(alternatives, value, path)
+        if all(results):
+            errors.append(_complaint(path, "validate at least one schema (anyOf)"))
+            errors.extend(_closest(results))
+
+    return check
+
+
+def _one_of(schema: Document) -> Check | None:
+    alternatives = _alternatives(schema, "oneOf")
+    if not alternatives:
+        return None
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        results = _tried(alternatives, value, path)
+        valid = sum(not result for result in results)
+        if valid == 1:
+            return
+        found = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        errors.append(_complaint(path, f"validate one and only one schema (oneOf). {found}"))
+        if not valid:
+            errors.extend(_closest(results))
+
+    return check
+
+
+def _all_of(schema: Document) -> Check | None:
+    alternatives = _alternatives(schema, "allOf")
+    if not alternatives:
+        return None
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        results = _tried(alternatives, value, path)
+        for result in results:
+            errors.extend(result)
+        if any(results):
+            none = ". None validated" if all(results) else ""
+            errors.append(_complaint(path, f"validate all the schemas (allOf){none}"))
+
+    return check
+
+
+def _not(schema: Document) -> Check | None:
+    if schema.get("not") is None:
+        return None
+    inner = _compile(schema["not"])
+
+    def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        if not _tried([inner], value, path)[0]:
+            errors.append(_complaint(path, "not validate the schema (not)"))
+
+    return check

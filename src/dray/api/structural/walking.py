@@ -1,0 +1,113 @@
+"""Walks an object beside its schema, for rules that are no part of OpenAPI: list types, embedded objects, CEL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, duplicate, required
+from dray.api.structural.sameness import MISSING, OldItems, correlates_members, old_member
+from dray.api.structural.types import EMBEDDED, LIST_TYPE, MAP_KEYS
+
+# Looks at a value at a path, knowing the old value (or MISSING), and notes what is wrong.
+Visit: TypeAlias = Callable[[Any, Path, Any, FieldErrors], None]
+# Makes the visit for the values of one schema, or says that there is nothing to look at.
+Maker: TypeAlias = Callable[[Document], Visit | None]
+
+
+def compile_walk(schema: Document, maker: Maker) -> Visit | None:
+    """A visit of a value and everything below it; None when no schema below has anything to look at."""
+    parts = (maker(schema), _members(schema, maker), _items(schema, maker))
+    visits = [visit for visit in parts if visit is not None]
+    if len(visits) <= 1:
+        return visits[0] if visits else None
+
+    def visit_all(value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
+        for visit in visits:
+            visit(value, path, old, errors)
+
+    return visit_all
+
+
+def _members(schema: Document, maker: Maker) -> Visit | None:
+    found = {name: compile_walk(inner, maker) for name, inner in (schema.get("properties") or {}).items()}
+    visits = {name: visit for name, visit in found.items() if visit is not None}
+    additional = schema.get("additionalProperties")
+    other = compile_walk(additional, maker) if isinstance(additional, dict) else None
+    if not visits and other is None:
+        return None
+    correlates = correlates_members(schema)
+
+    def visit_members(value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
+        if not isinstance(value, dict):
+            return
+        for name, item in value.items():
+            visit = visits.get(name, other)
+            if visit is not None:
+                inner = path.child(name) if name in visits else path.key(name)
+                visit(item, inner, old_member(old, name) if correlates else MISSING, errors)
+
+    return visit_members
+
+
+def _items(schema: Document, maker: Maker) -> Visit | None:
+    items = schema.get("items")
+    inner = compile_walk(items, maker) if isinstance(items, dict) else None
+    if inner is None:
+        return None
+    visit, old_items = inner, OldItems(schema)
+
+    def visit_items(value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
+        if not isinstance(value, list):
+            return
+        index = old_items.by_key(old)
+        for position, item in enumerate(value):
+            visit(item, path.index(position), old_items.find(index, item), errors)
+
+    return visit_items
+
+
+def list_type_rules(schema: Document) -> Visit | None:
+    """Sets have no value twice, and lists of type map no key."""
+    if schema.get(LIST_TYPE) not in ("set", "map"):
+        return None
+    keys = tuple(schema.get(MAP_KEYS) or ())
+
+    def visit(value: Any, path: Path, _old: Any, errors: FieldErrors) -> None:
+        if not isinstance(value, list):
+            return
+        seen: set[str] = set()
+        for position, item in enumerate(value):
+            if keys and not isinstance(item, dict):
+                continue
+            shown = {name: item[name] for name in keys if name in item} if keys else item
+            text = _identity(shown)
+            if text in seen:
+                errors.append(duplicate(path.index(position), shown))
+            seen.add(text)
+
+    return visit
+
+
+def _identity(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name!r}:{_identity(value[name])}" for name in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_identity, value)) + "]"
+    return repr(value)
+
+
+def embedded_rules(schema: Document) -> Visit | None:
+    """An embedded object says what it is."""
+    if not schema.get(EMBEDDED):
+        return None
+
+    def visit(value: Any, path: Path, _old: Any, errors: FieldErrors) -> None:
+        if not isinstance(value, dict):
+            return
+        errors.extend(
+            required(path.child(name), "must not be empty") for name in ("apiVersion", "kind") if not value.get(name)
+        )
+
+    return visit

@@ -1,0 +1,81 @@
+"""The endpoint of a custom resource, which may meet objects that were written under another schema."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import orjson
+
+from dray.api.document import Document, GroupVersion
+from dray.apiserver.custom.schema import CompiledSchema
+from dray.apiserver.endpoint import Endpoint, ScaleSource
+from dray.apiserver.registry.strategy import ResourceDefinition
+
+
+class SameShape:
+    """Conversion between versions that differ in name only: strategy None."""
+
+    def __init__(self, group: str, storage_version: str) -> None:
+        self._group = group
+        self._storage_version = storage_version
+
+    def to_hub(self, _version: str, _kind: str, document: Document) -> Document:
+        """To the storage version."""
+        document["apiVersion"] = GroupVersion(self._group, self._storage_version).api_version
+        return document
+
+    def from_hub(self, version: str, _kind: str, document: Document) -> Document:
+        """To a served version."""
+        document["apiVersion"] = GroupVersion(self._group, version).api_version
+        return document
+
+
+class CustomEndpoint(Endpoint):
+    """A custom resource at one version.
+
+    `exact` says that every stored object was written under this very schema, so that answers can be spliced
+    from the stored bytes; otherwise each one is pruned and defaulted when it is read.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of an endpoint, by name
+        self,
+        definition: ResourceDefinition,
+        version: str,
+        schema: CompiledSchema,
+        *,
+        schemas: dict[str, CompiledSchema],
+        deprecation: str,
+        scaler: ScaleSource | None,
+        exact: bool,
+    ) -> None:
+        def default(document: Document, _now: datetime) -> None:
+            schema.default(document)
+
+        super().__init__(
+            definition,
+            version,
+            schema.struct,
+            default=default,
+            converter=SameShape(definition.group, definition.storage_version),
+            custom=True,
+            deprecation=deprecation,
+            scaler=scaler,
+            structs={name: item.struct for name, item in schemas.items()},
+        )
+        self.schema: Final = schema
+        self._exact = exact
+
+    def decode(self, value: bytes, revision: int) -> Document:
+        """A fresh document of a stored value, complete by the schema of this version."""
+        document = super().decode(value, revision)
+        if not self._exact:
+            document["apiVersion"] = self.storage_api_version
+            self.schema.complete_stored(document)
+        return document
+
+    def splice(self, value: bytes, revision: int) -> bytes:
+        """The stored value as JSON, with its resourceVersion."""
+        if self._exact:
+            return super().splice(value, revision)
+        return orjson.dumps(self.served(self.decode(value, revision)))

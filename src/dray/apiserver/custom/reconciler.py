@@ -1,0 +1,225 @@
+"""Follows custom resource definitions: serves what they define, reports their state, and cleans up after them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from dray.api.document import Document, copy_document
+from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.timestamps import format_time
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.custom.build import build_endpoints
+from dray.apiserver.custom.status import (
+    DELETION_IN_PROGRESS,
+    ESTABLISHED,
+    FINALIZER,
+    is_served,
+    is_true,
+    plan_status,
+    set_condition,
+)
+from dray.apiserver.memory import LocalTransport
+from dray.client.interface import LocalRequest
+from dray.lib.clock import Clock
+
+_LOG: Final = logging.getLogger("dray.apiserver.custom")
+_RESOURCE: Final = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+# How long to wait before looking again whether objects that are being deleted have gone, or after a failure.
+_RETRY_SECONDS: Final = 0.5
+# A writer waits no longer than this for a definition to take effect; it usually takes milliseconds.
+_SETTLE_SECONDS: Final = 2.0
+
+
+class CustomResources:
+    """Keeps the catalog and the definitions' status current.
+
+    `observe` serves a definition at once; `run` does the writing. Repeating either is safe, and several servers
+    may do it at the same time.
+    """
+
+    def __init__(self, catalog: Catalog, server: LocalTransport, clock: Clock) -> None:
+        self._catalog = catalog
+        self._server = server
+        self._clock = clock
+        # What the server itself serves is not for definitions to replace.
+        self._builtin: Final = frozenset(item.group_version for item in catalog.endpoints())
+        self._definitions: dict[str, Document] = {}
+        # What the endpoints in the catalog were made from, so that a change of status makes no new ones.
+        self._served: dict[str, tuple[Any, ...]] = {}
+        # Names to look at, each once, in order of arrival.
+        self._due: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        # The newest state of each definition that has been reported on, and those who wait for one.
+        self._settled: dict[str, tuple[str, int]] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    def observe(self, name: str, definition: Document | None) -> None:
+        """Take in a definition's newest state; None when it is gone."""
+        if definition is None:
+            gone = self._definitions.pop(name, None)
+            self._served.pop(name, None)
+            self._settled.pop(name, None)
+            self._catalog.set_custom(name, ())
+            for other in self._group(gone["spec"]["group"]) if gone else ():
+                # A name that was taken may be free now.
+                self._add(other["metadata"]["name"])
+            return
+        self._definitions[name] = definition
+        if is_served(definition, lambda: self._others(name)):
+            # Later definitions must see these names as taken although they are not written yet.
+            status = plan_status(definition, self._others(name), self._now())
+            self._definitions[name] = definition | {"status": status}
+            self._serve(name, definition)
+        self._add(name)
+
+    async def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                name = next(iter(self._due))
+                del self._due[name]
+                await self._work(name)
+
+    async def settle(self, definition: Document) -> None:
+        """Return when a written definition has been served and reported on, or is going, or it takes too long."""
+        metadata = definition["metadata"]
+        if "deletionTimestamp" in metadata:
+            return
+        name, uid, generation = metadata["name"], metadata["uid"], metadata.get("generation") or 0
+        deadline = asyncio.get_running_loop().time() + _SETTLE_SECONDS
+        while (settled := self._settled.get(name)) is None or settled[0] != uid or settled[1] < generation:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting = self._waiting.setdefault(name, set())
+            waiting.add(future)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await future
+            except TimeoutError:
+                return
+            finally:
+                waiting.discard(future)
+                if not waiting:
+                    self._waiting.pop(name, None)
+
+    def _note_settled(self, definition: Document) -> None:
+        metadata = definition["metadata"]
+        self._settled[metadata["name"]] = metadata["uid"], metadata.get("generation") or 0
+        for future in self._waiting.get(metadata["name"], ()):
+            if not future.done():
+                future.set_result(None)
+
+    def _serve(self, name: str, definition: Document) -> None:
+        metadata = definition["metadata"]
+        made_from = (metadata["uid"], metadata.get("generation"), "deletionTimestamp" in metadata)
+        if self._served.get(name) == made_from:
+            return
+        endpoints = tuple(item for item in build_endpoints(definition) if item.group_version not in self._builtin)
+        self._catalog.set_custom(name, endpoints)
+        self._served[name] = made_from
+
+    def _add(self, name: str) -> None:
+        self._due[name] = None
+        self._wake.set()
+
+    def _retry(self, name: str) -> None:
+        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._add, name)
+
+    def _group(self, group: str) -> list[Document]:
+        return [item for item in self._definitions.values() if item["spec"]["group"] == group]
+
+    def _others(self, name: str) -> Iterable[Document]:
+        own = self._definitions[name]
+        return [item for item in self._group(own["spec"]["group"]) if item["metadata"]["name"] != name]
+
+    def _now(self) -> str:
+        return format_time(self._clock.now())
+
+    async def _work(self, name: str) -> None:
+        try:
+            definition = await self._server.handle(_request("get", name=name))
+            if "deletionTimestamp" in definition["metadata"]:
+                await self._finalize(definition)
+            else:
+                await self._report(definition)
+        except NotFoundError:
+            return
+        except ConflictError:
+            self._add(name)
+        except APIError:
+            _LOG.exception("custom resource definition %s", name)
+            self._retry(name)
+
+    async def _report(self, definition: Document) -> None:
+        name = definition["metadata"]["name"]
+        if name not in self._definitions:
+            return
+        status = plan_status(definition, self._others(name), self._now())
+        if status != definition.get("status"):
+            await self._write_status(definition, status)
+        known = self._definitions.get(name)
+        if known is not None:
+            # What has been served so far, which may be older than what was just read.
+            self._note_settled(known)
+
+    async def _write_status(self, definition: Document, status: Document) -> Document:
+        body = definition | {"status": status}
+        name = definition["metadata"]["name"]
+        return await self._server.handle(_request("update", name=name, subresource="status", body=body))
+
+    async def _finalize(self, definition: Document) -> None:
+        """Delete all objects, then let the definition go."""
+        metadata = definition["metadata"]
+        if FINALIZER not in (metadata.get("finalizers") or ()):
+            return
+        if is_true(definition, ESTABLISHED) and not await self._delete_objects(definition):
+            status = copy_document(definition.get("status") or {})
+            set_condition(status, DELETION_IN_PROGRESS, self._now())
+            if status != definition.get("status"):
+                await self._write_status(definition, status)
+            self._retry(metadata["name"])
+            return
+        rest = [item for item in metadata["finalizers"] if item != FINALIZER]
+        body = definition | {"metadata": metadata | {"finalizers": rest}}
+        await self._server.handle(_request("update", name=metadata["name"], body=body))
+
+    async def _delete_objects(self, definition: Document) -> bool:
+        """Delete every object; whether none is left."""
+        spec = definition["spec"]
+        served = [item["name"] for item in spec["versions"] if item.get("served")]
+        place = (spec["group"], served[0] if served else "", spec["names"]["plural"])
+        if self._catalog.get(*place) is None:
+            # Nobody can see them, nor ask for them.
+            return True
+        await self._server.handle(_request("deletecollection", place=place))
+        left = await self._server.handle(_request("list", place=place, query={"limit": "1"}))
+        return not left["items"]
+
+
+def _request(
+    verb: str,
+    *,
+    place: tuple[str, str, str] = _RESOURCE,
+    name: str = "",
+    subresource: str = "",
+    body: Document | None = None,
+    query: dict[str, str] | None = None,
+) -> LocalRequest:
+    group, version, resource = place
+    return LocalRequest(
+        user="system:apiserver",
+        groups=("system:masters",),
+        verb=verb,
+        group=group,
+        version=version,
+        resource=resource,
+        subresource=subresource,
+        name=name,
+        body=body,
+        query=query or {},
+        user_agent="kube-apiserver",
+    )

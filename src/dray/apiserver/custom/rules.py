@@ -1,0 +1,148 @@
+"""Validation rules in CEL: compiled from a schema, then asked about every object that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.api.field_errors import ErrorType, FieldError, FieldErrors, Path
+from dray.api.structural.sameness import MISSING, same
+from dray.api.structural.types import RULES
+from dray.api.structural.walking import Visit, compile_walk
+from dray.apiserver.custom.rule_paths import RulePathError, rule_path
+from dray.cel.environments import CompiledMessage, CompiledRule, compile_message_expression, compile_rule
+from dray.cel.errors import CELCostError, CELError, CELRuntimeError
+
+_REASONS: Final = {
+    "FieldValueInvalid": ErrorType.INVALID,
+    "FieldValueForbidden": ErrorType.FORBIDDEN,
+    "FieldValueRequired": ErrorType.REQUIRED,
+    "FieldValueDuplicate": ErrorType.DUPLICATE,
+}
+_MESSAGE_LENGTH_MAX: Final = 5 * 1024
+_UNSHOWN: Final = {ErrorType.INVALID: "Invalid value", ErrorType.DUPLICATE: "Duplicate value"}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerError(FieldError):
+    """What is wrong with an object or list as a whole, which is too long to be shown."""
+
+    @property
+    def body(self) -> str:
+        """The text without field path and value."""
+        head = _UNSHOWN[self.type]
+        return f"{head}: {self.detail}" if self.detail else head
+
+
+class RuleCompileError(Exception):
+    """A rule that cannot be used; `field` is the part of it that is wrong."""
+
+    def __init__(self, field: str, error: CELError) -> None:
+        super().__init__(str(error))
+        self.field = field
+        self.error = error
+
+
+class Rule:
+    """One rule of one schema."""
+
+    def __init__(self, rule: Document, schema: Document, *, is_root: bool) -> None:
+        self._rule = rule
+        self._optional_old = bool(rule.get("optionalOldSelf"))
+        options = {"optional_old_self": self._optional_old, "is_root": is_root}
+        self.program: CompiledRule = _compiled("rule", lambda: compile_rule(rule["rule"], schema, **options))
+        self._message: CompiledMessage | None = None
+        expression = rule.get("messageExpression")
+        if expression:
+            self._message = _compiled(
+                "messageExpression", lambda: compile_message_expression(expression, schema, **options)
+            )
+        self._reason = _REASONS.get(rule.get("reason") or "", ErrorType.INVALID)
+        self._where = rule_path(schema, rule.get("fieldPath") or "")
+
+    @property
+    def message_cost(self) -> int:
+        """What the message expression costs at most."""
+        return 0 if self._message is None else self._message.estimated_cost
+
+    def check(self, value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
+        """Note what the rule has against the value."""
+        if self.program.uses_old_self and old is MISSING and not self._optional_old:
+            # A rule about a change has nothing to say about something new.
+            return
+        previous = None if old is MISSING else old
+        try:
+            obeyed = self.program.evaluate(value, previous)
+        except CELRuntimeError as error:
+            errors.append(_error(ErrorType.INVALID, path, value, self._failure(error)))
+            return
+        if obeyed or (not self.program.uses_old_self and old is not MISSING and same(value, old)):
+            return
+        place = Path(f"{path.text}.{self._where}".lstrip(".")) if self._where else path
+        errors.append(_error(self._reason, place, value, self._detail(value, previous)))
+
+    def _detail(self, value: Any, previous: Any) -> str:
+        if self._message is not None:
+            try:
+                text = self._message.evaluate(value, previous).strip()
+            except CELRuntimeError:
+                text = ""
+            if text and "\n" not in text and len(text) <= _MESSAGE_LENGTH_MAX:
+                return text
+        message = (self._rule.get("message") or "").strip()
+        return message or f"failed rule: {self._shown}"
+
+    def _failure(self, error: CELRuntimeError) -> str:
+        if isinstance(error, CELCostError):
+            limit = "no further validation rules will be run due to call cost exceeds limit for rule"
+            return f"'{error}': {limit}: {self._shown}"
+        if str(error).startswith("no such overload"):
+            signature = "call arguments did not match a supported operator, function or macro signature for rule"
+            return f"'{error}': {signature}: {self._shown}"
+        return f"{error} evaluating rule: {self._shown}"
+
+    @property
+    def _shown(self) -> str:
+        text: str = self._rule.get("message") or self._rule["rule"]
+        return text.strip()
+
+
+def _compiled(field: str, compile_it: Callable[[], Any]) -> Any:
+    try:
+        return compile_it()
+    except CELError as error:
+        raise RuleCompileError(field, error) from error
+
+
+def _error(kind: ErrorType, path: Path, value: Any, detail: str) -> FieldError:
+    if isinstance(value, dict | list) and kind in _UNSHOWN:
+        return ContainerError(kind, str(path), None, "" if kind is ErrorType.DUPLICATE else detail)
+    return FieldError(kind, str(path), value, "" if kind is ErrorType.DUPLICATE else detail)
+
+
+def compile_rules(schema: Document) -> Visit | None:
+    """What judges objects by all rules of their schema; None when it has none."""
+    return compile_walk(schema, lambda inner: _node_rules(inner, is_root=inner is schema))
+
+
+def _node_rules(schema: Document, *, is_root: bool) -> Visit | None:
+    if not schema.get(RULES):
+        return None
+    rules = [rule for item in schema[RULES] if (rule := _usable(item, schema, is_root=is_root)) is not None]
+
+    def visit(value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
+        if value is not None:
+            for rule in rules:
+                rule.check(value, path, old, errors)
+
+    return visit
+
+
+def _usable(item: Document, schema: Document, *, is_root: bool) -> Rule | None:
+    try:
+        return Rule(item, schema, is_root=is_root)
+    except (RuleCompileError, RulePathError):
+        # Refused when the definition is written; a stored one that was fine then still serves its other rules.
+        return None

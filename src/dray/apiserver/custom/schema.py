@@ -1,0 +1,77 @@
+"""A version's schema compiled for use: its type, its defaults, and everything that judges its objects."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.api.field_errors import ErrorType, FieldErrors, Path, invalid
+from dray.api.schema.model import StructType
+from dray.api.strict import DecodeError, prune_fields
+from dray.api.structural.defaults import compile_defaults
+from dray.api.structural.sameness import MISSING
+from dray.api.structural.types import object_type
+from dray.api.structural.values import compile_values
+from dray.api.structural.walking import Visit, compile_walk, embedded_rules, list_type_rules
+from dray.apiserver.custom.rules import compile_rules
+
+# Rules assume values of the declared types and sizes, so they are not asked about others.
+_BLOCKING: Final = frozenset(
+    {ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY, ErrorType.TYPE_INVALID}
+)
+_UNCHECKED: Final = invalid(
+    Path(),
+    None,
+    "some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation",
+)
+
+
+class CompiledSchema:
+    """One version's schema; a definition without one takes everything."""
+
+    def __init__(self, schema: Document | None, name: str) -> None:
+        self.document: Final = schema
+        self.struct: Final[StructType] = object_type(schema, name)
+        schema = schema or {}
+        self._fill: Final = compile_defaults(schema)
+        self._values: Final = compile_values(schema)
+        self._embedded: Final = compile_walk(schema, embedded_rules)
+        self._lists: Final = compile_walk(schema, list_type_rules)
+        self._rules: Final = compile_rules(schema)
+
+    def default(self, document: Document) -> None:
+        """Complete an object in place."""
+        self._fill(document)
+
+    def complete_stored(self, document: Document) -> None:
+        """Make an object that was written under another schema fit this one, in place."""
+        try:
+            prune_fields(document, self.struct)
+        except DecodeError:
+            # What cannot be read as this kind is shown as it is.
+            return
+        self._fill(document)
+
+    def judge(self, document: Document, old: Any, more: FieldErrors) -> FieldErrors:
+        """Everything wrong with an object; `old` is the one it replaces or `MISSING`.
+
+        `more` are the errors of other checks, which are told after those of the schema's own and before the rules'.
+        """
+        errors = self._values(document, old) + more
+        for visit in (self._embedded, self._lists):
+            _run(visit, document, old, errors)
+        if self._rules is not None:
+            if any(error.type in _BLOCKING for error in errors):
+                errors.append(_UNCHECKED)
+            else:
+                _run(self._rules, document, old, errors)
+        return errors
+
+
+def _run(visit: Visit | None, document: Document, old: Any, errors: FieldErrors) -> None:
+    if visit is not None:
+        visit(document, Path(), old, errors)
+
+
+__all__ = ["MISSING", "CompiledSchema"]

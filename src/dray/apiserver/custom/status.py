@@ -1,0 +1,145 @@
+"""What the server says about a definition: whether its names are free, and whether it is served. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from dray.api.document import Document
+
+FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
+NAMES_ACCEPTED: Final = "NamesAccepted"
+ESTABLISHED: Final = "Established"
+TERMINATING: Final = "Terminating"
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> Document:
+    """A condition without its time."""
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+NO_CONFLICTS: Final = condition(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found")
+_INSTALLED: Final = condition(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
+_NOT_ACCEPTED: Final = condition(ESTABLISHED, "False", "NotAccepted", "not all names are accepted")
+DELETION_PENDING: Final = condition(
+    TERMINATING,
+    "True",
+    "InstanceDeletionPending",
+    "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+)
+DELETION_IN_PROGRESS: Final = condition(
+    TERMINATING, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"
+)
+
+
+def is_true(definition: Document, kind: str) -> bool:
+    """Whether a condition holds."""
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
+
+
+def set_condition(status: Document, wanted: Document, now: str) -> None:
+    """Set a condition in place; its time is that of the last change of its status."""
+    conditions: list[Document] = list(status.get("conditions") or ())
+    for position, item in enumerate(conditions):
+        if item.get("type") == wanted["type"]:
+            if any(item.get(name) != value for name, value in wanted.items()):
+                since = item.get("lastTransitionTime", now) if item.get("status") == wanted["status"] else now
+                conditions[position] = _timed(wanted, since)
+            break
+    else:
+        conditions.append(_timed(wanted, now))
+    status["conditions"] = conditions
+
+
+def _timed(wanted: Document, since: str) -> Document:
+    return {
+        "type": wanted["type"],
+        "status": wanted["status"],
+        "lastTransitionTime": since,
+        "reason": wanted["reason"],
+        "message": wanted["message"],
+    }
+
+
+class _Names:
+    """Compares wanted names with those that others in the group have."""
+
+    def __init__(self, definition: Document, others: Iterable[Document]) -> None:
+        self._accepted: Mapping[str, object] = (definition.get("status") or {}).get("acceptedNames") or {}
+        self._resources: set[str] = set()
+        self._kinds: set[str] = set()
+        for other in others:
+            names = (other.get("status") or {}).get("acceptedNames") or {}
+            self._resources.update((names.get("plural") or "", names.get("singular") or ""))
+            self._resources.update(names.get("shortNames") or ())
+            self._kinds.update((names.get("kind") or "", names.get("listKind") or ""))
+
+    def problem(self, field: str, name: str) -> str:
+        """Why the name cannot be had, or the empty text."""
+        taken = self._kinds if field in ("kind", "listKind") else self._resources
+        if not name or name == self._accepted.get(field) or name not in taken:
+            return ""
+        return f'"{name}" is already in use'
+
+    def short_name_problem(self, name: str) -> str:
+        """Like `problem`, for one of several short names."""
+        known = self._accepted.get("shortNames") or ()
+        if isinstance(known, list) and name in known:
+            return ""
+        return f'"{name}" is already in use' if name in self._resources else ""
+
+
+_FIELDS: Final = (
+    ("plural", "PluralConflict"),
+    ("singular", "SingularConflict"),
+    ("shortNames", "ShortNamesConflict"),
+    ("kind", "KindConflict"),
+    ("listKind", "ListKindConflict"),
+)
+
+
+def plan_names(definition: Document, others: Iterable[Document]) -> tuple[Document, Document]:
+    """The accepted names and the NamesAccepted condition, given the other definitions of the group."""
+    wanted = definition["spec"]["names"]
+    names = _Names(definition, others)
+    accepted = dict((definition.get("status") or {}).get("acceptedNames") or {})
+    verdict = NO_CONFLICTS
+    for field, reason in _FIELDS:
+        problem = _problem(names, field, wanted)
+        if problem:
+            verdict = condition(NAMES_ACCEPTED, "False", reason, problem)
+        else:
+            _copy(accepted, wanted, field)
+    _copy(accepted, wanted, "categories")
+    return accepted, verdict
+
+
+def _problem(names: _Names, field: str, wanted: Document) -> str:
+    if field != "shortNames":
+        return names.problem(field, wanted.get(field) or "")
+    problems = [problem for name in wanted.get(field) or () if (problem := names.short_name_problem(name))]
+    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
+
+
+def _copy(accepted: Document, wanted: Document, field: str) -> None:
+    if wanted.get(field):
+        accepted[field] = wanted[field]
+    else:
+        accepted.pop(field, None)
+
+
+def plan_status(definition: Document, others: Iterable[Document], now: str) -> Document:
+    """The status that the definition should have."""
+    status: Document = dict(definition.get("status") or {})
+    accepted, verdict = plan_names(definition, others)
+    status["acceptedNames"] = accepted
+    set_condition(status, verdict, now)
+    if not is_true(definition, ESTABLISHED):
+        set_condition(status, _INSTALLED if verdict is NO_CONFLICTS else _NOT_ACCEPTED, now)
+    return status
+
+
+def is_served(definition: Document, others: Callable[[], Iterable[Document]]) -> bool:
+    """Whether objects of the definition can be had: it has been established, or will be in a moment."""
+    return is_true(definition, ESTABLISHED) or plan_names(definition, others())[1] is NO_CONFLICTS

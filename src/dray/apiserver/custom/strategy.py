@@ -1,0 +1,167 @@
+"""The rules that every custom resource goes by, with its schema's own."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dray.api.document import Document, GroupResource
+from dray.api.errors import ForbiddenError
+from dray.api.field_errors import FieldErrors, Path, invalid
+from dray.api.selectors import LabelSelector, SelectorError
+from dray.api.structural.paths import simple_names
+from dray.apiserver.custom.schema import MISSING, CompiledSchema
+from dray.apiserver.registry.preparation import carry_generation, restore, start_generation
+from dray.apiserver.registry.strategy import Strategy, WriteContext
+
+_INT32_MAX: Final = 2**31 - 1
+# What the generation does not count.
+_UNCOUNTED: Final = frozenset({"metadata", "status"})
+
+
+class ScaleRules:
+    """What an object must look like where its scale subresource looks."""
+
+    def __init__(self, scale: Document) -> None:
+        self._counts = [scale[name] for name in ("specReplicasPath", "statusReplicasPath") if scale.get(name)]
+        self._selector = scale.get("labelSelectorPath") or ""
+
+    def judge(self, document: Document) -> FieldErrors:
+        """What is wrong with the numbers and the selector."""
+        errors: FieldErrors = []
+        for path in self._counts:
+            errors += _judge_count(document, path)
+        if self._selector:
+            errors += _judge_selector(document, self._selector)
+        return errors
+
+
+def _find(document: Document, path: str) -> tuple[Any, str]:
+    """The value at a path, or what is in the way."""
+    value: Any = document
+    names = simple_names(path)
+    for position, name in enumerate(names):
+        if not isinstance(value, dict):
+            way = ".".join(names[: position + 1])
+            return None, _accessor_error(f".{way}", value, "map[string]interface {}")
+        if name not in value:
+            return None, ""
+        value = value[name]
+    return value, ""
+
+
+def _judge_count(document: Document, path: str) -> FieldErrors:
+    value, problem = _find(document, path)
+    if problem:
+        return [invalid(Path(path), 0, problem)]
+    if value is None:
+        return []
+    if type(value) is not int:
+        return [invalid(Path(path), 0, _accessor_error(path, value, "int64"))]
+    if value < 0:
+        return [invalid(Path(path), value, "should be a non-negative integer")]
+    if value > _INT32_MAX:
+        return [invalid(Path(path), value, f"should be less than or equal to {_INT32_MAX}")]
+    return []
+
+
+def _judge_selector(document: Document, path: str) -> FieldErrors:
+    value, problem = _find(document, path)
+    if problem:
+        return [invalid(Path(path), "", problem)]
+    if value is None:
+        return []
+    if type(value) is not str:
+        return [invalid(Path(path), "", _accessor_error(path, value, "string"))]
+    try:
+        LabelSelector.parse(value)
+    except SelectorError as error:
+        return [invalid(Path(path), value, str(error))]
+    return []
+
+
+_GO_TYPES: Final = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+}
+
+
+def _accessor_error(path: str, value: Any, wanted: str) -> str:
+    given = _GO_TYPES.get(type(value), "<nil>")
+    return f"{path} accessor error: {_shown(value)} is of the type {given}, expected {wanted}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class CustomStrategy(Strategy):
+    """Rules of the main endpoint of a custom resource at one version."""
+
+    allow_unconditional_update = False
+
+    def __init__(
+        self,
+        schema: CompiledSchema,
+        *,
+        resource: GroupResource,
+        has_status: bool,
+        scale: Document | None,
+        terminating: bool,
+    ) -> None:
+        self._schema = schema
+        self._resource = resource
+        self._has_status = has_status
+        self._scale = ScaleRules(scale) if scale else None
+        self._terminating = terminating
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """A status endpoint of its own is the only way to a status."""
+        if self._terminating:
+            name = obj["metadata"].get("name", "")
+            raise ForbiddenError(
+                self._resource, name, "create not allowed while custom resource definition is terminating"
+            )
+        if self._has_status:
+            obj.pop("status", None)
+        start_generation(obj)
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """The whole schema."""
+        return self._judge(obj, MISSING)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Any change but one of metadata or status makes a new generation."""
+        if self._has_status:
+            restore(obj, old, "status")
+        carry_generation(obj, old, changed=self._changed(obj, old))
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The whole schema, as far as something changed."""
+        return self._judge(obj, old)
+
+    def _judge(self, obj: Document, old: Any) -> FieldErrors:
+        return self._schema.judge(obj, old, [] if self._scale is None else self._scale.judge(obj))
+
+    def _changed(self, obj: Document, old: Document) -> bool:
+        uncounted = _UNCOUNTED if self._has_status else frozenset({"metadata"})
+        names = (obj.keys() | old.keys()) - uncounted
+        return any(obj.get(name) != old.get(name) for name in names)
+
+
+class CustomStatusStrategy(CustomStrategy):
+    """Rules of the status endpoint: nothing but the status changes."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Restore everything else; who changed the status is recorded all the same."""
+        managed = obj["metadata"].get("managedFields")
+        restore(obj, old, *((obj.keys() | old.keys()) - {"status"}))
+        metadata = dict(obj["metadata"])
+        if managed is not None:
+            metadata["managedFields"] = managed
+        obj["metadata"] = metadata
