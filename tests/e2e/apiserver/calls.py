@@ -7,7 +7,7 @@ import http.client
 import json
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,8 @@ class Answer:
     """A whole answer."""
 
     status: int
-    headers: Mapping[str, str]
+    # Names are found in any case.
+    headers: http.client.HTTPMessage
     body: bytes
 
     def json(self) -> Any:
@@ -65,7 +66,7 @@ class Caller:
             sent["Content-Type"] = content_type
         self._connection.request(method, path, data, sent)
         answer = self._connection.getresponse()
-        return Answer(answer.status, dict(answer.getheaders()), answer.read())
+        return Answer(answer.status, answer.headers, answer.read())
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.call("GET", path, **headers)

@@ -75,8 +75,8 @@ def test_tls_versions(server: Server, version: ssl.TLSVersion) -> None:
 def test_plain_http_is_not_served(server: Server) -> None:
     port = int(server.url.rpartition(":")[2])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/healthz")
     with pytest.raises((http.client.HTTPException, ConnectionError)):
-        connection.request("GET", "/healthz")
         connection.getresponse()
     connection.close()
 
