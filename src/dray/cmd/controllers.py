@@ -6,6 +6,7 @@ import random
 
 from dray.client.interface import Client
 from dray.client.loop import Informers
+from dray.controllers.cluster_role_aggregation.reconciler import ClusterRoleAggregationController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.service_account.reconciler import ServiceAccountController
@@ -21,6 +22,7 @@ def spawn_controllers(group: TaskGroup, client: Client, clock: Clock, metrics: M
     controllers = (
         GarbageCollector(client, informers, clock, metrics),
         NamespaceController(client, informers, clock, metrics),
+        ClusterRoleAggregationController(client, informers, clock, metrics),
         ServiceAccountController(client, informers, clock, root_ca=root_ca, metrics=metrics),
     )
     group.spawn(informers.run(), "informers")

@@ -1,0 +1,55 @@
+"""Writes the gathered rules of aggregated ClusterRoles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import NotFoundError
+from dray.client.interface import Client, Patch, PatchType, WriteOptions, unstructured
+from dray.client.loop import Controller, Informers, Result
+from dray.controllers.cluster_role_aggregation.plan import is_aggregated, plan_rules
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+
+_VERSION: Final = GroupVersion("rbac.authorization.k8s.io", "v1")
+CLUSTER_ROLES: Final = unstructured(_VERSION, "clusterroles", "ClusterRole", namespaced=False)
+_OPTIONS: Final = WriteOptions(field_manager="clusterrole-aggregation-controller", force=True)
+
+
+class ClusterRoleAggregationController:
+    """Runs until cancelled."""
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock, metrics: Metrics | None = None) -> None:
+        self._client = client
+        self.controller: Controller[str] = Controller("ClusterRoleAggregator", self.reconcile, clock, metrics=metrics)
+        self._roles = informers.informer(CLUSTER_ROLES)
+        # Any role may be chosen by any aggregated one; there are few of those.
+        self.controller.watch(self._roles, lambda _role: self._aggregated())
+
+    async def run(self) -> None:
+        """Aggregate until cancelled."""
+        await self.controller.run()
+
+    async def reconcile(self, name: str) -> Result:
+        """Bring one aggregated role up to date."""
+        role = self._roles.lister.get(name)
+        if role is None or not is_aggregated(role):
+            return
+        rules = plan_rules(role, self._roles.lister.list())
+        if rules is None:
+            return
+        applied = {
+            "apiVersion": _VERSION.api_version,
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": rules,
+        }
+        try:
+            await self._client.patch(CLUSTER_ROLES, name, "", Patch(PatchType.APPLY, applied), _OPTIONS)
+        except NotFoundError:
+            return
+
+    def _aggregated(self) -> tuple[str, ...]:
+        roles: list[Document] = list(self._roles.lister.list())
+        return tuple(role["metadata"]["name"] for role in roles if is_aggregated(role))
