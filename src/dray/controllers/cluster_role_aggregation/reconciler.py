@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from dray.api.document import Document, GroupVersion
@@ -14,7 +15,7 @@ from dray.runtime.metrics import Metrics
 
 _VERSION: Final = GroupVersion("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES: Final = unstructured(_VERSION, "clusterroles", "ClusterRole", namespaced=False)
-_OPTIONS: Final = WriteOptions(field_manager="clusterrole-aggregation-controller", force=True)
+_OPTIONS: Final = WriteOptions(field_manager="clusterrole-aggregation-controller")
 
 
 class ClusterRoleAggregationController:
@@ -35,20 +36,15 @@ class ClusterRoleAggregationController:
         """Bring one aggregated role up to date."""
         role = self._roles.lister.get(name)
         if role is None or not is_aggregated(role):
-            return
+            return None
         rules = plan_rules(role, self._roles.lister.list())
         if rules is None:
-            return
-        applied = {
-            "apiVersion": _VERSION.api_version,
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": rules,
-        }
-        try:
-            await self._client.patch(CLUSTER_ROLES, name, "", Patch(PatchType.APPLY, applied), _OPTIONS)
-        except NotFoundError:
-            return
+            return None
+        # The version keeps the patch off a role that changed, or went and came again, meanwhile.
+        patch = {"metadata": {"resourceVersion": role["metadata"]["resourceVersion"]}, "rules": rules}
+        with suppress(NotFoundError):
+            await self._client.patch(CLUSTER_ROLES, name, "", Patch(PatchType.MERGE, patch), _OPTIONS)
+        return None
 
     def _aggregated(self) -> tuple[str, ...]:
         roles: list[Document] = list(self._roles.lister.list())
