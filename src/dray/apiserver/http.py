@@ -64,6 +64,8 @@ IDLE_SECONDS_MAX: Final = 180.0
 # Pipelined requests of one connection that may wait for the one before.
 _PIPELINE_MAX: Final = 64
 _SHUTDOWN_SECONDS: Final = 1.5
+# A watch is written in pieces of about this size, so that a slow reader of large objects costs one of them.
+_STREAM_PIECE_SIZE: Final = 256 * 1024
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 # Agents of people, who get indented answers without asking.
 _PEOPLE: Final = frozenset({"curl", "Wget"})
@@ -424,7 +426,15 @@ class Listener:
         async with aclosing(cast("Any", result.frames)) as frames:
             async for batch in frames:
                 now = self._server.clock.now()
-                yield b"".join([encoder.encode(frame, now) for frame in batch])
+                piece, size = [], 0
+                for frame in batch:
+                    piece.append(encoder.encode(frame, now))
+                    size += len(piece[-1])
+                    if size >= _STREAM_PIECE_SIZE:
+                        yield b"".join(piece)
+                        piece, size = [], 0
+                if piece:
+                    yield b"".join(piece)
 
     def _write_error(self, connection: Connection, call: Call, error: APIError) -> None:
         if connection.transport.is_closing():
