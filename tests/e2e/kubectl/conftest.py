@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl.tool import Kubectl, as_yaml, kubectl_path, kubectl_version
+from tests.e2e.kubectl.tool import Kubectl, as_text, kubectl_path, kubectl_version
 from tests.servers import Server
 
 _shown = pytest.StashKey[bool]()
@@ -42,7 +42,7 @@ def bare_config(server: Server, tmp_path: Path) -> Path:
     path = tmp_path / "bare-kubeconfig"
     cluster = {"server": server.url, "insecure-skip-tls-verify": True}
     path.write_text(
-        as_yaml(
+        as_text(
             {
                 "apiVersion": "v1",
                 "kind": "Config",

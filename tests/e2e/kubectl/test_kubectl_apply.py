@@ -64,8 +64,8 @@ def test_prune_by_label(kubectl: Kubectl, tmp_path: Path) -> None:
         document["metadata"]["labels"] = {"set": "s"}
     allow = "--prune-allowlist" if kubectl_version() >= (1, 26) else "--prune-whitelist"
     flags = ("--prune", "-l", "set=s", f"{allow}=core/v1/ConfigMap")
-    kubectl("apply", *flags, "-f", write(tmp_path / "both.yaml", [kept, gone]))
-    shown = kubectl("apply", *flags, "-f", write(tmp_path / "one.yaml", kept))
+    kubectl("apply", *flags, "-f", write(tmp_path / "both.json", [kept, gone]))
+    shown = kubectl("apply", *flags, "-f", write(tmp_path / "one.json", kept))
     assert shown.split("\n")[:-1] == ["configmap/kept unchanged", "configmap/gone pruned"]
 
 
@@ -147,7 +147,7 @@ class TestReplace:
         )
 
     def test_force_makes_a_new_object(self, kubectl: Kubectl, tmp_path: Path) -> None:
-        file = write(tmp_path / "c.yaml", bodies.config_map("c", a="1"))
+        file = write(tmp_path / "c.json", bodies.config_map("c", a="1"))
         kubectl("create", "-f", file)
         uid = kubectl.field("configmap/c", "metadata.uid")
         shown = kubectl("replace", "--force", "-f", file)
@@ -203,7 +203,7 @@ def test_view_and_set_last_applied(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("apply", "-f", "-", stdin=bodies.config_map("c", a="1"))
     shown = json.loads(kubectl("apply", "view-last-applied", "configmap", "c", "-o", "json"))
     assert shown["data"] == {"a": "1"}
-    file = write(tmp_path / "c.yaml", bodies.config_map("c", a="1", b="2"))
+    file = write(tmp_path / "c.json", bodies.config_map("c", a="1", b="2"))
     kubectl("apply", "set-last-applied", "-f", file)
     shown = json.loads(kubectl("apply", "view-last-applied", "configmap", "c", "-o", "json"))
     assert shown["data"] == {"a": "1", "b": "2"}

@@ -94,7 +94,7 @@ def test_create_token(kubectl: Kubectl, as_alice: Kubectl) -> None:
 
 
 def test_create_from_files(kubectl: Kubectl, tmp_path: Path) -> None:
-    write(tmp_path / "a.yaml", [bodies.config_map("a"), bodies.config_map("b")])
+    write(tmp_path / "a.json", [bodies.config_map("a"), bodies.config_map("b")])
     (tmp_path / "c.json").write_text(json.dumps(bodies.config_map("c")))
     assert kubectl("create", "-f", str(tmp_path)).split("\n")[:-1] == [
         "configmap/a created",
@@ -178,7 +178,7 @@ def test_edit_before_create(kubectl: Kubectl, tmp_path: Path) -> None:
     editor.write_text('#!/bin/sh\nsed -i "s/key: before/key: after/" "$1"\n')
     editor.chmod(0o755)
     tool = kubectl.with_environment(KUBE_EDITOR=str(editor))
-    file = write(tmp_path / "c.yaml", bodies.config_map("c", key="before"))
+    file = write(tmp_path / "c.json", bodies.config_map("c", key="before"))
     assert "configmap/c created" in tool("create", "--edit", "-f", file)
     assert kubectl.field("configmap/c", "data.key") == "after"
 

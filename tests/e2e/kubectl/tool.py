@@ -83,7 +83,7 @@ class Kubectl:
         """Run it; `stdin` may be documents."""
         done = subprocess.run(
             self._arguments(arguments),
-            input=stdin if isinstance(stdin, str) else as_yaml(stdin),
+            input=stdin if isinstance(stdin, str) else as_text(stdin),
             capture_output=True,
             check=False,
             text=True,
@@ -171,9 +171,9 @@ class Lines:
         return self._process.wait(COMMAND_SECONDS_MAX)
 
 
-def as_yaml(documents: Document | list[Document]) -> str:
-    """One YAML stream; every document is in JSON, since kubectl's YAML takes more words for booleans than Python's."""
-    return "\n---\n".join(json.dumps(item) for item in (documents if isinstance(documents, list) else [documents]))
+def as_text(documents: Document | list[Document]) -> str:
+    """A stream of documents as kubectl reads them: in JSON, since its YAML takes more words for booleans than ours."""
+    return "\n".join(json.dumps(item) for item in (documents if isinstance(documents, list) else [documents]))
 
 
 def rows_of(table: str) -> list[dict[str, str]]:
@@ -189,5 +189,5 @@ def rows_of(table: str) -> list[dict[str, str]]:
 
 def write(path: Path, documents: Document | list[Document]) -> str:
     """Write documents into a file and give its name."""
-    path.write_text(as_yaml(documents))
+    path.write_text(as_text(documents))
     return str(path)
