@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -48,12 +48,12 @@ class QuantityError(ValueError):
     """A text that is no quantity, or a quantity that does not fit."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
     """An exact amount; two quantities are equal when their amounts are, however they are written."""
 
     nanos: int
-    format: Format = field(default=Format.DECIMAL_SI, compare=False)
+    format: Format = Format.DECIMAL_SI
 
     @classmethod
     def parse(cls, value: str | int | float) -> Quantity:
@@ -70,6 +70,25 @@ class Quantity:
     def sign(self) -> int:
         """1, 0 or -1."""
         return (self.nanos > 0) - (self.nanos < 0)
+
+    # Written out: allocation compares quantities for every device.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nanos < other.nanos
+
+    def __le__(self, other: Quantity) -> bool:
+        return self.nanos <= other.nanos
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self.nanos > other.nanos
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self.nanos >= other.nanos
 
     def __add__(self, other: Quantity) -> Quantity:
         # A zero takes the format of what is added to it, as Kubernetes' Add does.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NoReturn
 
+from dray.cel.associative import MapList, SetList
 from dray.cel.errors import CELRuntimeError
 from dray.cel.signatures import kind_of_class, opaque_name
 from dray.cel.types import Kind
@@ -88,6 +89,9 @@ def equals_scalar(left: Any, right: Any) -> bool:
 def _lists_equal(budget: Budget, left: Any, right: Any) -> bool:
     if not isinstance(right, (list, tuple)) or len(left) != len(right):
         return False
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, (SetList, MapList)):
+            return one.equals(budget, other, nested_equals)
     return all(nested_equals(budget, mine, yours) for mine, yours in zip(left, right, strict=True))
 
 
@@ -226,8 +230,11 @@ def subtract_time(left: Timestamp | Duration, right: Timestamp | Duration) -> Ti
     return kind(left.nanos - right.nanos)
 
 
-def concat_lists(left: Any, right: Any) -> list[Any]:
-    """List + list."""
+def concat_lists(budget: Budget, left: Any, right: Any) -> list[Any]:
+    """List + list; lists are copied, and an element takes as much memory as several characters."""
+    budget.spend(1 + traversal(len(left) + len(right), 0.5))
+    if isinstance(left, (SetList, MapList)):
+        return left.merged(budget, right, nested_equals)
     return [*left, *right]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.cel import types
+from dray.cel.associative import MapList, SetList
 from dray.cel.errors import CELRuntimeError
 from dray.cel.lexer import KEYWORDS, RESERVED
 from dray.cel.library.times import parse_duration, parse_timestamp
@@ -134,8 +135,7 @@ def converter_of(schema: Document) -> Converter | None:
     if kind == "string":
         return _STRING_CONVERTERS.get(schema.get("format", ""))
     if kind == "array" and isinstance(schema.get("items"), dict):
-        element = converter_of(schema["items"])
-        return None if element is None else lambda value: _convert_list(value, element)
+        return _list_converter(schema)
     if kind == "object":
         return _object_converter(schema)
     return None
@@ -151,8 +151,30 @@ def _object_converter(schema: Document) -> Converter | None:
     return (lambda value: _convert_fields(value, converters)) if converters else None
 
 
-def _convert_list(value: Any, element: Converter) -> Any:
-    return [element(item) for item in value] if isinstance(value, list) else value
+def _list_converter(schema: Document) -> Converter | None:
+    element = converter_of(schema["items"])
+    wrap = _wrapper(schema)
+    if element is None and wrap is None:
+        return None
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        items = value if element is None else [element(item) for item in value]
+        return items if wrap is None else wrap(items)
+
+    return convert
+
+
+def _wrapper(schema: Document) -> Callable[[list[Any]], list[Any]] | None:
+    """What makes a set or a map of a list."""
+    list_type = schema.get("x-kubernetes-list-type")
+    if list_type == "set":
+        return SetList
+    if list_type == "map":
+        keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+        return lambda items: MapList(items, keys)
+    return None
 
 
 def _convert_values(value: Any, element: Converter) -> Any:

@@ -176,8 +176,8 @@ _OPAQUE_NAMES: Final[Mapping[type, str]] = {
 def kind_of_class(cls: type) -> Kind:
     """The kind of the values of a Python class."""
     kind = _KINDS.get(cls)
-    if kind is None and issubclass(cls, dict):
-        kind = Kind.MAP
+    if kind is None and issubclass(cls, (dict, list)):
+        kind = Kind.MAP if issubclass(cls, dict) else Kind.LIST
     return kind or Kind.OPAQUE
 
 

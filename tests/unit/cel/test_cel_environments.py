@@ -74,6 +74,43 @@ def test_rule_holds(rule: str, value: dict[str, Any]) -> None:
     assert repr(value) == before
 
 
+LISTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "set": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
+        "map": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": TEXT, "v": {"type": "integer"}}},
+        },
+        "plain": {"type": "array", "items": TEXT},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "new", "old", "holds"),
+    [
+        ("self.set == oldSelf.set", {"set": ["a", "b"]}, {"set": ["b", "a"]}, True),
+        ("self.set == oldSelf.set", {"set": ["a", "b"]}, {"set": ["a", "c"]}, False),
+        ("self.set == ['b', 'a']", {"set": ["a", "b"]}, {}, True),
+        ("(self.set + ['b', 'c']).size() == 3", {"set": ["a", "b"]}, {}, True),
+        ("self.plain == oldSelf.plain", {"plain": ["a", "b"]}, {"plain": ["b", "a"]}, False),
+        ("self.map == oldSelf.map", {"map": [{"k": "a"}, {"k": "b"}]}, {"map": [{"k": "b"}, {"k": "a"}]}, True),
+        ("self.map == oldSelf.map", {"map": [{"k": "a", "v": 1}]}, {"map": [{"k": "a", "v": 2}]}, False),
+        (
+            "(self.map + oldSelf.map).map(e, e.v) == [3, 2, 4]",
+            {"map": [{"k": "a", "v": 1}, {"k": "b", "v": 2}]},
+            {"map": [{"k": "c", "v": 4}, {"k": "a", "v": 3}]},
+            True,
+        ),
+    ],
+)
+def test_sets_and_maps_among_lists(rule: str, new: dict[str, Any], old: dict[str, Any], holds: bool) -> None:
+    assert compile_rule(rule, LISTS).evaluate(new, old) is holds
+
+
 REFUSED = [
     ("self.missing == 1", "undefined field 'missing'"),
     ("self.anything == 1", "undefined field 'anything'"),

@@ -160,9 +160,7 @@ _declare("_+_(uint, uint) -> uint", lambda left, right: runtime.check_uint(left 
 _declare("_+_(double, double) -> double", lambda left, right: left + right)
 _declare("_+_(string, string) -> string", lambda left, right: left + right, charge=_traverse_both)
 _declare("_+_(bytes, bytes) -> bytes", lambda left, right: left + right, charge=_traverse_both)
-_declare(
-    "_+_(list(A), list(A)) -> list(A)", runtime.concat_lists, charge=lambda left, right: 1 + _traverse_both(left, right)
-)
+_declare("_+_(list(A), list(A)) -> list(A)", runtime.concat_lists, budgeted=True)
 _declare("_+_(timestamp, duration) -> timestamp", runtime.add_time)
 _declare("_+_(duration, timestamp) -> timestamp", runtime.add_time)
 _declare("_+_(duration, duration) -> duration", runtime.add_time)
