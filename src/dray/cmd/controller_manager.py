@@ -50,7 +50,7 @@ async def _lead(
 
     async def work() -> None:
         async with TaskGroup("controllers") as group:
-            spawn_controllers(group, client, clock, metrics, root_ca=root_ca)
+            spawn_controllers(group, client, clock, metrics, root_ca=root_ca, gates=settings.feature_gates)
             try:
                 await group.wait()
             finally:

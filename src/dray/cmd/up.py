@@ -20,7 +20,9 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
                 running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
             )
             root_ca = running.pki.authority.certificate.decode()
-            spawn_controllers(group, client, running.clock, running.metrics, root_ca=root_ca)
+            spawn_controllers(
+                group, client, running.clock, running.metrics, root_ca=root_ca, gates=settings.feature_gates
+            )
             apiserver.announce(running)
             await group.wait(stop)
             await group.cancel()

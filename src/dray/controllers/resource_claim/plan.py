@@ -1,0 +1,339 @@
+"""What a Pod's claims need: creating, recording, reserving; and what a claim no longer needs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dray.api.document import Document
+from dray.api.features import FeatureGates
+from dray.api.pod_claims import (
+    FINALIZER,
+    POD_CLAIM_NAME_ANNOTATION,
+    PodClaim,
+    has_prioritized_list,
+    is_made_for,
+    is_pod_done,
+    is_pod_reference,
+    is_reserved_for,
+    pod_claims,
+    reservation_of,
+    special_claim_name,
+)
+from dray.api.types.core_v1 import Pod
+from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+
+# A name has 63 characters: the base, a hyphen, and the five that the server makes up.
+BASE_LENGTH_MAX: Final = 57
+
+ADMIN_ACCESS_DISABLED: Final = "admin access is requested, but the feature is disabled"
+PRIORITIZED_LIST_DISABLED: Final = "template includes a prioritized list of subrequests, but the feature is disabled"
+
+FindClaim = Callable[[str], ResourceClaim | None]
+FindTemplate = Callable[[str], ResourceClaimTemplate | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an entry cannot have its claim."""
+
+    entry: str
+    message: str
+
+    @property
+    def event_message(self) -> str:
+        """As the Pod's user reads it."""
+        return f"PodResourceClaim {self.entry}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """The writes for one Pod."""
+
+    # Entry -> claim to create.
+    create: tuple[tuple[str, ResourceClaim], ...] = ()
+    # Entry -> existing claim that the Pod's status does not name.
+    adopt: tuple[tuple[str, str], ...] = ()
+    # Claims with the Pod added to their users.
+    reserve: tuple[ResourceClaim, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+NOTHING: Final = PodPlan()
+
+
+def generate_name(pod_name: str, entry: str) -> str:
+    """The prefix of a generated claim's name; when too long, both parts give in proportion to their length."""
+    length = len(pod_name) + 1 + len(entry)
+    if length > BASE_LENGTH_MAX:
+        # What is cut may end in a character that must not stand before a hyphen.
+        pod_name = pod_name[: len(pod_name) * BASE_LENGTH_MAX // length].rstrip("-.")
+        entry = entry[: len(entry) * BASE_LENGTH_MAX // length].rstrip("-")
+    return f"{pod_name}-{entry}-"
+
+
+def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
+    """Generated claims that the Pod's status names and the caches lack: they may be too new to be seen."""
+    if is_unserved(pod):
+        return ()
+    return tuple(
+        claim.claim_name
+        for claim in pod_claims(pod)
+        if claim.generated and claim.claim_name is not None and find(claim.claim_name) is None
+    )
+
+
+def is_unserved(pod: Pod) -> bool:
+    """Whether nothing is made for the Pod any more."""
+    return pod.metadata.deletion_timestamp is not None or is_pod_done(pod)
+
+
+def plan_pod(
+    pod: Pod | None,
+    find: FindClaim,
+    owned: Sequence[ResourceClaim],
+    find_template: FindTemplate,
+    gates: FeatureGates,
+) -> PodPlan:
+    """Compare a Pod's entries with the claims there are; `owned` are those that name the Pod as an owner."""
+    if pod is None or is_unserved(pod):
+        return NOTHING
+    create: list[tuple[str, ResourceClaim]] = []
+    adopt: list[tuple[str, str]] = []
+    reserve: list[ResourceClaim] = []
+    problems: list[Problem] = []
+    for entry in pod_claims(pod):
+        claim = find_usable(pod, entry, find)
+        if claim is not None:
+            if needs_reservation(pod, claim):
+                reserve.append(with_user(claim, pod))
+        elif entry.generated:
+            existing = _find_again(pod, entry.entry, owned)
+            if existing is not None:
+                adopt.append((entry.entry, existing))
+                continue
+            made = make_claim(pod, entry, find_template(entry.template), gates)
+            if isinstance(made, Problem):
+                problems.append(made)
+            else:
+                create.append((entry.entry, made))
+    return PodPlan(tuple(create), tuple(adopt), tuple(reserve), tuple(problems))
+
+
+def find_usable(pod: Pod, entry: PodClaim, find: FindClaim) -> ResourceClaim | None:
+    """The entry's claim, unless it is gone or was generated for somebody else."""
+    claim = find(entry.claim_name) if entry.claim_name is not None else None
+    if claim is None or (entry.generated and not is_made_for(claim, pod)):
+        return None
+    return claim
+
+
+def needs_reservation(pod: Pod, claim: ResourceClaim) -> bool:
+    """Whether the Pod came to its node without the scheduler, which would have reserved the claim for it."""
+    return (
+        bool(pod.spec.node_name)
+        and claim.status.allocation is not None
+        and claim.metadata.deletion_timestamp is None
+        and not is_reserved_for(claim, pod)
+    )
+
+
+def with_user(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    """The claim with the Pod among its users."""
+    status = msgspec.structs.replace(claim.status, reserved_for=(*claim.status.reserved_for, reservation_of(pod)))
+    return msgspec.structs.replace(claim, status=status)
+
+
+def _find_again(pod: Pod, entry: str, owned: Sequence[ResourceClaim]) -> str | None:
+    """The oldest claim made for the entry before, so that a lost status does not make a second one."""
+    found = [
+        claim.metadata
+        for claim in owned
+        if claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION) == entry and is_made_for(claim, pod)
+    ]
+    # One that is going is of use only when there is no other.
+    found.sort(key=lambda m: (m.deletion_timestamp is not None, str(m.creation_timestamp), m.name or ""))
+    return found[0].name if found else None
+
+
+def make_claim(
+    pod: Pod, entry: PodClaim, template: ResourceClaimTemplate | None, gates: FeatureGates
+) -> ResourceClaim | Problem:
+    """The claim that the template describes, for the Pod's entry."""
+    if template is None:
+        missing = f'resourceclaimtemplate.resource.k8s.io "{entry.template}" not found'
+        return Problem(entry.entry, f'resource claim template "{entry.template}": {missing}')
+    claim = ResourceClaim(
+        metadata=ObjectMeta(
+            generate_name=generate_name(pod.metadata.name or "", entry.entry),
+            namespace=pod.metadata.namespace,
+            labels=dict(template.spec.metadata.labels),
+            annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME_ANNOTATION: entry.entry},
+            owner_references=(_owner(pod),),
+        ),
+        spec=template.spec.spec,
+    )
+    if not gates.enabled("DRAPrioritizedList") and has_prioritized_list(claim):
+        return Problem(entry.entry, PRIORITIZED_LIST_DISABLED)
+    requests = claim.spec.devices.requests
+    if not gates.enabled("DRAAdminAccess") and any(r.exactly is not None and r.exactly.admin_access for r in requests):
+        return Problem(entry.entry, ADMIN_ACCESS_DISABLED)
+    return claim
+
+
+def _owner(pod: Pod) -> OwnerReference:
+    return OwnerReference(
+        api_version="v1",
+        kind="Pod",
+        name=pod.metadata.name or "",
+        uid=pod.metadata.uid or "",
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def status_patch(pod: Pod, named: dict[str, str]) -> Document:
+    """All claim names of the Pod, those known before and the new ones, as a patch to apply.
+
+    It names the Pod's version: whoever applies it by force must not overwrite names that it has not seen.
+    """
+    entries = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses} | named
+    statuses = [
+        {"name": entry, "resourceClaimName": name} if name is not None else {"name": entry}
+        for entry, name in sorted(entries.items())
+    ]
+    metadata = {
+        "name": pod.metadata.name,
+        "namespace": pod.metadata.namespace,
+        "uid": pod.metadata.uid,
+        "resourceVersion": pod.metadata.resource_version,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"resourceClaimStatuses": statuses}}
+
+
+# --- Claims. ---
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """The writes for one claim, in order; the finalizer goes only after the status was written."""
+
+    status: ResourceClaimStatus | None = None
+    remove_finalizer: bool = False
+    delete: bool = False
+
+
+KEEP_CLAIM: Final = ClaimPlan()
+
+
+def pods_to_confirm(
+    claim: ResourceClaim, find_pod: Callable[[str], Pod | None], is_deleted: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Pods whose word the claim depends on and of which the cache knows none, or another one of the same name.
+
+    The news of Pods may be behind the claim's: only the server knows whether they are gone or too new to be seen.
+    """
+    names = {
+        user.name
+        for user in claim.status.reserved_for
+        if is_pod_reference(user) and not is_deleted(user.uid) and not _has_uid(find_pod(user.name), user.uid)
+    }
+    owner = _owning_pod(claim)
+    if owner is not None and not is_deleted(owner.uid):
+        pod = find_pod(owner.name)
+        if pod is not None and pod.metadata.uid != owner.uid:
+            names.add(owner.name)
+    return tuple(sorted(names))
+
+
+def _has_uid(pod: Pod | None, uid: str) -> bool:
+    return pod is not None and pod.metadata.uid == uid
+
+
+def plan_claim(
+    claim: ResourceClaim | None,
+    find_pod: Callable[[str], Pod | None],
+    is_deleted: Callable[[str], bool],
+) -> ClaimPlan:
+    """Drop users that are done, then what only they needed; `find_pod` has been confirmed for all users."""
+    if claim is None:
+        return KEEP_CLAIM
+    users = tuple(
+        user
+        for user in claim.status.reserved_for
+        if not is_pod_reference(user) or _is_alive(user.uid, find_pod(user.name), is_deleted)
+    )
+    protected = FINALIZER in claim.metadata.finalizers
+    delete = not users and _owner_is_done(claim, find_pod)
+    if len(users) < len(claim.status.reserved_for):
+        free = protected and not users
+        status = ResourceClaimStatus() if free else msgspec.structs.replace(claim.status, reserved_for=users)
+        return ClaimPlan(status, remove_finalizer=free, delete=delete)
+    if protected and not users and claim.metadata.deletion_timestamp is not None:
+        held = claim.status.allocation is not None
+        return ClaimPlan(ResourceClaimStatus() if held else None, remove_finalizer=True)
+    return ClaimPlan(delete=delete)
+
+
+def _is_alive(uid: str, pod: Pod | None, is_deleted: Callable[[str], bool]) -> bool:
+    if is_deleted(uid) or pod is None or pod.metadata.uid != uid:
+        return False
+    return not is_pod_done(pod)
+
+
+def _owner_is_done(claim: ResourceClaim, find_pod: Callable[[str], Pod | None]) -> bool:
+    """Whether the Pod a claim was generated for is done or replaced; one that is unknown is left to others."""
+    owner = _owning_pod(claim)
+    if owner is None or claim.metadata.deletion_timestamp is not None:
+        return False
+    pod = find_pod(owner.name)
+    return pod is not None and (pod.metadata.uid != owner.uid or is_pod_done(pod))
+
+
+def _owning_pod(claim: ResourceClaim) -> OwnerReference | None:
+    owners = (owner for owner in claim.metadata.owner_references if owner.controller)
+    return next((owner for owner in owners if (owner.kind, owner.api_version) == ("Pod", "v1")), None)
+
+
+def without_finalizer(claim: ResourceClaim) -> ResourceClaim:
+    """The claim without the protection of allocated claims."""
+    rest = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=rest))
+
+
+# --- Which keys a change wakes. ---
+
+
+def claim_names_of(pod: Pod) -> Iterator[str]:
+    """Every claim the Pod uses, as far as its names are known."""
+    for claim in pod_claims(pod):
+        if claim.claim_name is not None:
+            yield claim.claim_name
+    special = special_claim_name(pod)
+    if special:
+        yield special
+
+
+def template_names_of(pod: Pod) -> Iterator[str]:
+    """The templates the Pod's entries name."""
+    for entry in pod.spec.resource_claims:
+        if entry.resource_claim_template_name is not None:
+            yield entry.resource_claim_template_name
+
+
+def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
+    """Whether reconciling the Pod could do something; cheap, and asked at every change of a Pod."""
+    if not pod.spec.resource_claims or is_unserved(pod):
+        return False
+    for entry in pod_claims(pod):
+        claim = find_usable(pod, entry, find)
+        if claim is None:
+            if entry.generated:
+                return True
+        elif needs_reservation(pod, claim):
+            return True
+    return False

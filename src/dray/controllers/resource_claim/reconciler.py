@@ -1,0 +1,258 @@
+"""The claim controller's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from dray.api.document import GroupVersionKind, NamespacedName
+from dray.api.errors import APIError, InternalError, NotFoundError
+from dray.api.features import FeatureGates
+from dray.api.pod_claims import is_pod_done
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dray.client.events import Source
+from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
+from dray.client.loop import Controller, Informers, Result
+from dray.client.objects import key_of
+from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.controllers.resource_claim import plan
+from dray.controllers.resource_claim.created import CreatedClaims
+from dray.controllers.resource_claim.metrics import ClaimMetrics
+from dray.lib.clock import Clock
+from dray.lib.lru import LRUSet
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+T = TypeVar("T")
+
+PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
+CLAIMS: Final[Resource[ResourceClaim]] = Resource(
+    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
+)
+TEMPLATES: Final[Resource[ResourceClaimTemplate]] = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplate
+)
+POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
+NAME: Final = "resource_claim"
+FIELD_MANAGER: Final = "ResourceClaimController"
+CREATION_FAILED: Final = "FailedResourceClaimCreation"
+WORKERS: Final = 10
+# Pods known to be deleted; forgetting one costs a question to the server.
+DELETED_MAX: Final = 500
+
+_PODS_BY_CLAIM: Final = "claims"
+_PODS_BY_TEMPLATE: Final = "claim-templates"
+_APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True, subresource="status")
+
+
+@dataclass(frozen=True, slots=True)
+class PodKey:
+    """A Pod whose claims may have to be made, named in its status or reserved."""
+
+    key: NamespacedName
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimKey:
+    """A claim whose users may be done."""
+
+    key: NamespacedName
+
+
+class ResourceClaimController:
+    """Runs until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        *,
+        gates: FeatureGates | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._gates = gates or FeatureGates()
+        self._metrics = ClaimMetrics(metrics or Metrics())
+        self._recorder = EventRecorder(client, clock, Source(NAME))
+        self._created = CreatedClaims()
+        self._deleted_pods: LRUSet[str] = LRUSet(DELETED_MAX)
+        self.controller: Controller[PodKey | ClaimKey] = Controller(
+            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uid_values})
+        self._pods = informers.informer(
+            PODS, indexes={_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index}
+        )
+        self._templates = informers.informer(TEMPLATES)
+        self.controller.follow(self._claims, self._claim_changed)
+        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._templates, self._template_changed)
+
+    async def run(self) -> None:
+        """Make and free claims until cancelled."""
+        async with TaskGroup(NAME) as group:
+            group.spawn(self._recorder.run(), "events of claims")
+            await self.controller.run()
+
+    async def reconcile(self, key: PodKey | ClaimKey) -> Result:
+        """Do what one Pod or one claim needs."""
+        if isinstance(key, PodKey):
+            await self._reconcile_pod(key.key)
+        else:
+            await self._reconcile_claim(key.key)
+        return None
+
+    # --- What a change wakes. ---
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new if new is not None else old
+        assert pod is not None
+        if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
+            return
+        if new is None:
+            self._deleted_pods.add(pod.metadata.uid or "")
+        if new is None or is_pod_done(pod):
+            namespace = pod.metadata.namespace or ""
+            for name in plan.claim_names_of(pod):
+                self.controller.queue.add(ClaimKey(NamespacedName(namespace, name)))
+            for claim in self._claims.lister.owned_by(pod.metadata.uid or ""):
+                self.controller.queue.add(ClaimKey(key_of(claim)))
+        else:
+            self._wake_pod(pod)
+
+    def _wake_pod(self, pod: Pod) -> None:
+        namespace = pod.metadata.namespace or ""
+        if plan.pod_needs_work(pod, lambda name: self._claims.lister.get(name, namespace)):
+            self.controller.queue.add(PodKey(key_of(pod)))
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        self._metrics.changed(old, new)
+        claim = new if new is not None else old
+        assert claim is not None
+        self._created.seen(claim)
+        key = key_of(claim)
+        if new is not None:
+            self.controller.queue.add(ClaimKey(key))
+        for pod in self._pods.lister.by_index(_PODS_BY_CLAIM, key):
+            self._wake_pod(pod)
+
+    def _template_changed(self, _old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
+        if new is None:
+            return
+        for pod in self._pods.lister.by_index(_PODS_BY_TEMPLATE, key_of(new)):
+            self._wake_pod(pod)
+
+    # --- Pods. ---
+
+    async def _reconcile_pod(self, key: NamespacedName) -> None:
+        pod = self._pods.lister.get_key(key)
+        if pod is None:
+            return
+        await self._confirm_claims(pod)
+        wanted = plan.plan_pod(
+            pod,
+            lambda name: self._find_claim(NamespacedName(key.namespace, name)),
+            self._owned(pod),
+            lambda name: self._templates.lister.get(name, key.namespace),
+            self._gates,
+        )
+        named = dict(wanted.adopt)
+        problems = list(wanted.problems)
+        failure: APIError | None = None
+        for entry, claim in wanted.create:
+            try:
+                named[entry] = await self._create(claim)
+            except APIError as error:
+                failure = error
+                problems.append(plan.Problem(entry, error.message))
+        if named:
+            patch = Patch(PatchType.APPLY, plan.status_patch(pod, named))
+            await self._client.patch(PODS, key.name, key.namespace, patch, _APPLY)
+        for claim in wanted.reserve:
+            await self._client.update_status(CLAIMS, claim)
+        if problems:
+            raise self._tell(pod, problems) from failure
+
+    async def _confirm_claims(self, pod: Pod) -> None:
+        """Look for claims that the caches lack before they are replaced: the Pod's news may be ahead of the claims'."""
+        namespace = pod.metadata.namespace or ""
+        for name in plan.names_to_confirm(pod, lambda name: self._find_claim(NamespacedName(namespace, name))):
+            claim = await _found(self._client.get(CLAIMS, name, namespace))
+            if claim is not None:
+                self._created.remember(claim, self._clock.monotonic())
+
+    def _find_claim(self, key: NamespacedName) -> ResourceClaim | None:
+        claim = self._claims.lister.get_key(key)
+        return claim if claim is not None else self._created.get(key, self._clock.monotonic())
+
+    def _owned(self, pod: Pod) -> tuple[ResourceClaim, ...]:
+        uid = pod.metadata.uid or ""
+        return self._claims.lister.owned_by(uid) + self._created.owned_by(uid, self._clock.monotonic())
+
+    async def _create(self, claim: ResourceClaim) -> str:
+        try:
+            created = await self._client.create(CLAIMS, claim)
+        except APIError:
+            self._metrics.tried_to_create(claim, success=False)
+            raise
+        self._metrics.tried_to_create(claim, success=True)
+        self._created.remember(created, self._clock.monotonic())
+        return created.metadata.name or ""
+
+    def _tell(self, pod: Pod, problems: list[plan.Problem]) -> APIError:
+        """Tell the Pod's user, and make the error that has the Pod tried again."""
+        for problem in problems:
+            self._recorder.event(POD_KIND, pod, WARNING, CREATION_FAILED, problem.event_message)
+        return InternalError(f"pod {key_of(pod)}: " + "; ".join(problem.event_message for problem in problems))
+
+    # --- Claims. ---
+
+    async def _reconcile_claim(self, key: NamespacedName) -> None:
+        claim = self._claims.lister.get_key(key)
+        if claim is None:
+            return
+        namespace = key.namespace
+        confirmed: dict[str, Pod | None] = {}
+
+        def find_pod(name: str) -> Pod | None:
+            return confirmed[name] if name in confirmed else self._pods.lister.get(name, namespace)
+
+        for name in plan.pods_to_confirm(claim, find_pod, self._is_deleted):
+            confirmed[name] = await self._live_pod(name, namespace)
+        wanted = plan.plan_claim(claim, find_pod, self._is_deleted)
+        if wanted.status is not None:
+            claim = await self._client.update_status(CLAIMS, msgspec.structs.replace(claim, status=wanted.status))
+        if wanted.remove_finalizer:
+            claim = await self._client.update(CLAIMS, plan.without_finalizer(claim))
+        if wanted.delete:
+            options = DeleteOptions(uid=claim.metadata.uid or "")
+            await _found(self._client.delete(CLAIMS, key.name, namespace, options))
+
+    async def _live_pod(self, name: str, namespace: str) -> Pod | None:
+        return await _found(self._client.get(PODS, name, namespace))
+
+    def _is_deleted(self, uid: str) -> bool:
+        return uid in self._deleted_pods
+
+
+def _claim_index(pod: Any) -> Iterator[NamespacedName]:
+    return (NamespacedName(pod.metadata.namespace or "", name) for name in plan.claim_names_of(pod))
+
+
+def _template_index(pod: Any) -> Iterator[NamespacedName]:
+    return (NamespacedName(pod.metadata.namespace or "", name) for name in plan.template_names_of(pod))
+
+
+async def _found(answer: Awaitable[T]) -> T | None:
+    """The answer, or None when there is no such object."""
+    try:
+        return await answer
+    except NotFoundError:
+        return None
