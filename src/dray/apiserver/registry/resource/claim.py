@@ -20,9 +20,9 @@ from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
     VERSIONS,
-    compile_selector,
     restore_for_status,
     restore_status,
+    selector_compiler,
 )
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
@@ -37,7 +37,9 @@ class ClaimStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The spec, and that it asks for admin access only where that is offered."""
-        return refuse_admin_requests(obj.get("spec") or {}, context) + validate_claim(obj, compile_selector)
+        return refuse_admin_requests(obj.get("spec") or {}, context) + validate_claim(
+            obj, selector_compiler(context.gates)
+        )
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Keep the status."""

@@ -14,7 +14,8 @@ from dray.apiserver.registry.resource.group import (
     STORAGE_VERSION,
     VERSIONS,
     bump_generation,
-    compile_selector,
+    compile_stored_selector,
+    selector_compiler,
     start_generation,
 )
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
@@ -30,7 +31,7 @@ class ClassStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The whole class."""
-        return validate_class(obj, compile_selector)
+        return validate_class(obj, selector_compiler(context.gates))
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Count a changed spec."""
@@ -39,7 +40,7 @@ class ClassStrategy(Strategy):
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The whole class, leniently where it is as stored."""
-        return validate_class(obj, compile_selector, old)
+        return validate_class(obj, compile_stored_selector, old)
 
 
 CLASSES: Final = ResourceDefinition(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.features import FeatureGates
 from dray.api.validation.resource_claim import SelectorVerdict
 
 GROUP: Final = "resource.k8s.io"
@@ -19,22 +21,30 @@ _SELECTOR_CACHE_SIZE: Final = 4096
 _RESTORED_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences", "generation")
 
 
+def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorVerdict]:
+    """Compiles CEL selectors of new objects with what the gates allow."""
+    list_attributes = gates.enabled("DRAListTypeAttributes")
+    consumable_capacity = gates.enabled("DRAConsumableCapacity")
+    return lambda expression: _compile(expression, list_attributes, consumable_capacity)
+
+
+def compile_stored_selector(expression: str) -> SelectorVerdict:
+    """Compile a selector that may have been stored while other gates were on."""
+    return _compile(expression, True, True)  # noqa: FBT003 - both features
+
+
 @lru_cache(_SELECTOR_CACHE_SIZE)
-def compile_selector(expression: str) -> SelectorVerdict:
-    """Compile a CEL selector of devices."""
+def _compile(expression: str, list_attributes: bool, consumable_capacity: bool) -> SelectorVerdict:  # noqa: FBT001
     from dray.cel.environments import compile_device_selector
     from dray.cel.errors import CELError
 
     try:
-        compiled = compile_device_selector(expression)
+        compiled = compile_device_selector(
+            expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
+        )
     except CELError as error:
-        return SelectorVerdict(error=_explained(str(error)))
+        return SelectorVerdict(error=error.detail)
     return SelectorVerdict(cost=compiled.estimated_cost)
-
-
-def _explained(text: str) -> str:
-    """What the compiler itself reports is introduced; a wrong result type speaks for itself."""
-    return f"compilation failed: {text}" if text.startswith("ERROR: ") else text
 
 
 def start_generation(obj: Document) -> None:

@@ -10,7 +10,7 @@ from dray.api.validation.resource_template import validate_template, validate_te
 from dray.apiserver.registry.columns import AGE, NAME
 from dray.apiserver.registry.resource.admin_access import refuse_admin_requests
 from dray.apiserver.registry.resource.gates import drop_from_claim_spec
-from dray.apiserver.registry.resource.group import GROUP, STORAGE_VERSION, VERSIONS, compile_selector
+from dray.apiserver.registry.resource.group import GROUP, STORAGE_VERSION, VERSIONS, selector_compiler
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
 
 
@@ -23,7 +23,9 @@ class TemplateStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The template, and that it asks for admin access only where that is offered."""
-        return refuse_admin_requests(_claim_spec(obj), context) + validate_template(obj, compile_selector)
+        return refuse_admin_requests(_claim_spec(obj), context) + validate_template(
+            obj, selector_compiler(context.gates)
+        )
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Drop fields of features that are off."""
