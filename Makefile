@@ -64,7 +64,7 @@ check: $(STAMPS)/lint ## ruff, mypy, import contracts
 bench: $(STAMPS)/test ## run the benchmarks; ONLY=pattern picks some
 	@$(BIN)/python -m bench --only '$(ONLY)'
 
-coverage-of-behaviour: $(STAMPS)/venv ## which behaviour ids no test names
+coverage-of-behaviour: $(STAMPS)/test ## which behaviour ids no test names
 	@$(BIN)/python tools/coverage_of_behaviour.py --behaviours '$(BEHAVIOUR)' tests
 
 format: $(STAMPS)/lint ## let ruff format and fix what it can
