@@ -1,0 +1,97 @@
+"""Writes to an API server in the same process, as the controllers make them: no HTTP and no TLS in between.
+
+`python -m bench.inside` reads a plan as JSON on stdin and writes what it measured as JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from bench.load import FILLER
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import unstructured
+from dray.client.memory import memory_client
+from dray.client.rest import RestClient
+from dray.cmd import apiserver
+from dray.cmd.settings import APIServerSettings
+
+CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
+NAMESPACE = "default"
+
+
+def config_map(name: str) -> Document:
+    """The same object that the load generator writes."""
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "data": {"text": FILLER}}
+
+
+async def create(client: RestClient, plan: dict[str, Any], times: list[float]) -> Callable[[], Awaitable[None]]:
+    """One client's creates; all clients draw from the same numbers."""
+    numbers = iter(range(plan["total"]))
+
+    async def one() -> None:
+        for number in numbers:
+            start = time.perf_counter()
+            await client.create(CONFIG_MAPS, config_map(f"{plan['prefix']}-{number}"))
+            times.append(time.perf_counter() - start)
+
+    return one
+
+
+async def update(client: RestClient, plan: dict[str, Any], times: list[float]) -> Callable[[], Awaitable[None]]:
+    """One client's guarded updates of an object of its own."""
+    made = iter(
+        [
+            await client.create(CONFIG_MAPS, config_map(f"{plan['prefix']}-{number}"))
+            for number in range(plan["clients"])
+        ]
+    )
+    rounds = plan["total"] // plan["clients"]
+
+    async def one() -> None:
+        found = next(made)
+        for number in range(rounds):
+            wanted = {**found, "data": {"text": FILLER, "n": str(number)}}
+            start = time.perf_counter()
+            found = await client.update(CONFIG_MAPS, wanted)
+            times.append(time.perf_counter() - start)
+
+    return one
+
+
+MODES = {"create": create, "update": update}
+
+
+async def run(plan: dict[str, Any]) -> dict[str, Any]:
+    """Start a server and carry the plan out."""
+    settings = APIServerSettings(
+        data_dir=plan["data_dir"], port=0, store=plan["store"], etcd_servers=tuple(plan.get("etcd", ()))
+    )
+    running = await apiserver.start(settings)
+    try:
+        client = memory_client(running.local, user="admin", groups=("system:masters",))
+        times: list[float] = []
+        work = await MODES[plan["mode"]](client, plan, times)
+        start, before = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(work() for _ in range(plan["clients"])))
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "times": times, "server_cpu": time.process_time() - before}
+    finally:
+        await running.stop()
+
+
+def main() -> None:
+    """Read the plan, do it, say what was measured."""
+    plan = json.load(sys.stdin)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        json.dump(runner.run(run(plan)), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

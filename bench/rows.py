@@ -1,0 +1,86 @@
+"""One measurement: its name, value, unit and parameters, the target where there is one, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the value should be: at most, or at least, a number."""
+
+    limit: float
+    at_least: bool = False
+
+    def met(self, value: float) -> bool:
+        """Whether the value is good enough."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {number(self.limit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table."""
+
+    name: str
+    value: float
+    unit: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    target: Target | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As it is written to the results."""
+        found: dict[str, Any] = {
+            "name": self.name,
+            "value": round(self.value, 4),
+            "unit": self.unit,
+            "parameters": self.parameters,
+        }
+        if self.target is not None:
+            found["target"] = str(self.target)
+            found["met"] = self.target.met(self.value)
+        return found
+
+
+def number(value: float) -> str:
+    """Three digits that matter, thousands apart."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def show(row: Row) -> None:
+    """Print a row as soon as it is known."""
+    mark, wanted = "  ", ""
+    if row.target is not None:
+        mark, wanted = ("ok" if row.target.met(row.value) else "NO"), str(row.target)
+    parameters = " ".join(f"{name}={value}" for name, value in row.parameters.items())
+    print(f"{mark} {row.name:<36} {number(row.value):>10} {row.unit:<12} {wanted:<10} {parameters}", flush=True)
+
+
+def progress(text: str) -> None:
+    """Say what is going on, for people who watch."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def write(rows: Iterable[Row], path: Path = RESULTS) -> None:
+    """Write the results as a list."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([row.document() for row in rows], indent=1) + "\n")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
