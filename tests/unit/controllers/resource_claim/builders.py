@@ -38,8 +38,7 @@ def pod(
     deleted: bool = False,
 ) -> Pod:
     entries = [
-        PodResourceClaim(name=entry, resource_claim_template_name=target)
-        for entry, target in (templates or {}).items()
+        PodResourceClaim(name=entry, resource_claim_template_name=target) for entry, target in (templates or {}).items()
     ]
     entries += [PodResourceClaim(name=entry, resource_claim_name=target) for entry, target in (claims or {}).items()]
     statuses = (

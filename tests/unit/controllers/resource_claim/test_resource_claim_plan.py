@@ -151,9 +151,7 @@ POD_CASES = {
     ),
     "bound-but-not-allocated": (PodCase(pod(claims={"gpu": "shared"}, node="node"), (claim("shared"),)), ["SP-81"]),
     "reserved-already": (
-        PodCase(
-            pod(claims={"gpu": "shared"}, node="node"), (claim("shared", allocated=True, users=("pod-uid",)),)
-        ),
+        PodCase(pod(claims={"gpu": "shared"}, node="node"), (claim("shared", allocated=True, users=("pod-uid",)),)),
         ["SP-81"],
     ),
     "not-bound-yet": (PodCase(pod(claims={"gpu": "shared"}), (claim("shared", allocated=True),)), ["SP-81"]),
@@ -163,7 +161,10 @@ POD_CASES = {
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(c, id=name, marks=[pytest.mark.behaviour(*ids)] if ids else []) for name, (c, ids) in POD_CASES.items()],
+    [
+        pytest.param(c, id=name, marks=[pytest.mark.behaviour(*ids)] if ids else [])
+        for name, (c, ids) in POD_CASES.items()
+    ],
 )
 def test_pods(case: PodCase) -> None:
     by_name = {c.metadata.name: c for c in case.claims}
@@ -264,13 +265,14 @@ CLAIM_CASES = {
         ["SP-82"],
     ),
     "non-pod-reservation-stays": (
-        ClaimCase(
-            claim(allocated=True, protected=True, users=("gone", OTHER_USER)), users=["job-uid"], allocated=True
-        ),
+        ClaimCase(claim(allocated=True, protected=True, users=("gone", OTHER_USER)), users=["job-uid"], allocated=True),
         ["SP-83"],
     ),
     "only-a-non-pod": (ClaimCase(claim(allocated=True, protected=True, users=(OTHER_USER,))), ["SP-83"]),
-    "allocated-by-someone-else": (ClaimCase(claim(allocated=True, users=("gone",)), users=[], allocated=True), ["SP-84"]),
+    "allocated-by-someone-else": (
+        ClaimCase(claim(allocated=True, users=("gone",)), users=[], allocated=True),
+        ["SP-84"],
+    ),
     "dont-clear-reserved-structured": (ClaimCase(claim(allocated=True, protected=True)), ["SP-84"]),
     "clear-reserved-structured-deleted": (
         ClaimCase(
@@ -297,7 +299,10 @@ CLAIM_CASES = {
         ),
         ["SP-86"],
     ),
-    "delete-unreserved-claim-when-done": (ClaimCase(claim(owner="pod-uid", entry="gpu"), (DONE,), delete=True), ["SP-86"]),
+    "delete-unreserved-claim-when-done": (
+        ClaimCase(claim(owner="pod-uid", entry="gpu"), (DONE,), delete=True),
+        ["SP-86"],
+    ),
     "delete-claim-of-replaced-pod": (
         ClaimCase(claim(owner="old-uid", entry="gpu"), (RUNNING,), delete=True),
         ["SP-86"],

@@ -1,0 +1,399 @@
+"""The claim controller at work on the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableError
+from dray.api.features import FeatureGates
+from dray.api.pod_claims import FINALIZER
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dray.client.interface import DeleteOptions, PatchType, WriteOptions
+from dray.client.loop import Informers
+from dray.client.memory import MemoryTransport
+from dray.client.recorder.loop import EVENTS
+from dray.client.rest import Call, RestClient
+from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
+from dray.controllers.resource_claim.reconciler import CLAIMS, PODS, TEMPLATES, ResourceClaimController
+from dray.runtime.clock import SystemClock
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+from tests.portless_server import portless_server
+
+TEAM = "team"
+OFF = FeatureGates.parse("DRAPrioritizedList=false")
+
+
+@dataclass
+class Watched:
+    """A transport that notes what is sent and fails when told to."""
+
+    inner: MemoryTransport
+    calls: list[Call] = field(default_factory=list)
+    fail: Callable[[Call], Exception | None] = lambda _: None
+
+    async def send(self, call: Call) -> Document:
+        self.calls.append(call)
+        failure = self.fail(call)
+        if failure is not None:
+            raise failure
+        return await self.inner.send(call)
+
+    def stream(self, call: Call) -> Any:
+        return self.inner.stream(call)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def writes(self) -> list[tuple[str, str, str]]:
+        return [
+            (call.verb, call.resource.plural, call.subresource)
+            for call in self.calls
+            if call.resource is not None and call.verb not in ("get", "list", "watch") and call.resource is not EVENTS
+        ]
+
+
+@dataclass
+class World:
+    user: RestClient
+    transport: Watched
+    metrics: Metrics
+
+    async def pod(self, name: str, entries: list[Document], **spec: Any) -> Pod:
+        document = {
+            "metadata": {"name": name, "namespace": TEAM},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "resourceClaims": entries, **spec},
+        }
+        return await self.user.create(PODS, msgspec.convert(document, Pod))
+
+    async def template(self, name: str, *, metadata: Document | None = None, listed: bool = False) -> None:
+        one = {"deviceClassName": "gpu.example.com"}
+        request = {"name": "r", "firstAvailable": [{"name": "s", **one}]} if listed else {"name": "r", "exactly": one}
+        document = {
+            "metadata": {"name": name, "namespace": TEAM},
+            "spec": {"metadata": metadata or {}, "spec": {"devices": {"requests": [request]}}},
+        }
+        await self.user.create(TEMPLATES, msgspec.convert(document, ResourceClaimTemplate))
+
+    async def claim(self, name: str) -> ResourceClaim:
+        spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+        document = {"metadata": {"name": name, "namespace": TEAM, "finalizers": [FINALIZER]}, "spec": spec}
+        return await self.user.create(CLAIMS, msgspec.convert(document, ResourceClaim))
+
+    async def allocate(self, claim: ResourceClaim, *users: Pod) -> ResourceClaim:
+        result = {"request": "r", "driver": "gpu.example.com", "pool": "pool", "device": "gpu-0"}
+        status = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": p.metadata.name, "uid": p.metadata.uid} for p in users],
+        }
+        body = msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
+        return await self.user.update_status(CLAIMS, body)
+
+    async def claims(self) -> list[ResourceClaim]:
+        return list((await self.user.list(CLAIMS, TEAM)).items)
+
+    async def get(self, name: str) -> ResourceClaim | None:
+        try:
+            return await self.user.get(CLAIMS, name, TEAM)
+        except NotFoundError:
+            return None
+
+    async def named(self, pod: str) -> dict[str, str | None]:
+        statuses = (await self.user.get(PODS, pod, TEAM)).status.resource_claim_statuses
+        return {status.name: status.resource_claim_name for status in statuses}
+
+    async def finish(self, pod: Pod, phase: str = "Succeeded") -> None:
+        current = await self.user.get(PODS, pod.metadata.name or "", TEAM)
+        status = msgspec.structs.replace(current.status, phase=phase)
+        await self.user.update_status(PODS, msgspec.structs.replace(current, status=status))
+
+    async def events(self) -> list[tuple[str, str, str]]:
+        items = (await self.user.list(EVENTS, TEAM)).items
+        return [(item["type"], item["reason"], item["message"]) for item in items]
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(10):
+        while not await condition():  # noqa: ASYNC110 - the condition is the server's state
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(gates: FeatureGates | None = None, prepare: Any = None) -> AsyncIterator[World]:
+    clock, metrics = SystemClock(), Metrics()
+    async with portless_server(clock, random.Random(1), TEAM) as server:
+        transport = Watched(
+            MemoryTransport(server, user="controller", groups=("system:masters",), user_agent="controller")
+        )
+        user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))
+        world = World(user, transport, metrics)
+        if prepare is not None:
+            await prepare(world)
+        client = RestClient(transport)
+        informers = Informers(client, clock, random.Random(1))
+        controller = ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics)
+        async with TaskGroup("test") as group:
+            group.spawn(informers.run(), "informers")
+            group.spawn(controller.run(), "controller")
+            yield world
+
+
+FROM_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "template"}
+
+
+@pytest.mark.behaviour("SP-74", "SP-75", "SP-76", "SP-88")
+async def test_a_claim_is_made_and_named_in_the_status() -> None:
+    async with running() as world:
+        await world.template("template", metadata={"labels": {"l": "1"}, "annotations": {"a": "2"}})
+        pod = await world.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: world.named("pod"))
+        [claim] = await world.claims()
+        assert (claim.metadata.name or "").startswith("pod-gpu-")
+        assert await world.named("pod") == {"gpu": claim.metadata.name}
+        assert claim.metadata.labels == {"l": "1"}
+        assert claim.metadata.annotations == {"a": "2", "resource.kubernetes.io/pod-claim-name": "gpu"}
+        assert [owner.uid for owner in claim.metadata.owner_references] == [pod.metadata.uid]
+        [apply] = [call for call in world.transport.calls if call.verb == "patch"]
+        assert apply.content_type == PatchType.APPLY.value
+        assert apply.query == {"fieldManager": "ResourceClaimController", "force": "true"}
+        assert apply.subresource == "status"
+        managers = (await world.user.get(PODS, "pod", TEAM)).metadata.managed_fields
+        assert "ResourceClaimController" in [entry.manager for entry in managers]
+        counted = {"status": "success", "admin_access": "false"}
+        assert world.metrics.value("resourceclaim_controller_creates_total", counted) == 1
+        assert world.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) > 0
+
+
+@pytest.mark.behaviour("SP-74")
+async def test_long_names_are_shortened() -> None:
+    async with running() as world:
+        await world.template("template")
+        await world.pod("p" * 150, [{"name": "e" * 60, "resourceClaimTemplateName": "template"}])
+        await until(lambda: world.named("p" * 150))
+        [claim] = await world.claims()
+        assert len(claim.metadata.name or "") <= 63
+        assert (claim.metadata.name or "").startswith("p" * 40 + "-" + "e" * 16 + "-")
+
+
+@pytest.mark.behaviour("SP-79")
+async def test_a_missing_template_is_told_and_waited_for() -> None:
+    async with running() as world:
+        await world.pod("pod", [FROM_TEMPLATE])
+        await until(world.events)
+        [(kind, reason, message)] = await world.events()
+        assert (kind, reason) == ("Warning", "FailedResourceClaimCreation")
+        assert message == (
+            'PodResourceClaim gpu: resource claim template "template": '
+            'resourceclaimtemplate.resource.k8s.io "template" not found'
+        )
+        assert world.metrics.value("workqueue_retries_total", {"name": "resource_claim"}) > 0
+        await world.template("template")
+        await until(lambda: world.named("pod"))
+
+
+@pytest.mark.behaviour("PL-30")
+async def test_no_claim_with_alternatives_while_the_gate_is_off() -> None:
+    async with running(OFF) as world:
+        await world.template("template", listed=True)
+        await world.pod("pod", [FROM_TEMPLATE])
+        await until(world.events)
+        assert await world.events() == [
+            (
+                "Warning",
+                "FailedResourceClaimCreation",
+                f"PodResourceClaim gpu: {PRIORITIZED_LIST_DISABLED}",
+            )
+        ]
+        assert await world.claims() == []
+
+
+@pytest.mark.behaviour("SP-87", "SP-88")
+async def test_a_failed_creation_is_counted_told_and_tried_again() -> None:
+    async with running() as world:
+        failures = [ServiceUnavailableError("down"), ConflictError(CLAIMS.group_resource, "x", "conflict")]
+
+        def fail(call: Call) -> Exception | None:
+            return failures.pop() if call.verb == "create" and call.resource is CLAIMS and failures else None
+
+        world.transport.fail = fail
+        await world.template("template")
+        await world.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: world.named("pod"))
+        counted = {"status": "failure", "admin_access": "false"}
+        assert world.metrics.value("resourceclaim_controller_creates_total", counted) == 2
+        assert len(await world.claims()) == 1
+        await until(world.events)
+
+
+@pytest.mark.behaviour("SP-77")
+async def test_a_lost_answer_to_the_status_makes_no_second_claim() -> None:
+    async with running() as world:
+        failures = [ServiceUnavailableError("down")] * 3
+        world.transport.fail = lambda call: failures.pop() if call.verb == "patch" and failures else None
+        await world.template("template")
+        await world.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: world.named("pod"))
+        assert not failures
+        assert len(await world.claims()) == 1
+
+
+@pytest.mark.behaviour("SP-77")
+async def test_a_new_controller_finds_the_claim_of_the_old_one() -> None:
+    async def prepare(world: World) -> None:
+        await world.template("template")
+        pod = await world.pod("pod", [FROM_TEMPLATE])
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
+        metadata = {
+            "name": "found",
+            "namespace": TEAM,
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+            "ownerReferences": [owner],
+        }
+        spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+        await world.user.create(CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim))
+
+    async with running(prepare=prepare) as world:
+        await until(lambda: world.named("pod"))
+        assert await world.named("pod") == {"gpu": "found"}
+        assert len(await world.claims()) == 1
+
+
+@pytest.mark.behaviour("SP-78")
+async def test_a_deleted_claim_is_replaced_for_a_waiting_pod() -> None:
+    async with running() as world:
+        await world.template("template")
+        await world.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: world.named("pod"))
+        first = (await world.named("pod"))["gpu"]
+        await world.user.delete(CLAIMS, first or "", TEAM)
+
+        async def replaced() -> bool:
+            return (await world.named("pod"))["gpu"] != first
+
+        await until(replaced)
+        [claim] = await world.claims()
+        assert await world.named("pod") == {"gpu": claim.metadata.name}
+
+
+@pytest.mark.behaviour("SP-81")
+async def test_a_pod_bound_without_the_scheduler_reserves_allocated_claims() -> None:
+    async with running() as world:
+        await world.allocate(await world.claim("shared"))
+        pod = await world.pod("pod", [{"name": "gpu", "resourceClaimName": "shared"}], nodeName="node")
+
+        async def reserved() -> bool:
+            claim = await world.get("shared")
+            return claim is not None and [u.uid for u in claim.status.reserved_for] == [pod.metadata.uid]
+
+        await until(reserved)
+
+
+@pytest.mark.behaviour("SP-82", "SP-84")
+async def test_the_last_user_frees_the_claim() -> None:
+    async with running() as world:
+        pods = [await world.pod(name, [{"name": "gpu", "resourceClaimName": "shared"}]) for name in ("a", "b")]
+        await world.allocate(await world.claim("shared"), *pods)
+        await world.finish(pods[0])
+
+        async def one_left() -> bool:
+            claim = await world.get("shared")
+            return claim is not None and [u.name for u in claim.status.reserved_for] == ["b"]
+
+        await until(one_left)
+        claim = await world.get("shared")
+        assert claim is not None
+        assert claim.status.allocation is not None
+        world.transport.calls.clear()
+        await world.user.delete(PODS, "b", TEAM, DeleteOptions(grace_period_seconds=0))
+
+        async def freed() -> bool:
+            claim = await world.get("shared")
+            return claim is not None and not claim.metadata.finalizers
+
+        await until(freed)
+        claim = await world.get("shared")
+        assert claim is not None
+        assert claim.status.allocation is None
+        # The allocation goes with the last user, in one write; the finalizer goes after it.
+        assert world.transport.writes() == [
+            ("update", "resourceclaims", "status"),
+            ("update", "resourceclaims", ""),
+        ]
+
+
+@pytest.mark.behaviour("SP-82")
+async def test_a_pod_that_was_never_seen_is_asked_for() -> None:
+    async def prepare(world: World) -> None:
+        pod = await world.pod("gone", [])
+        await world.allocate(await world.claim("shared"), pod)
+        await world.user.delete(PODS, "gone", TEAM, DeleteOptions(grace_period_seconds=0))
+
+    async with running(prepare=prepare) as world:
+
+        async def freed() -> bool:
+            claim = await world.get("shared")
+            return claim is not None and not claim.status.reserved_for
+
+        await until(freed)
+        assert ("get", "pods", "gone") in [
+            (call.verb, call.resource.plural, call.name) for call in world.transport.calls if call.resource
+        ]
+
+
+@pytest.mark.behaviour("SP-85")
+async def test_a_deleted_claim_without_users_goes() -> None:
+    async with running() as world:
+        await world.allocate(await world.claim("shared"))
+        await world.user.delete(CLAIMS, "shared", TEAM)
+
+        async def gone() -> bool:
+            return await world.get("shared") is None
+
+        await until(gone)
+        assert ("update", "resourceclaims", "status") in world.transport.writes()
+
+
+@pytest.mark.behaviour("SP-86")
+async def test_a_generated_claim_goes_when_its_pod_is_done() -> None:
+    async with running() as world:
+        await world.template("template")
+        pod = await world.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: world.named("pod"))
+        [claim] = await world.claims()
+        protected = msgspec.structs.replace(
+            claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=(FINALIZER,))
+        )
+        await world.allocate(await world.user.update(CLAIMS, protected, WriteOptions()), pod)
+        await world.finish(pod, "Running")
+        assert len(await world.claims()) == 1
+        await world.finish(pod)
+
+        async def gone() -> bool:
+            return not await world.claims()
+
+        await until(gone)
+        assert await world.user.get(PODS, "pod", TEAM)
+
+
+@pytest.mark.behaviour("SP-80")
+async def test_nothing_is_made_for_a_pod_that_is_deleted_or_finished() -> None:
+    async def prepare(world: World) -> None:
+        await world.template("template")
+        deleted = await world.pod("deleted", [FROM_TEMPLATE], nodeName="node")
+        await world.user.delete(PODS, deleted.metadata.name or "", TEAM)
+        await world.finish(await world.pod("finished", [FROM_TEMPLATE]), "Failed")
+
+    async with running(prepare=prepare) as world:
+        await world.pod("later", [FROM_TEMPLATE])
+        await until(lambda: world.named("later"))
+        assert [c.metadata.owner_references[0].name for c in await world.claims()] == ["later"]
