@@ -62,11 +62,6 @@ class Rule:
         self._reason = _REASONS.get(rule.get("reason") or "", ErrorType.INVALID)
         self._where = rule_path(schema, rule.get("fieldPath") or "")
 
-    @property
-    def message_cost(self) -> int:
-        """What the message expression costs at most."""
-        return 0 if self._message is None else self._message.estimated_cost
-
     def check(self, value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
         """Note what the rule has against the value."""
         if self.program.uses_old_self and old is MISSING and not self._optional_old:

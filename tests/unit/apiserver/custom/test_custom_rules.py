@@ -1,0 +1,121 @@
+"""Validation rules in CEL: which objects they refuse, where, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path
+from dray.api.structural.sameness import MISSING
+from dray.apiserver.custom.rules import compile_rules
+
+STRING = {"type": "string"}
+
+
+def judged(schema: Document, value: Any, old: Any = MISSING) -> list[str]:
+    visit = compile_rules(schema)
+    assert visit is not None
+    errors: FieldErrors = []
+    visit(value, Path(), old, errors)
+    return [str(error) for error in errors]
+
+
+def spec(rule: str, **fields: Any) -> Document:
+    properties = {"a": {"type": "integer"}, "s": STRING, "m": {"type": "object", "additionalProperties": STRING}}
+    rules = [{"rule": rule, **fields}]
+    inner = {"type": "object", "properties": properties, "x-kubernetes-validations": rules}
+    return {"type": "object", "properties": {"spec": inner}}
+
+
+ROWS: dict[str, tuple[Document, Any, list[str]]] = {
+    "obeyed": (spec("self.a > 0"), {"a": 1}, []),
+    "default message": (spec("self.a > 0 "), {"a": 0}, ["spec: Invalid value: failed rule: self.a > 0"]),
+    "message": (spec("self.a > 0", message=" be positive "), {"a": 0}, ["spec: Invalid value: be positive"]),
+    "message expression": (
+        spec("self.a > 0", messageExpression="'a is ' + string(self.a)"),
+        {"a": -1},
+        ["spec: Invalid value: a is -1"],
+    ),
+    "message expression that fails": (
+        spec("self.a > 0", message="be positive", messageExpression="self.s"),
+        {"a": -1},
+        ["spec: Invalid value: be positive"],
+    ),
+    "field": (
+        spec("self.a > 0", message="no", fieldPath=".m['x']"),
+        {"a": 0},
+        ["spec.m[x]: Invalid value: no"],
+    ),
+    "required": (
+        spec("has(self.s)", message="say it", reason="FieldValueRequired", fieldPath=".s"),
+        {},
+        ["spec.s: Required value: say it"],
+    ),
+    "forbidden": (
+        spec("!has(self.s)", message="not yet", reason="FieldValueForbidden"),
+        {"s": "x"},
+        ["spec: Forbidden: not yet"],
+    ),
+    "error": (
+        spec("self.a / 0 == 1"),
+        {"a": 1},
+        ["spec: Invalid value: division by zero evaluating rule: self.a / 0 == 1"],
+    ),
+    "missing field": (
+        spec("self.a == 1"),
+        {},
+        ["spec: Invalid value: no such key: a evaluating rule: self.a == 1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rule(name: str) -> None:
+    schema, value, errors = ROWS[name]
+    assert judged(schema, {"spec": value}) == errors
+
+
+def test_scalars_are_shown() -> None:
+    name = STRING | {"x-kubernetes-validations": [{"rule": "self == 'x'", "message": "must be x"}]}
+    schema = {"type": "object", "properties": {"list": {"type": "array", "items": name}}}
+    assert judged(schema, {"list": ["x", "y"]}) == ['list[1]: Invalid value: "y": must be x']
+
+
+def test_rules_of_the_root_see_the_name() -> None:
+    schema = {"type": "object", "x-kubernetes-validations": [{"rule": "self.metadata.name == 'only'"}]}
+    assert judged(schema, {"metadata": {"name": "only"}}) == []
+    assert judged(schema, {"metadata": {"name": "x"}}) == [
+        "<nil>: Invalid value: failed rule: self.metadata.name == 'only'"
+    ]
+
+
+def test_rules_about_a_change_need_an_old_value() -> None:
+    schema = spec("self.a >= oldSelf.a", message="only up")
+    assert judged(schema, {"spec": {"a": 1}}) == []
+    assert judged(schema, {"spec": {"a": 1}}, {}) == []
+    assert judged(schema, {"spec": {"a": 1}}, {"spec": {"a": 2}}) == ["spec: Invalid value: only up"]
+
+
+def test_an_optional_old_value() -> None:
+    schema = spec("oldSelf.hasValue() || self.a == 0", optionalOldSelf=True, message="start at 0")
+    assert judged(schema, {"spec": {"a": 0}}) == []
+    assert judged(schema, {"spec": {"a": 1}}) == ["spec: Invalid value: start at 0"]
+    assert judged(schema, {"spec": {"a": 1}}, {"spec": {"a": 0}}) == []
+
+
+def test_what_did_not_change_is_not_refused() -> None:
+    schema = spec("self.a > 0", message="be positive")
+    assert judged(schema, {"spec": {"a": 0}, "x": 1}, {"spec": {"a": 0}}) == []
+    assert judged(schema, {"spec": {"a": 0}}, {"spec": {"a": 1}}) == ["spec: Invalid value: be positive"]
+
+
+def test_old_items_are_found_by_key() -> None:
+    rules = [{"rule": "self.v == oldSelf.v", "message": "v is fixed"}]
+    items = {"type": "object", "properties": {"k": STRING, "v": STRING}, "x-kubernetes-validations": rules}
+    keyed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": items}
+    schema = {"type": "object", "properties": {"list": keyed}}
+    old = {"list": [{"k": "a", "v": "1"}, {"k": "b", "v": "2"}]}
+    assert judged(schema, {"list": [{"k": "b", "v": "2"}, {"k": "c", "v": "9"}]}, old) == []
+    assert judged(schema, {"list": [{"k": "b", "v": "3"}]}, old) == ["list[0]: Invalid value: v is fixed"]
