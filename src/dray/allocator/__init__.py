@@ -1,1 +1,28 @@
 """Structured device allocation: snapshot in, result out; never persists, never I/O."""
+
+from dray.allocator.allocations import Allocations, claim_label
+from dray.allocator.allocator import Allocator, Outcome
+from dray.allocator.errors import (
+    AllocationError,
+    AllocatorError,
+    NodeAllocationError,
+    SearchStoppedError,
+    StopReason,
+)
+from dray.allocator.inventory import Inventory
+from dray.allocator.score import allocation_score, normalized_scores
+
+__all__ = [
+    "AllocationError",
+    "Allocations",
+    "Allocator",
+    "AllocatorError",
+    "Inventory",
+    "NodeAllocationError",
+    "Outcome",
+    "SearchStoppedError",
+    "StopReason",
+    "allocation_score",
+    "claim_label",
+    "normalized_scores",
+]

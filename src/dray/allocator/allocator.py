@@ -1,0 +1,104 @@
+"""The allocator: claims and a node in, allocations or "no fit" out; the caller persists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.allocator.allocations import Allocations
+from dray.allocator.choices import Chooser
+from dray.allocator.errors import INVALID_POOLS, NodeAllocationError
+from dray.allocator.gates import Gates
+from dray.allocator.inventory import Inventory
+from dray.allocator.plan import Plan, Planner
+from dray.allocator.result import results
+from dray.allocator.search import STEPS_MAX, Limits, Search
+from dray.allocator.selection import SelectorGroups
+from dray.allocator.view import NodeView
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Node
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an attempt on a node came to: an allocation for each claim in order, or none at all."""
+
+    allocations: tuple[AllocationResult, ...] | None
+    # Devices that were tried; a measure of the work.
+    steps: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the claims can be allocated on the node."""
+        return self.allocations is not None
+
+
+_NO_FIT: Final = Outcome(None)
+
+
+def _never() -> bool:
+    return False
+
+
+class Allocator:
+    """Allocates claims from an inventory; reads the inventory and the allocations, changes neither."""
+
+    def __init__(self, inventory: Inventory, allocations: Allocations, features: FeatureGates | None = None) -> None:
+        self.inventory = inventory
+        self.allocations = allocations
+        self.gates = Gates.of(features or FeatureGates())
+        self._groups = SelectorGroups(
+            list_attributes=self.gates.list_attributes, consumable_capacity=self.gates.consumable_capacity
+        )
+        # The last plan: an attempt asks about the same claims on one node after the other.
+        self._planned: tuple[ResourceClaim, ...] = ()
+        self._planned_at = -1
+        self._plan = Plan((), ())
+
+    def allocate(
+        self,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        *,
+        expired: Callable[[], bool] = _never,
+        steps_max: int = STEPS_MAX,
+    ) -> Outcome:
+        """Allocate all the claims on the node, or none.
+
+        An `AllocationError` ends the attempt on every node, a `NodeAllocationError` and a `SearchStoppedError` only
+        on this one.
+        """
+        plan = self.plan(claims)
+        view = self.inventory.node_view(node, self.gates)
+        choices = Chooser(plan, view, self.allocations, self.inventory.taint_rules).choices()
+        if choices is None:
+            return self._no_fit(view, _NO_FIT)
+        search = Search(plan, choices, view, self.allocations, Limits(expired, steps_max))
+        if search.run():
+            return Outcome(results(search), search.steps)
+        for request in choices:
+            for choice in request.choices:
+                if choice.obstacle is not None:
+                    raise choice.obstacle
+        return self._no_fit(view, Outcome(None, search.steps))
+
+    def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
+        """Check the claims and make them ready; the last plan is kept while its claims and classes are the same."""
+        version = self.inventory.classes_version
+        known = self._planned
+        if (
+            version != self._planned_at
+            or len(known) != len(claims)
+            or any(one is not other for one, other in zip(known, claims, strict=True))
+        ):
+            self._plan = Planner(self.gates, self._groups, self.inventory.classes).plan(claims)
+            self._planned, self._planned_at = tuple(claims), version
+        return self._plan
+
+    def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:
+        """Nothing fits; but with a pool that cannot be trusted this is no plain "no"."""
+        if view.invalid:
+            raise NodeAllocationError(INVALID_POOLS)
+        return outcome

@@ -1,0 +1,89 @@
+"""Shares of a device: how much of each capacity a request takes, by the device's policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from dray.allocator.content import Content
+from dray.api.quantity import Format, Quantity
+from dray.api.types.resource_v1 import CapacityRequestPolicy, CapacityRequestPolicyRange
+
+# Amounts are in nano units throughout.
+Amounts = Mapping[str, int]
+
+_CACHE_SIZE: Final = 4096
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def _nanos(text: str) -> int:
+    return Quantity.parse(text).nanos
+
+
+def offers(content: Content, wanted: Mapping[str, str]) -> bool:
+    """Whether a device that is used whole has the capacities a request asks for."""
+    for name, amount in wanted.items():
+        own = content.capacity_name(name)
+        if own is None or _nanos(amount) > _nanos(content.capacity[own].value):
+            return False
+    return True
+
+
+def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
+    """What a share takes of every capacity of the device; none when the policy forbids it or a capacity is missing."""
+    asked: dict[str, int] = {}
+    for name, amount in wanted.items():
+        own = content.capacity_name(name)
+        if own is None:
+            return None
+        asked[own] = _nanos(amount)
+    taken: dict[str, int] = {}
+    for name, capacity in content.capacity.items():
+        amount_taken = _amount(asked.get(name), capacity.request_policy, _nanos(capacity.value))
+        if amount_taken is None:
+            return None
+        taken[name] = amount_taken
+    return taken
+
+
+def _amount(asked: int | None, policy: CapacityRequestPolicy | None, whole: int) -> int | None:
+    if asked is None:
+        # Without a default nobody else can use the rest.
+        return whole if policy is None or policy.default is None else _nanos(policy.default)
+    if policy is None:
+        return asked
+    if policy.valid_range is not None:
+        return _in_range(asked, policy.valid_range)
+    if policy.valid_values:
+        return min((value for value in map(_nanos, policy.valid_values) if value >= asked), default=None)
+    return asked
+
+
+def _in_range(asked: int, valid: CapacityRequestPolicyRange) -> int | None:
+    least = _nanos(valid.min)
+    amount = max(asked, least)
+    step = _nanos(valid.step) if valid.step is not None else 0
+    if step > 0:
+        amount = least - (least - amount) // step * step
+    return None if valid.max is not None and amount > _nanos(valid.max) else amount
+
+
+def fits(content: Content, taken: Amounts, consumed: Amounts, also: Amounts) -> str | None:
+    """The first capacity that has not enough left for one more share; none when all have."""
+    for name, amount in taken.items():
+        left = _nanos(content.capacity[name].value) - consumed.get(name, 0) - also.get(name, 0)
+        if amount > left:
+            return name
+    return None
+
+
+def rendered(content: Content, taken: Amounts, wanted: Mapping[str, str]) -> dict[str, str]:
+    """The amounts as quantities, written the way the request or the device writes them."""
+    asked = {content.capacity_name(name): amount for name, amount in wanted.items()}
+    return {name: _text(amount, asked.get(name) or content.capacity[name].value) for name, amount in taken.items()}
+
+
+def _text(nanos: int, like: str) -> str:
+    quantity = Quantity.parse(like)
+    return str(Quantity(nanos, quantity.format if quantity.nanos else Format.DECIMAL_SI))

@@ -1,0 +1,162 @@
+"""What each alternative of each request can use on one node, before anything is tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.allocator.allocations import Allocations
+from dray.allocator.bits import indices, lowest
+from dray.allocator.capacity import fits, offers, share
+from dray.allocator.errors import AllocationError, NodeAllocationError
+from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, selector_error
+from dray.allocator.segments import TaintRules
+from dray.allocator.selection import SelectorFailure
+from dray.allocator.view import NodeView
+
+
+class Choice:
+    """An alternative on a node: sets of devices as the view numbers them."""
+
+    __slots__ = ("alternative", "available", "everything", "failing", "feasible", "needed", "obstacle")
+
+    def __init__(self, alternative: Alternative) -> None:
+        self.alternative = alternative
+        # Devices that can be used as things are, and those whose selectors give no answer.
+        self.available = 0
+        self.failing = 0
+        # For mode All, the devices that must all be taken.
+        self.everything = 0
+        self.needed = alternative.count
+        # Whether there are enough devices, were the request alone.
+        self.feasible = False
+        # Why the node cannot be judged for this alternative.
+        self.obstacle: NodeAllocationError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChoices:
+    """A request and its alternatives on a node."""
+
+    request: PlannedRequest
+    claim: int
+    choices: tuple[Choice, ...]
+
+    @property
+    def feasible(self) -> bool:
+        """Whether some alternative could be met, were the request alone."""
+        return any(choice.feasible for choice in self.choices)
+
+    @property
+    def least(self) -> int:
+        """The fewest devices that can meet the request here."""
+        return min(choice.needed for choice in self.choices)
+
+
+class Chooser:
+    """Works out the choices of a plan on one node."""
+
+    __slots__ = ("_allocations", "_blocked", "_plan", "_rules", "_view")
+
+    def __init__(self, plan: Plan, view: NodeView, allocations: Allocations, rules: TaintRules) -> None:
+        self._plan = plan
+        self._view = view
+        self._allocations = allocations
+        self._rules = rules
+        self._blocked = view.blocked(allocations)
+
+    def choices(self) -> list[RequestChoices] | None:
+        """The choices of every request, or nothing as soon as one of them cannot be met."""
+        found = []
+        for request in self._plan.requests:
+            choices = self.choose(request)
+            if not choices.feasible:
+                self._explain_failure(choices)
+                return None
+            found.append(choices)
+        self._check_sizes(found)
+        return found
+
+    def choose(self, request: PlannedRequest) -> RequestChoices:
+        """The choices of one request."""
+        choices = tuple(self._choice(request, alternative) for alternative in request.alternatives)
+        return RequestChoices(request, request.claim, choices)
+
+    def _choice(self, request: PlannedRequest, alternative: Alternative) -> Choice:
+        choice = Choice(alternative)
+        matching, choice.failing = self._view.matches(alternative.group)
+        if alternative.takes_all:
+            self._choose_all(request, choice, matching)
+            return choice
+        available = matching
+        if not alternative.admin_access:
+            available &= ~self._blocked
+            choice.failing &= ~self._blocked
+        if self._view.gates.taints:
+            available &= ~self._view.untolerated(alternative.tolerations, self._rules)
+        choice.available = self._with_capacity(alternative, available)
+        enough = (choice.available | choice.failing).bit_count() >= choice.needed
+        choice.feasible = enough and choice.needed <= DEVICES_MAX
+        return choice
+
+    def _choose_all(self, request: PlannedRequest, choice: Choice, matching: int) -> None:
+        alternative = choice.alternative
+        if choice.failing:
+            # All must be known before any is taken, so an unanswered selector cannot wait.
+            raise self.failure(request, choice)
+        choice.everything = self._with_capacity(alternative, matching)
+        choice.needed = choice.everything.bit_count()
+        choice.available = choice.everything
+        if not alternative.admin_access:
+            choice.available &= ~self._blocked
+        if self._view.gates.taints:
+            choice.available &= ~self._view.untolerated(alternative.tolerations, self._rules)
+        choice.obstacle = self._obstacle(request, alternative)
+        complete = choice.available == choice.everything and choice.obstacle is None
+        choice.feasible = complete and 0 < choice.needed <= DEVICES_MAX
+
+    def _obstacle(self, request: PlannedRequest, alternative: Alternative) -> NodeAllocationError | None:
+        """What "all" means is unknown while a pool of the node is."""
+        for pools, state in ((self._view.incomplete, "being updated"), (self._view.invalid, "invalid")):
+            if pools:
+                label = self._plan.claims[request.claim].label
+                return NodeAllocationError(
+                    f"claim {label}, request {alternative.name}: "
+                    f"asks for all devices, but resource pool {pools[0].key} is currently {state}"
+                )
+        return None
+
+    def _with_capacity(self, alternative: Alternative, devices: int) -> int:
+        """Without those that lack the capacity asked for; a share needs some left, even if none was asked for."""
+        if alternative.admin_access:
+            return devices
+        for index in indices(devices if alternative.capacity else devices & self._view.shared):
+            device = self._view.device(index)
+            if self._view.shared >> index & 1:
+                taken = share(device.content, alternative.capacity)
+                consumed = self._allocations.consumed(device.key)
+                enough = taken is not None and fits(device.content, taken, consumed, {}) is None
+            else:
+                enough = offers(device.content, alternative.capacity)
+            if not enough:
+                devices ^= 1 << index
+        return devices
+
+    def failure(self, request: PlannedRequest, choice: Choice) -> AllocationError:
+        """The error of the first device whose selectors give no answer."""
+        verdict = choice.alternative.group.verdict(self._view.device(lowest(choice.failing)).content)
+        assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
+        return selector_error(self._plan.claims[request.claim], choice.alternative, verdict)
+
+    def _explain_failure(self, choices: RequestChoices) -> None:
+        """A request that cannot be met, but was not understood or judged, is an error rather than a "no"."""
+        for choice in choices.choices:
+            if choice.failing:
+                raise self.failure(choices.request, choice)
+        for choice in choices.choices:
+            if choice.obstacle is not None:
+                raise choice.obstacle
+
+    def _check_sizes(self, found: list[RequestChoices]) -> None:
+        for position, claim in enumerate(self._plan.claims):
+            least = sum(choices.least for choices in found if choices.claim == position)
+            check_size(claim.label, least, NodeAllocationError)

@@ -1,0 +1,210 @@
+"""The devices, classes and taint rules of a cluster, taken in as they change.
+
+What is known about a node is kept until something of it changes: its own slices, those that reach several nodes, the
+state of a pool it sees, or its labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dray.allocator.content import ContentTable
+from dray.allocator.gates import Gates
+from dray.allocator.node_selection import matching_term
+from dray.allocator.pools import Pool, PoolDevice, SliceEntry, pool_key
+from dray.allocator.segments import Segment, TaintRules
+from dray.allocator.taints import TaintRule
+from dray.allocator.view import NodeView
+from dray.api.document import Document
+from dray.api.types.core_v1 import Node
+from dray.api.types.resource_v1 import Device, DeviceClass, ResourceSlice
+
+
+class _NodeSlices:
+    """The slices that name one node."""
+
+    __slots__ = ("entries", "version")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, SliceEntry] = {}
+        self.version = 0
+
+
+class Inventory:
+    """What there is to allocate."""
+
+    def __init__(self) -> None:
+        self._contents = ContentTable()
+        self._pools: dict[str, Pool] = {}
+        self._entries: dict[str, SliceEntry] = {}
+        self._local: dict[str, _NodeSlices] = {}
+        # Slices that do not name a node: each may reach any.
+        self._wide = _NodeSlices()
+        self._views: dict[str, NodeView] = {}
+        self._classes: dict[str, DeviceClass] = {}
+        # Grows with each change of a class.
+        self.classes_version = 0
+        self._rules: dict[str, TaintRule] = {}
+        self.taint_rules = TaintRules()
+
+    # ---- changes
+
+    def apply_slice(self, resource_slice: ResourceSlice) -> None:
+        """Take in a new or changed slice."""
+        name = resource_slice.metadata.name or ""
+        # First the new, then the old, so that contents they share keep what is known about them.
+        entry = self._entry(name, resource_slice)
+        self.remove_slice(name)
+        # The removal may have been of the pool's only slice.
+        self._pools.setdefault(entry.pool.key, entry.pool).add(entry)
+        self._entries[name] = entry
+        home = self._home(entry)
+        home.entries[name] = entry
+        home.version += 1
+
+    def remove_slice(self, name: str) -> None:
+        """Let go of a slice; unknown ones are gone already."""
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            return
+        home = self._home(entry)
+        del home.entries[name]
+        home.version += 1
+        entry.pool.remove(entry)
+        if not entry.pool:
+            del self._pools[entry.pool.key]
+        for device in entry.devices:
+            self._contents.release(device.content)
+
+    def remove_node(self, name: str) -> None:
+        """Forget what was worked out for a node; its slices stay."""
+        self._views.pop(name, None)
+        local = self._local.get(name)
+        if local is not None and not local.entries:
+            del self._local[name]
+
+    def apply_class(self, device_class: DeviceClass) -> None:
+        """Take in a new or changed class."""
+        self._classes[device_class.metadata.name or ""] = device_class
+        self.classes_version += 1
+
+    def remove_class(self, name: str) -> None:
+        """Let go of a class."""
+        if self._classes.pop(name, None) is not None:
+            self.classes_version += 1
+
+    def apply_taint_rule(self, document: Document) -> None:
+        """Take in a new or changed DeviceTaintRule, of any version."""
+        rule = TaintRule.from_document(document)
+        if self._rules.get(rule.name) != rule:
+            self._rules[rule.name] = rule
+            self._replace_rules()
+
+    def remove_taint_rule(self, name: str) -> None:
+        """Let go of a rule."""
+        if self._rules.pop(name, None) is not None:
+            self._replace_rules()
+
+    # ---- questions
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        """The class with the name."""
+        return self._classes.get(name)
+
+    @property
+    def classes(self) -> Mapping[str, DeviceClass]:
+        """All classes by name."""
+        return self._classes
+
+    def pools(self) -> Iterable[Pool]:
+        """All pools, by driver and name."""
+        return (self._pools[key] for key in sorted(self._pools))
+
+    @property
+    def content_count(self) -> int:
+        """How many different devices there are."""
+        return len(self._contents)
+
+    def node_view(self, node: Node, gates: Gates) -> NodeView:
+        """What the node can use; the same object until something of it changes."""
+        name = node.metadata.name or ""
+        view = self._views.get(name)
+        local = self._local.get(name)
+        versions = (0 if local is None else local.version, self._wide.version)
+        if view is not None and view.is_current(node, gates, versions):
+            return view
+        entries = [] if local is None else list(local.entries.values())
+        segments, terms = self._gather(node, entries, gates)
+        view = NodeView(node, gates, versions, segments, terms)
+        self._views[name] = view
+        return view
+
+    # ---- taking in
+
+    def _entry(self, name: str, resource_slice: ResourceSlice) -> SliceEntry:
+        spec = resource_slice.spec
+        key = pool_key(spec.driver, spec.pool.name)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(spec.driver, spec.pool.name)
+        entry = SliceEntry(name, pool, spec.pool.generation, spec.pool.resource_slice_count)
+        entry.node_name = spec.node_name or None
+        entry.node_selector = spec.node_selector
+        entry.all_nodes = bool(spec.all_nodes)
+        entry.per_device = bool(spec.per_device_node_selection)
+        entry.counter_sets = spec.shared_counters
+        acquire = self._contents.acquire
+        entry.devices = tuple(PoolDevice(entry, device, acquire(spec.driver, device)) for device in spec.devices)
+        return entry
+
+    def _home(self, entry: SliceEntry) -> _NodeSlices:
+        if entry.node_name is None:
+            return self._wide
+        return self._local.setdefault(entry.node_name, _NodeSlices())
+
+    def _replace_rules(self) -> None:
+        self.taint_rules = TaintRules([self._rules[name] for name in sorted(self._rules)])
+
+    # ---- putting a node together
+
+    def _gather(
+        self, node: Node, entries: list[SliceEntry], gates: Gates
+    ) -> tuple[list[tuple[SliceEntry, Segment]], bool]:
+        found = [(entry, entry.segment(gates)) for entry in entries]
+        by_labels = False
+        for entry in self._wide.entries.values():
+            by_labels = by_labels or not entry.all_nodes
+            segment = _wide_segment(entry, node, gates)
+            if segment is not None:
+                found.append((entry, segment))
+        return found, by_labels
+
+
+def _wide_segment(entry: SliceEntry, node: Node, gates: Gates) -> Segment | None:
+    """What the node can use of a slice that does not name one; selections of the future reach no node."""
+    if entry.all_nodes:
+        return entry.segment(gates)
+    if entry.node_selector is not None:
+        labels = node.metadata.labels
+        reached = matching_term(entry.node_selector, node.metadata.name or "", labels) is not None
+        return entry.segment(gates) if reached else None
+    if entry.per_device and gates.partitionable:
+        return entry.segment(gates, _members(entry.devices, node))
+    return None
+
+
+def _members(devices: Iterable[PoolDevice], node: Node) -> int:
+    members = 0
+    for index, device in enumerate(devices):
+        members |= device_reaches(device.spec, node) << index
+    return members
+
+
+def device_reaches(spec: Device, node: Node) -> bool:
+    """Whether a device that chooses its nodes itself can be used from the node."""
+    name = node.metadata.name or ""
+    if spec.node_name:
+        return spec.node_name == name
+    if spec.all_nodes:
+        return True
+    return spec.node_selector is not None and matching_term(spec.node_selector, name, node.metadata.labels) is not None

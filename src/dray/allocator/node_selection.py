@@ -1,0 +1,83 @@
+"""Whether a slice or device can be used from a node, and what an allocation then says about nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from dray.api.types.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+
+_INT64_LIMIT: Final = 2**63
+NODE_NAME_FIELD: Final = "metadata.name"
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    # Go's ParseInt takes neither blanks nor underscores, and no more than 64 bits.
+    return number if not set(text) - set("+-0123456789") and -_INT64_LIMIT <= number < _INT64_LIMIT else None
+
+
+def _compares(values: tuple[str, ...], value: str | None, accept: Callable[[int, int], bool]) -> bool:
+    bound = _number(values[0]) if len(values) == 1 else None
+    number = _number(value)
+    return number is not None and bound is not None and accept(number, bound)
+
+
+_OPERATORS: Final[Mapping[str, Callable[[tuple[str, ...], str | None], bool]]] = {
+    "In": lambda values, value: value is not None and value in values,
+    "NotIn": lambda values, value: value is None or value not in values,
+    "Exists": lambda _values, value: value is not None,
+    "DoesNotExist": lambda _values, value: value is None,
+    "Gt": lambda values, value: _compares(values, value, int.__gt__),
+    "Lt": lambda values, value: _compares(values, value, int.__lt__),
+}
+# All a field can be asked.
+_FIELD_OPERATORS: Final = frozenset({"In", "NotIn"})
+
+
+def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+    # An operator of the future cannot be judged, so the node is not reached.
+    operator = _OPERATORS.get(requirement.operator)
+    return operator is not None and operator(requirement.values, value)
+
+
+def _field_holds(requirement: NodeSelectorRequirement, name: str) -> bool:
+    known = requirement.key == NODE_NAME_FIELD and requirement.operator in _FIELD_OPERATORS
+    return known and len(requirement.values) == 1 and _holds(requirement, name)
+
+
+def matching_term(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> NodeSelectorTerm | None:
+    """The first term that the node meets; an empty term is met by none."""
+    for term in selector.node_selector_terms:
+        if not term.match_expressions and not term.match_fields:
+            continue
+        if all(_holds(item, labels.get(item.key)) for item in term.match_expressions) and all(
+            _field_holds(item, name) for item in term.match_fields
+        ):
+            return term
+    return None
+
+
+def local_selector(name: str) -> NodeSelector:
+    """Only this node."""
+    requirement = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=(name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
+
+
+def united_selector(terms: Iterable[NodeSelectorTerm]) -> NodeSelector | None:
+    """Every requirement of every term once, in one term; none when there is nothing to require."""
+    expressions: dict[NodeSelectorRequirement, None] = {}
+    fields: dict[NodeSelectorRequirement, None] = {}
+    for term in terms:
+        expressions.update(dict.fromkeys(term.match_expressions))
+        fields.update(dict.fromkeys(term.match_fields))
+    if not expressions and not fields:
+        return None
+    return NodeSelector(
+        node_selector_terms=(NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields)),)
+    )

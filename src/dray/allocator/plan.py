@@ -1,0 +1,219 @@
+"""Claims made ready for the search: checked, with their classes, selectors and constraints in place.
+
+A plan knows no node and is the same for all of them. Whatever is unknown in a claim is an error here: a request that
+is not understood must not be met halfway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.allocator.allocations import claim_label
+from dray.allocator.errors import AllocationError, AllocatorError
+from dray.allocator.gates import Gates
+from dray.allocator.selection import SelectorFailure, SelectorGroup, SelectorGroups
+from dray.api.types.resource_v1 import (
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+
+# AllocationResultsMaxSize of resource.k8s.io/v1.
+DEVICES_MAX: Final = 32
+
+_EMPTY_SELECTOR: Final = "CEL expression empty (unsupported selector type?)"
+_NO_CAPACITY: Final[Mapping[str, str]] = {}
+
+Classes = Mapping[str, DeviceClass]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """All devices share a value of the attribute, or none do."""
+
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+
+    def applies(self, main: str, name: str) -> bool:
+        """Whether it holds for a request: all are meant when none is named, a main name means every alternative."""
+        return not self.requests or main in self.requests or name in self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to meet a request: the only one, or one of a prioritized list."""
+
+    # As results call it: `main` or `main/sub`.
+    name: str
+    device_class: DeviceClass
+    group: SelectorGroup
+    takes_all: bool
+    count: int
+    admin_access: bool
+    tolerations: tuple[DeviceToleration, ...]
+    capacity: Mapping[str, str]
+    # Positions in the claim's constraints.
+    constraints: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """A request of a claim, with the claim's position in the plan."""
+
+    claim: int
+    name: str
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """A claim and its constraints."""
+
+    claim: ResourceClaim
+    label: str
+    constraints: tuple[Constraint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All claims of an attempt; requests in the order in which they are met."""
+
+    claims: tuple[PlannedClaim, ...]
+    requests: tuple[PlannedRequest, ...]
+
+
+@dataclass(slots=True)
+class Planner:
+    """Makes plans with the classes and selector groups at hand."""
+
+    gates: Gates
+    groups: SelectorGroups
+    classes: Classes
+
+    def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
+        """Check the claims and make them ready; an unknown part is an `AllocationError`."""
+        planned: list[PlannedClaim] = []
+        requests: list[PlannedRequest] = []
+        for position, claim in enumerate(claims):
+            label = claim_label(claim)
+            constraints = tuple(
+                self._constraint(label, index, item) for index, item in enumerate(claim.spec.devices.constraints)
+            )
+            own = [
+                PlannedRequest(position, request.name, self._alternatives(label, request, constraints))
+                for request in claim.spec.devices.requests
+            ]
+            check_size(label, sum(map(_least, own)), AllocationError)
+            requests += own
+            planned.append(PlannedClaim(claim, label, constraints))
+        return Plan(tuple(planned), tuple(requests))
+
+    def _constraint(self, label: str, index: int, item: DeviceConstraint) -> Constraint:
+        if item.match_attribute:
+            return Constraint(item.match_attribute, distinct=False, requests=frozenset(item.requests))
+        # Distinct attributes came with shares, and are switched off with them.
+        if item.distinct_attribute and self.gates.consumable_capacity:
+            return Constraint(item.distinct_attribute, distinct=True, requests=frozenset(item.requests))
+        raise AllocationError(f"claim {label}, constraint #{index}: empty constraint (unsupported constraint type?)")
+
+    def _alternatives(
+        self, label: str, request: DeviceRequest, constraints: Sequence[Constraint]
+    ) -> tuple[Alternative, ...]:
+        if request.exactly is not None:
+            where = f"claim {label}, request {request.name}"
+            self._check_capacity(where, request.exactly)
+            admin_access = bool(request.exactly.admin_access)
+            if admin_access and not self.gates.admin_access:
+                raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
+            return (self._alternative(where, request.name, request.exactly, request.name, constraints),)
+        if not request.first_available:
+            raise AllocationError(
+                f"claim {label}, request {request.name}: missing device class name (unsupported request type?)"
+            )
+        if not self.gates.prioritized_list:
+            raise AllocationError(
+                f"claim {label}, request {request.name}: "
+                "has subrequests, but the DRAPrioritizedList feature is disabled"
+            )
+        alternatives = []
+        for sub in request.first_available:
+            self._check_capacity(f"claim {label}, subrequest {sub.name}", sub)
+            name = f"{request.name}/{sub.name}"
+            where = f"claim {label}, request {name}"
+            alternatives.append(self._alternative(where, name, sub, request.name, constraints))
+        return tuple(alternatives)
+
+    def _check_capacity(self, where: str, spec: ExactDeviceRequest | DeviceSubRequest) -> None:
+        if spec.capacity is not None and spec.capacity.requests and not self.gates.consumable_capacity:
+            raise AllocationError(f"{where}: has capacity requests, but the DRAConsumableCapacity feature is disabled")
+
+    def _alternative(
+        self,
+        where: str,
+        name: str,
+        spec: ExactDeviceRequest | DeviceSubRequest,
+        main: str,
+        constraints: Sequence[Constraint],
+    ) -> Alternative:
+        expressions = _expressions(f"{where}, selector", spec.selectors)
+        device_class = self._device_class(where, spec.device_class_name)
+        class_name = device_class.metadata.name or ""
+        class_expressions = _expressions(f"class {class_name}, selector", device_class.spec.selectors)
+        mode = spec.allocation_mode or "ExactCount"
+        if mode not in ("ExactCount", "All"):
+            raise AllocationError(f"{where}: unsupported count mode {mode}")
+        return Alternative(
+            name=name,
+            device_class=device_class,
+            group=self.groups.group(class_expressions, expressions),
+            takes_all=mode == "All",
+            count=spec.count or 1,
+            admin_access=isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access),
+            tolerations=spec.tolerations if self.gates.taints else (),
+            capacity=_NO_CAPACITY if spec.capacity is None else spec.capacity.requests,
+            constraints=tuple(i for i, item in enumerate(constraints) if item.applies(main, name)),
+        )
+
+    def _device_class(self, where: str, name: str) -> DeviceClass:
+        if not name:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+        device_class = self.classes.get(name)
+        if device_class is None:
+            missing = f'deviceclass.resource.k8s.io "{name}" not found'
+            raise AllocationError(f"{where}: could not retrieve device class {name}: {missing}")
+        return device_class
+
+
+def check_size(label: str, least: int, error: type[AllocatorError]) -> None:
+    """A claim that needs more devices than its status can name is an error."""
+    if least > DEVICES_MAX:
+        raise error(f"claim {label}: number of requested devices {least} exceeds the claim limit of {DEVICES_MAX}")
+
+
+def _least(request: PlannedRequest) -> int:
+    """The fewest devices that can meet the request, on any node; how many `All` are is known on the node only."""
+    return min(0 if alternative.takes_all else alternative.count for alternative in request.alternatives)
+
+
+def _expressions(where: str, selectors: Iterable[DeviceSelector]) -> list[str]:
+    expressions = []
+    for index, selector in enumerate(selectors):
+        if selector.cel is None:
+            raise AllocationError(f"{where} #{index}: {_EMPTY_SELECTOR}")
+        expressions.append(selector.cel.expression)
+    return expressions
+
+
+def selector_error(claim: PlannedClaim, alternative: Alternative, failure: SelectorFailure) -> AllocationError:
+    """The error for a selector that gives no answer, naming whose it is."""
+    name = alternative.device_class.metadata.name
+    owner = f"class {name}" if failure.of_class else f"claim {claim.label}"
+    return AllocationError(f"{owner}: selector #{failure.index}: {failure.text}")

@@ -1,0 +1,121 @@
+"""The allocation of a claim as it is written to its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID, uuid5
+
+from dray.allocator.capacity import rendered
+from dray.allocator.node_selection import matching_term, united_selector
+from dray.allocator.plan import Alternative, PlannedClaim
+from dray.allocator.pools import PoolDevice
+from dray.allocator.search import Frame, Search
+from dray.allocator.view import NodeView
+from dray.api.types.core_v1 import NodeSelector, NodeSelectorTerm
+from dray.api.types.resource_v1 import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
+
+_FROM_CLASS: Final = "FromClass"
+_FROM_CLAIM: Final = "FromClaim"
+_NO_CAPACITY: Final[Mapping[str, str]] = {}
+# The space of share ids: the same decision gives the same id again.
+_SHARES: Final = UUID("5d0a0e5c-3c55-5a9e-9c55-3f7f5b1d4a6e")
+
+
+def results(search: Search) -> tuple[AllocationResult, ...]:
+    """The allocation of every claim, in the order of the claims."""
+    by_claim: list[list[Frame]] = [[] for _ in search.plan.claims]
+    for frame in search.frames:
+        by_claim[search.requests[frame.request].claim].append(frame)
+    return tuple(_result(search, claim, frames) for claim, frames in zip(search.plan.claims, by_claim, strict=True))
+
+
+def _result(search: Search, claim: PlannedClaim, frames: list[Frame]) -> AllocationResult:
+    view = search.view
+    devices = [view.device(frame.index) for frame in frames]
+    # One entry per request that got devices: the alternative that was chosen.
+    chosen = {frame.choice.alternative.name: frame.choice.alternative for frame in frames}
+    return AllocationResult(
+        devices=DeviceAllocationResult(
+            config=(*_class_configs(chosen.values()), *_claim_configs(claim.claim, chosen)),
+            results=tuple(_device(claim, view, *pair) for pair in zip(frames, devices, strict=True)),
+        ),
+        node_selector=_node_selector(view, devices),
+    )
+
+
+def _device(claim: PlannedClaim, view: NodeView, frame: Frame, device: PoolDevice) -> DeviceRequestAllocationResult:
+    alternative = frame.choice.alternative
+    spec = device.spec
+    shared = bool(view.shared >> frame.index & 1)
+    consumed = _NO_CAPACITY
+    if frame.amounts:
+        consumed = rendered(device.content, frame.amounts, alternative.capacity)
+    conditions = view.gates.binding_conditions
+    return DeviceRequestAllocationResult(
+        request=alternative.name,
+        driver=device.entry.pool.driver,
+        pool=device.entry.pool.name,
+        device=device.name,
+        admin_access=True if alternative.admin_access else None,
+        tolerations=alternative.tolerations,
+        share_id=_share_id(claim.claim, alternative, device) if shared else None,
+        consumed_capacity=consumed,
+        binding_conditions=spec.binding_conditions if conditions else (),
+        binding_failure_conditions=spec.binding_failure_conditions if conditions else (),
+    )
+
+
+def _share_id(claim: ResourceClaim, alternative: Alternative, device: PoolDevice) -> str:
+    owner = claim.metadata.uid or f"{claim.metadata.namespace}/{claim.metadata.name}"
+    return str(uuid5(_SHARES, f"{owner} {alternative.name} {device.key}"))
+
+
+def _class_configs(chosen: Iterable[Alternative]) -> list[DeviceAllocationConfiguration]:
+    """Each class once, naming all the requests that use it."""
+    requests: dict[str, list[str]] = {}
+    classes = {}
+    for alternative in chosen:
+        name = alternative.device_class.metadata.name or ""
+        classes[name] = alternative.device_class
+        requests.setdefault(name, []).append(alternative.name)
+    return [
+        DeviceAllocationConfiguration(source=_FROM_CLASS, requests=tuple(requests[name]), opaque=config.opaque)
+        for name, device_class in classes.items()
+        for config in device_class.spec.config
+    ]
+
+
+def _claim_configs(claim: ResourceClaim, chosen: Mapping[str, Alternative]) -> list[DeviceAllocationConfiguration]:
+    """Those for all requests, and those that name a request, or the alternative of one that was chosen."""
+    if not claim.spec.devices.config:
+        return []
+    names = set(chosen) | {name.partition("/")[0] for name in chosen}
+    return [
+        DeviceAllocationConfiguration(source=_FROM_CLAIM, requests=config.requests, opaque=config.opaque)
+        for config in claim.spec.devices.config
+        if not config.requests or not names.isdisjoint(config.requests)
+    ]
+
+
+def _node_selector(view: NodeView, devices: Iterable[PoolDevice]) -> NodeSelector | None:
+    """The nodes from which all the devices can be used."""
+    terms: list[NodeSelectorTerm] = []
+    for device in devices:
+        entry = device.entry
+        if entry.node_name is not None or (view.gates.binding_conditions and device.spec.binds_to_node):
+            return view.local_selector()
+        if entry.per_device and device.spec.node_name:
+            return view.local_selector()
+        selector = device.spec.node_selector if entry.per_device else entry.node_selector
+        if selector is not None:
+            # More than one term is invalid; the one the node meets is then the one that counts.
+            term = matching_term(selector, view.name, view.node.metadata.labels)
+            terms += () if term is None else (term,)
+    return united_selector(terms)

@@ -1,0 +1,538 @@
+"""The search: requests in order, alternatives in order, devices in order; the first full solution wins.
+
+It goes depth first with an explicit stack, so that its depth is bounded by memory alone. A first dive costs nothing
+beyond its steps; after the first dead end it learns (see `symmetry`): like devices are tried once, states that failed
+are remembered, and it returns straight to the last device that could have mattered. All of these only leave out what
+cannot hold a solution, so the first solution stays the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from dray.allocator.allocations import Allocations
+from dray.allocator.bits import above, lowest
+from dray.allocator.capacity import fits, share
+from dray.allocator.choices import Choice, RequestChoices
+from dray.allocator.content import Value
+from dray.allocator.errors import SearchStoppedError, StopReason
+from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, selector_error
+from dray.allocator.pools import CounterName, PoolDevice
+from dray.allocator.selection import SelectorFailure
+from dray.allocator.symmetry import Symmetry
+from dray.allocator.view import NodeView
+
+# Steps after which a search is given up; at two microseconds each this is well below Kubernetes' ten seconds.
+STEPS_MAX: Final = 1_000_000
+# Steps between two looks at the deadline.
+_STEPS_PER_LOOK: Final = 128
+# Failed states kept; a search with more of them is at the mercy of the step bound.
+_FAILED_MAX: Final = 200_000
+
+# What a constraint has seen: nothing yet, the values still shared by all, or the values used up.
+ConstraintState = frozenset[Value] | None
+StateKey = tuple[object, ...]
+_K = TypeVar("_K")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a search is given up."""
+
+    expired: Callable[[], bool]
+    steps_max: int = STEPS_MAX
+
+
+class Frame:
+    """One device of one request being decided."""
+
+    __slots__ = (
+        "amounts",
+        "candidates",
+        "choice",
+        "choice_number",
+        "constraints_before",
+        "index",
+        "ordinal",
+        "request",
+        "share_before",
+        "start",
+        "took_counters",
+    )
+
+    def __init__(self, request: int, choice_number: int, choice: Choice, ordinal: int, start: int) -> None:
+        self.request = request
+        self.choice_number = choice_number
+        self.choice = choice
+        self.ordinal = ordinal
+        # Devices that could be tried at first, and those that still can.
+        self.start = start
+        self.candidates = start
+        # The device that is taken, and what undoes it.
+        self.index = -1
+        self.constraints_before: tuple[ConstraintState, ...] = ()
+        self.share_before: Mapping[str, int] | None = None
+        self.amounts: Mapping[str, int] | None = None
+        self.took_counters = False
+
+
+class Trace(Protocol):
+    """Told about dead ends, for explanations."""
+
+    def dead_end(self, search: Search, request: int, choice_number: int, ordinal: int, candidates: int) -> None:
+        """No device is left for the frame; the search is in the state in which it looked for one."""
+
+
+class Search:
+    """One attempt on one node; used once."""
+
+    __slots__ = (
+        "_admin_used",
+        "_claim_used",
+        "_counters",
+        "_counts",
+        "_failed",
+        "_has_admin",
+        "_least_after",
+        "_limited",
+        "_limits",
+        "_symmetry",
+        "_trace",
+        "allocations",
+        "constraint_states",
+        "frames",
+        "plan",
+        "requests",
+        "shares",
+        "steps",
+        "taken",
+        "view",
+    )
+
+    def __init__(
+        self,
+        plan: Plan,
+        requests: Sequence[RequestChoices],
+        view: NodeView,
+        allocations: Allocations,
+        limits: Limits,
+        trace: Trace | None = None,
+    ) -> None:
+        self.plan = plan
+        self.requests = requests
+        self.view = view
+        self.allocations = allocations
+        self.frames: list[Frame] = []
+        self.steps = 0
+        # Devices used alone by an ordinary request of this attempt.
+        self.taken = 0
+        # By device: what the shares of this attempt take of it.
+        self.shares: dict[int, Mapping[str, int]] = {}
+        self._counters: dict[str, dict[CounterName, int]] = {}
+        claims = range(len(plan.claims))
+        self._claim_used = [0 for _ in claims]
+        self._admin_used = [0 for _ in claims]
+        self._counts = [0 for _ in claims]
+        self.constraint_states: list[tuple[ConstraintState, ...]] = [
+            (None,) * len(claim.constraints) for claim in plan.claims
+        ]
+        self._least_after, self._limited = _sizes(plan, requests)
+        self._has_admin = [False for _ in claims]
+        for request in requests:
+            if request.choices[0].alternative.admin_access:
+                self._has_admin[request.claim] = True
+        self._limits = limits
+        self._trace = trace
+        self._symmetry: Symmetry | None = None
+        self._failed: set[StateKey] = set()
+
+    def run(self) -> bool:
+        """Whether there is a solution; it is then in the frames."""
+        if not self.requests:
+            return True
+        if self._limits.expired():
+            raise self._stopped(StopReason.DEADLINE, self.requests[0], -1)
+        if not self._enter(0, 0):
+            return False
+        while True:
+            frame = self.frames[-1]
+            if self._next_device(frame):
+                last = frame.ordinal + 1 == frame.choice.needed
+                if last and frame.request + 1 == len(self.requests):
+                    return True
+                if last:
+                    going_on = self._enter(frame.request + 1, 0) or self._retreat(frame.request + 1)
+                else:
+                    # Without a next device the loop comes back to this frame.
+                    self._push(frame.request, frame.choice_number, frame.ordinal + 1, frame.index)
+                    going_on = True
+            else:
+                self.frames.pop()
+                going_on = self._exhausted(frame)
+            if not going_on:
+                return False
+
+    # ---- moving
+
+    def _enter(self, request: int, choice_number: int) -> bool:
+        """Start on the request with the first alternative from the number on that can be started on."""
+        if self._symmetry is not None and choice_number == 0 and self._is_hopeless(request):
+            return False
+        choices = self.requests[request].choices
+        for number in range(choice_number, len(choices)):
+            choice = choices[number]
+            if not choice.feasible:
+                if choice.failing:
+                    raise self._selector_error(request, choice, lowest(choice.failing))
+                continue
+            count = self._counts[self.requests[request].claim]
+            if count + choice.needed + self._least_after[request] > DEVICES_MAX:
+                continue
+            if self._push(request, number, 0, -1):
+                return True
+        return False
+
+    def _push(self, request: int, choice_number: int, ordinal: int, after: int) -> bool:
+        """Start on the next device, unless there cannot be enough."""
+        choice = self.requests[request].choices[choice_number]
+        start = self._candidates(request, choice, after)
+        missing = choice.needed - ordinal
+        if choice.alternative.takes_all:
+            start = self._forced(choice, start, after)
+            missing = 1
+        elif self._symmetry is not None and start.bit_count() >= missing:
+            start = self._bounded(request, choice, start, missing)
+        if start.bit_count() < missing:
+            self._note_dead_end(request, choice_number, ordinal, after)
+            return False
+        frame = Frame(request, choice_number, choice, ordinal, start)
+        if self._symmetry is not None and self._frame_key(self._symmetry, frame) in self._failed:
+            return False
+        self.frames.append(frame)
+        return True
+
+    def _next_device(self, frame: Frame) -> bool:
+        """Take the next device that is acceptable, in place of the one that is taken."""
+        if frame.index >= 0:
+            tried = frame.index
+            self._undo(frame)
+            frame.candidates &= ~self._alike(frame, tried)
+        missing = 1 if frame.choice.alternative.takes_all else frame.choice.needed - frame.ordinal
+        while frame.candidates.bit_count() >= missing:
+            index = lowest(frame.candidates)
+            frame.candidates ^= 1 << index
+            self._count_step(frame, index)
+            if self._take(frame, index):
+                return True
+            frame.candidates &= ~self._alike(frame, index)
+        return False
+
+    def _alike(self, frame: Frame, index: int) -> int:
+        """The devices that would fail as this one did."""
+        if self._symmetry is None:
+            return 0
+        alike = self._symmetry.alike(index)
+        if frame.choice.alternative.admin_access:
+            # A device that another claim took in this attempt is not like one that is free.
+            alike &= self.taken if self.taken >> index & 1 else ~self.taken
+        return alike
+
+    def _exhausted(self, frame: Frame) -> bool:
+        """Nothing is left in the frame that was just popped; whether there is somewhere to go on."""
+        if self._trace is not None:
+            self._trace.dead_end(self, frame.request, frame.choice_number, frame.ordinal, frame.start)
+        symmetry = self._learn()
+        self._remember(self._frame_key(symmetry, frame))
+        if frame.ordinal:
+            return True
+        return self._enter(frame.request, frame.choice_number + 1) or self._retreat(frame.request)
+
+    def _retreat(self, request: int) -> bool:
+        """From here the request and those after it cannot be met: go back to what could have mattered to them."""
+        symmetry = self._learn()
+        self._remember(self._request_key(symmetry, request))
+        while self.frames:
+            if self._matters(symmetry, self.frames[-1], request):
+                return True
+            frame = self.frames.pop()
+            if frame.index >= 0:
+                self._undo(frame)
+        return False
+
+    def _matters(self, symmetry: Symmetry, frame: Frame, request: int) -> bool:
+        claim = self.requests[request].claim
+        together = self.plan.claims[claim].constraints or self._limited[claim] or self._has_admin[claim]
+        if together and self.requests[frame.request].claim == claim:
+            return True
+        if frame.choice.alternative.admin_access:
+            return False
+        pool = self.view.device(frame.index).entry.pool.key if frame.took_counters else None
+        return symmetry.concerns(frame.index, pool, request)
+
+    # ---- what can be tried
+
+    def _candidates(self, request: int, choice: Choice, after: int) -> int:
+        claim = self.requests[request].claim
+        usable = choice.available | choice.failing
+        if choice.alternative.admin_access:
+            usable &= ~self._claim_used[claim]
+        else:
+            usable &= ~self.taken & ~self._admin_used[claim]
+        return above(usable, after)
+
+    def _forced(self, choice: Choice, candidates: int, after: int) -> int:
+        """Mode All has no choice: the next device must be the next of all, and none of the rest may be gone."""
+        rest = above(choice.everything, after)
+        return 0 if rest & ~candidates else rest & -rest
+
+    def _bounded(self, request: int, choice: Choice, candidates: int, missing: int) -> int:
+        """Without the candidates that the constraints rule out; none if they leave too few."""
+        assert self._symmetry is not None, "only after a dead end"
+        claim = self.requests[request].claim
+        states = self.constraint_states[claim]
+        for position in choice.alternative.constraints:
+            constraint, state = self.plan.claims[claim].constraints[position], states[position]
+            attribute = constraint.attribute
+            if constraint.distinct:
+                if state is not None:
+                    candidates &= ~self._symmetry.with_any(attribute, state) | choice.failing
+                if self._symmetry.value_count(attribute, candidates) < missing and not choice.failing:
+                    return 0
+                continue
+            if state is not None:
+                candidates &= self._symmetry.with_any(attribute, state) | choice.failing
+            if not choice.failing:
+                candidates = self._symmetry.with_common_value(attribute, candidates, missing)
+        return candidates
+
+    def _is_hopeless(self, request: int) -> bool:
+        """Whether this state failed before, or a later request has too few devices left."""
+        assert self._symmetry is not None, "only after a dead end"
+        for later in self.requests[request:]:
+            if not any(self._has_enough(choice) for choice in later.choices if choice.feasible):
+                return True
+        return self._request_key(self._symmetry, request) in self._failed
+
+    def _has_enough(self, choice: Choice) -> bool:
+        usable = choice.available | choice.failing
+        if not choice.alternative.admin_access:
+            usable &= ~self.taken
+        return usable.bit_count() >= choice.needed
+
+    # ---- taking and undoing
+
+    def _take(self, frame: Frame, index: int) -> bool:
+        """Take the device if constraints, counters and capacity allow it."""
+        alternative = frame.choice.alternative
+        bit = 1 << index
+        if frame.choice.failing & bit:
+            raise self._selector_error(frame.request, frame.choice, index)
+        claim = self.requests[frame.request].claim
+        before = self.constraint_states[claim]
+        after = before
+        if alternative.constraints:
+            constrained = self._constrained(claim, alternative, self.view.device(index))
+            if constrained is None:
+                return False
+            after = constrained
+        if not alternative.admin_access and bit & (self.view.shared | self.view.consumers):
+            if not self._take_shared(frame, index):
+                return False
+        elif not alternative.admin_access:
+            self.taken |= bit
+        frame.index = index
+        frame.constraints_before = before
+        self.constraint_states[claim] = after
+        self._claim_used[claim] |= bit
+        if alternative.admin_access:
+            self._admin_used[claim] |= bit
+        self._counts[claim] += 1
+        return True
+
+    def _take_shared(self, frame: Frame, index: int) -> bool:
+        """Take a share of the device, or the counters it consumes, or both."""
+        device = self.view.device(index)
+        shared = bool(self.view.shared >> index & 1)
+        amounts: Mapping[str, int] | None = None
+        before = self.shares.get(index)
+        if shared:
+            amounts = share(device.content, frame.choice.alternative.capacity)
+            if amounts is None or self.lacking_capacity(index, device, amounts) is not None:
+                return False
+        consumes = bool(device.consumes) and not (shared and (before is not None or self._is_in_use(device)))
+        if consumes and self.lacking_counter(device) is not None:
+            return False
+        frame.took_counters = consumes
+        frame.share_before, frame.amounts = before, amounts
+        if consumes:
+            self._count(device, 1)
+        if amounts is not None:
+            self.shares[index] = _sum(before or {}, amounts)
+        else:
+            self.taken |= 1 << index
+        return True
+
+    def _undo(self, frame: Frame) -> None:
+        """Give back what the frame took."""
+        index, bit = frame.index, 1 << frame.index
+        claim = self.requests[frame.request].claim
+        alternative = frame.choice.alternative
+        self.constraint_states[claim] = frame.constraints_before
+        self._counts[claim] -= 1
+        frame.index = -1
+        if alternative.admin_access:
+            self._admin_used[claim] &= ~bit
+            self._claim_used[claim] &= ~bit
+            return
+        if frame.took_counters:
+            self._count(self.view.device(index), -1)
+            frame.took_counters = False
+        if frame.amounts is None:
+            self.taken &= ~bit
+            self._claim_used[claim] &= ~bit
+            return
+        self._give_back_share(frame, index, claim)
+
+    def _give_back_share(self, frame: Frame, index: int, claim: int) -> None:
+        if frame.share_before is None:
+            del self.shares[index]
+        else:
+            self.shares[index] = frame.share_before
+        frame.share_before = frame.amounts = None
+        earlier = any(
+            other.index == index and other is not frame and self.requests[other.request].claim == claim
+            for other in self.frames
+        )
+        if not earlier:
+            self._claim_used[claim] &= ~(1 << index)
+
+    def _is_in_use(self, device: PoolDevice) -> bool:
+        return self.allocations.is_shared(device.key)
+
+    def lacking_capacity(self, index: int, device: PoolDevice, amounts: Mapping[str, int]) -> str | None:
+        """The capacity that has not enough left for one more share."""
+        return fits(device.content, amounts, self.allocations.consumed(device.key), self.shares.get(index, {}))
+
+    def lacking_counter(self, device: PoolDevice) -> CounterName | None:
+        """The counter that has not enough left for the device."""
+        pool = device.entry.pool
+        used = pool.used_counters(self.allocations)
+        also = self._counters.get(pool.key)
+        return pool.lacking_counter(device, _sum(used, also) if also else used)
+
+    def _count(self, device: PoolDevice, sign: int) -> None:
+        used = self._counters.setdefault(device.entry.pool.key, {})
+        for counter, amount in device.consumes:
+            used[counter] = used.get(counter, 0) + sign * amount
+
+    def _constrained(
+        self, claim: int, alternative: Alternative, device: PoolDevice
+    ) -> tuple[ConstraintState, ...] | None:
+        """The constraints' states with the device; none if it violates one."""
+        states = list(self.constraint_states[claim])
+        for position in alternative.constraints:
+            constraint = self.plan.claims[claim].constraints[position]
+            values = device.content.values(constraint.attribute, lists=self.view.gates.list_attributes)
+            after = combined(states[position], values, distinct=constraint.distinct)
+            if after is None:
+                return None
+            states[position] = after
+        return tuple(states)
+
+    # ---- learning
+
+    def _learn(self) -> Symmetry:
+        if self._symmetry is None:
+            self._symmetry = Symmetry(self.plan, self.requests, self.view)
+        return self._symmetry
+
+    def _remember(self, key: StateKey) -> None:
+        if len(self._failed) < _FAILED_MAX:
+            self._failed.add(key)
+
+    def _request_key(self, symmetry: Symmetry, request: int) -> StateKey:
+        return (request, self._taken(symmetry, request), *self._state(request))
+
+    def _frame_key(self, symmetry: Symmetry, frame: Frame) -> StateKey:
+        taken = self._taken(symmetry, frame.request + 1)
+        state = self._state(frame.request)
+        return (frame.request, frame.choice_number, frame.ordinal, frame.start, taken, *state)
+
+    def _taken(self, symmetry: Symmetry, request: int) -> object:
+        # Administrative access sees which devices are whose, so counting them is not enough.
+        return self.taken if any(self._has_admin) else symmetry.taken(self.taken, request)
+
+    def _state(self, request: int) -> StateKey:
+        """All that earlier decisions can mean to this request and later ones, apart from devices used alone."""
+        claim = self.requests[request].claim
+        shares = tuple(sorted((index, tuple(sorted(used.items()))) for index, used in self.shares.items()))
+        counters = tuple(
+            sorted((pool, *item) for pool, used in self._counters.items() for item in used.items() if item[1])
+        )
+        count = self._counts[claim] if self._limited[claim] else 0
+        admin = (self._admin_used[claim], self._claim_used[claim]) if self._has_admin[claim] else None
+        return (self.constraint_states[claim], count, shares, counters, admin)
+
+    # ---- stopping and telling
+
+    def _count_step(self, frame: Frame, index: int) -> None:
+        self.steps += 1
+        if self.steps > self._limits.steps_max:
+            raise self._stopped(StopReason.STEPS, self.requests[frame.request], index)
+        if self.steps % _STEPS_PER_LOOK == 0 and self._limits.expired():
+            raise self._stopped(StopReason.DEADLINE, self.requests[frame.request], index)
+
+    def _stopped(self, reason: StopReason, request: RequestChoices, index: int) -> SearchStoppedError:
+        label = self.plan.claims[request.claim].label
+        bound = (
+            "deadline exceeded"
+            if reason is StopReason.DEADLINE
+            else f"limit of {self._limits.steps_max} steps exceeded"
+        )
+        tried = f" while trying device {self.view.device(index).key}" if index >= 0 else ""
+        text = f"node {self.view.name}: claim {label}, request {request.request.name}: {bound}{tried}"
+        return SearchStoppedError(reason, text, self.steps)
+
+    def _selector_error(self, request: int, choice: Choice, index: int) -> Exception:
+        verdict = choice.alternative.group.verdict(self.view.device(index).content)
+        assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
+        return selector_error(self.plan.claims[self.requests[request].claim], choice.alternative, verdict)
+
+    def _note_dead_end(self, request: int, choice_number: int, ordinal: int, after: int) -> None:
+        if self._trace is not None:
+            choice = self.requests[request].choices[choice_number]
+            self._trace.dead_end(self, request, choice_number, ordinal, above(choice.available, after))
+
+
+def combined(state: ConstraintState, values: frozenset[Value] | None, *, distinct: bool) -> frozenset[Value] | None:
+    """A constraint's state with one more device; none if the device violates it."""
+    if values is None:
+        return None
+    if distinct:
+        if state is None:
+            return values
+        return None if state & values else state | values
+    shared = values if state is None else state & values
+    return shared or None
+
+
+def _sum(one: Mapping[_K, int], other: Mapping[_K, int]) -> dict[_K, int]:
+    total = dict(one)
+    for key, amount in other.items():
+        total[key] = total.get(key, 0) + amount
+    return total
+
+
+def _sizes(plan: Plan, requests: Sequence[RequestChoices]) -> tuple[list[int], list[bool]]:
+    """What later requests of the same claim need at least, and which claims could come to their limit."""
+    least_after = [0] * len(requests)
+    most = [0] * len(plan.claims)
+    for number in reversed(range(len(requests))):
+        choices = requests[number]
+        following = requests[number + 1] if number + 1 < len(requests) else None
+        if following is not None and following.claim == choices.claim:
+            least_after[number] = least_after[number + 1] + following.least
+        most[choices.claim] += max(choice.needed for choice in choices.choices)
+    return least_after, [count > DEVICES_MAX for count in most]

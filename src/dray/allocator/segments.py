@@ -1,0 +1,156 @@
+"""Runs of devices that nodes see together, with what is known about them kept until it changes.
+
+A segment is shared by all nodes that see it, so that devices of the whole cluster are judged once and not once per
+node. Sets of its devices are integers, bit i for its i-th device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from dray.allocator.gates import Gates
+from dray.allocator.selection import SelectorFailure, SelectorGroup
+from dray.allocator.taints import TaintRule, blocks, intolerable
+from dray.api.types.resource_v1 import DeviceTaint, DeviceToleration
+
+if TYPE_CHECKING:
+    from dray.allocator.allocations import Allocations
+    from dray.allocator.pools import Pool, PoolDevice
+
+# Sets kept per segment; beyond that claims are too varied for keeping to help.
+_MASKS_MAX: Final = 256
+
+
+class TaintRules:
+    """The rules in force; replaced as a whole, so that identity tells whether they changed."""
+
+    __slots__ = ("rules",)
+
+    def __init__(self, rules: Sequence[TaintRule] = ()) -> None:
+        self.rules = tuple(rules)
+
+
+class Segment:
+    """Devices of one slice that one or more nodes can use, in the slice's order."""
+
+    __slots__ = (
+        "_blocked",
+        "_blocked_at",
+        "_matches",
+        "_rules",
+        "_tainted",
+        "_taints",
+        "_unbearable",
+        "consumers",
+        "devices",
+        "has_binding_conditions",
+        "pool",
+        "shared",
+    )
+
+    def __init__(self, pool: Pool, devices: Sequence[PoolDevice], gates: Gates) -> None:
+        self.pool = pool
+        self.devices = tuple(devices)
+        self.has_binding_conditions = any(device.spec.binding_conditions for device in self.devices)
+        # Devices that consume shared counters, and those that several claims can use at once.
+        self.consumers = _mask(bool(device.consumes) for device in self.devices)
+        self.shared = (
+            _mask(device.content.allow_multiple for device in self.devices) if gates.consumable_capacity else 0
+        )
+        self._matches: dict[SelectorGroup, tuple[int, int]] = {}
+        self._blocked = 0
+        self._blocked_at: tuple[object, int, int] | None = None
+        self._rules: TaintRules | None = None
+        self._taints: dict[int, tuple[DeviceTaint, ...]] = {}
+        self._tainted = 0
+        self._unbearable: dict[tuple[DeviceToleration, ...], int] = {}
+
+    def matches(self, group: SelectorGroup) -> tuple[int, int]:
+        """The devices for which all selectors are true, and those for which one gives no answer."""
+        known = self._matches.get(group)
+        if known is None:
+            if len(self._matches) >= _MASKS_MAX:
+                self._matches.clear()
+            known = self._matches[group] = self._judge(group)
+        return known
+
+    def _judge(self, group: SelectorGroup) -> tuple[int, int]:
+        matching = failing = 0
+        for index, device in enumerate(self.devices):
+            verdict = group.verdict(device.content)
+            if verdict is None:
+                matching |= 1 << index
+            elif isinstance(verdict, SelectorFailure):
+                failing |= 1 << index
+        return matching, failing
+
+    def blocked(self, allocations: Allocations) -> int:
+        """The devices that an ordinary request cannot have: in use, or without counters left."""
+        at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
+        if self._blocked_at != at:
+            self._blocked_at, self._blocked = at, self._find_blocked(allocations)
+        return self._blocked
+
+    def _find_blocked(self, allocations: Allocations) -> int:
+        blocked = 0
+        if allocations.has_any(self.pool.key):
+            for index, device in enumerate(self.devices):
+                shareable = bool(self.shared >> index & 1)
+                if allocations.in_use(device.key, shareable=shareable):
+                    blocked |= 1 << index
+        if self.consumers:
+            blocked |= self._without_counters(allocations)
+        return blocked
+
+    def _without_counters(self, allocations: Allocations) -> int:
+        used = self.pool.used_counters(allocations)
+        lacking = 0
+        for index, device in enumerate(self.devices):
+            # A shared device took its counters when it was first used.
+            if device.consumes and not allocations.is_shared(device.key):
+                lacking |= (self.pool.lacking_counter(device, used) is not None) << index
+        return lacking
+
+    def untolerated(self, tolerations: tuple[DeviceToleration, ...], rules: TaintRules) -> int:
+        """The devices whose taints keep a request with these tolerations away."""
+        if self._rules is not rules:
+            self._find_taints(rules)
+        if not self._tainted or not tolerations:
+            return self._tainted
+        known = self._unbearable.get(tolerations)
+        if known is None:
+            if len(self._unbearable) >= _MASKS_MAX:
+                self._unbearable.clear()
+            known = 0
+            for index, taints in self._taints.items():
+                known |= (intolerable(taints, tolerations) is not None) << index
+            self._unbearable[tolerations] = known
+        return known
+
+    def taints(self, index: int, rules: TaintRules) -> tuple[DeviceTaint, ...]:
+        """The blocking taints of a device, those of its slice first."""
+        if self._rules is not rules:
+            self._find_taints(rules)
+        return self._taints.get(index, ())
+
+    def _find_taints(self, rules: TaintRules) -> None:
+        self._rules, self._taints, self._tainted = rules, {}, 0
+        self._unbearable.clear()
+        for index, device in enumerate(self.devices):
+            taints = [taint for taint in device.taints if blocks(taint)]
+            taints += [
+                rule.taint
+                for rule in rules.rules
+                if rule.selects(self.pool.driver, self.pool.name, device.name) and blocks(rule.taint)
+            ]
+            if taints:
+                self._taints[index] = tuple(taints)
+                self._tainted |= 1 << index
+
+
+def _mask(flags: Iterable[bool]) -> int:
+    mask = 0
+    for index, flag in enumerate(flags):
+        mask |= flag << index
+    return mask

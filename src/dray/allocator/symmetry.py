@@ -1,0 +1,102 @@
+"""What a search that ran into a dead end needs to know in order not to repeat itself.
+
+Devices are alike when every request of the plan judges them alike: the same alternatives can use them, they have the
+same values of the constrained attributes, and they take the same of the same counters. A device that failed need not
+be tried again as a device that is like it, and a state that failed need not be tried again in a state that differs
+only in which of several like devices are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dray.allocator.bits import indices
+from dray.allocator.choices import RequestChoices
+from dray.allocator.content import Value
+from dray.allocator.plan import Plan
+from dray.allocator.view import NodeView
+
+
+class Symmetry:
+    """Classes of like devices, and which of them later requests can use."""
+
+    __slots__ = ("_classes", "_several", "_single", "_suffix_pools", "suffix", "values")
+
+    def __init__(self, plan: Plan, requests: Sequence[RequestChoices], view: NodeView) -> None:
+        lists = view.gates.list_attributes
+        attributes = sorted({item.attribute for claim in plan.claims for item in claim.constraints})
+        # Devices by the value of an attribute.
+        self.values: dict[str, dict[Value, int]] = {attribute: {} for attribute in attributes}
+        users = _users(requests)
+        classes: dict[object, int] = {}
+        signatures: dict[int, object] = {}
+        for index, used_by in users.items():
+            device = view.device(index)
+            values = [device.content.values(attribute, lists=lists) for attribute in attributes]
+            for attribute, found in zip(attributes, values, strict=True):
+                for value in found or ():
+                    self.values[attribute][value] = self.values[attribute].get(value, 0) | 1 << index
+            counters = (device.entry.pool.key, device.consumes) if device.consumes else None
+            # Shares of a device are counted, so no other is like it.
+            alone = index if view.shared >> index & 1 else -1
+            signature = (used_by, tuple(values), counters, alone)
+            signatures[index] = signature
+            classes[signature] = classes.get(signature, 0) | 1 << index
+        self._classes = {index: classes[signature] for index, signature in signatures.items()}
+        self._several = [mask for mask in classes.values() if mask.bit_count() > 1]
+        self._single = sum(mask for mask in classes.values() if mask.bit_count() == 1)
+        # For each request, the devices and the counters that it or a later one can use.
+        self.suffix: list[int] = [0] * (len(requests) + 1)
+        self._suffix_pools: list[frozenset[str]] = [frozenset()] * (len(requests) + 1)
+        for number in reversed(range(len(requests))):
+            usable = 0
+            for choice in requests[number].choices:
+                usable |= choice.available
+            pools = {view.device(index).entry.pool.key for index in indices(usable & view.consumers)}
+            self.suffix[number] = self.suffix[number + 1] | usable
+            self._suffix_pools[number] = self._suffix_pools[number + 1] | pools
+
+    def alike(self, index: int) -> int:
+        """The devices that are like this one, itself included."""
+        return self._classes.get(index, 1 << index)
+
+    def concerns(self, index: int, pool: str | None, request: int) -> bool:
+        """Whether having the device, and the counters of the pool, can matter to this request or a later one."""
+        return bool(self.suffix[request] >> index & 1) or pool in self._suffix_pools[request]
+
+    def taken(self, taken: int, request: int) -> tuple[int, tuple[int, ...]]:
+        """What is taken of the devices this request or a later one can use, like devices merely counted."""
+        relevant = taken & self.suffix[request]
+        return relevant & self._single, tuple((relevant & mask).bit_count() for mask in self._several)
+
+    def with_common_value(self, attribute: str, candidates: int, needed: int) -> int:
+        """The candidates that share some value with enough others."""
+        useful = 0
+        for mask in self.values[attribute].values():
+            if (mask & candidates).bit_count() >= needed:
+                useful |= mask & candidates
+        return useful
+
+    def with_any(self, attribute: str, values: frozenset[Value]) -> int:
+        """The devices that have one of the values."""
+        by_value: Mapping[Value, int] = self.values[attribute]
+        found = 0
+        for value in values:
+            found |= by_value.get(value, 0)
+        return found
+
+    def value_count(self, attribute: str, candidates: int) -> int:
+        """How many values the candidates have between them."""
+        return sum(1 for mask in self.values[attribute].values() if mask & candidates)
+
+
+def _users(requests: Sequence[RequestChoices]) -> dict[int, int]:
+    """For each device that some alternative can use, the set of those alternatives."""
+    users: dict[int, int] = {}
+    number = 0
+    for request in requests:
+        for choice in request.choices:
+            for index in indices(choice.available):
+                users[index] = users.get(index, 0) | 1 << number
+            number += 1
+    return users
