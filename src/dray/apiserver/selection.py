@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
 from dray.api.errors import BadRequestError
 from dray.api.selectors import FieldSelector, LabelSelector, unsupported_field_message
 from dray.apiserver.endpoint import Endpoint
@@ -13,6 +14,11 @@ from dray.apiserver.options import ListOptions
 from dray.store.interface import Entry
 
 Matcher = Callable[[Document], bool]
+
+
+# Every node's agent watches these, for its own node alone.
+_NODE_LOCAL: Final = frozenset({GroupResource("", "pods"), GroupResource("resource.k8s.io", "resourceslices")})
+_NODE_NAME: Final = "spec.nodeName"
 
 
 def _name(document: Document) -> str:
@@ -29,6 +35,8 @@ class Selection:
 
     prefix: str
     matches: Matcher | None = None
+    # The field and value by which watches are filed, when the selector fixes an indexed field of the whole resource.
+    filed: tuple[str, str] | None = None
 
     @property
     def is_single(self) -> bool:
@@ -46,7 +54,14 @@ def select(endpoint: Endpoint, namespace: str, name: str, options: ListOptions) 
     prefix = endpoint.scope_prefix(namespace)
     if name and (namespace or not endpoint.definition.namespaced):
         prefix = endpoint.key(namespace, name)
-    return Selection(prefix, _matcher(endpoint, options.label_selector, fields))
+    return Selection(prefix, _matcher(endpoint, options.label_selector, fields), _filed(endpoint, prefix, fields))
+
+
+def _filed(endpoint: Endpoint, prefix: str, fields: FieldSelector | None) -> tuple[str, str] | None:
+    if fields is None or prefix != endpoint.prefix or endpoint.resource not in _NODE_LOCAL:
+        return None
+    value = fields.exact(_NODE_NAME)
+    return None if value is None else (_NODE_NAME, value)
 
 
 def _check_fields(endpoint: Endpoint, selector: FieldSelector) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from dray.api.errors import APIError, ExpiredError
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import Call, WatchFrame, WatchResult
+from dray.apiserver.flow.fanout import FieldFanout
 from dray.apiserver.flow.reads import Reader
 from dray.apiserver.options import ListOptions, parse_list_options
 from dray.apiserver.selection import DecodeCache, Selection, select
@@ -80,6 +81,8 @@ class Watcher:
         self._random = random_source
         self._decoded = DecodeCache()
         self._open: set[_Pace] = set()
+        # By resource prefix and field; as many as there are indexed fields.
+        self._fanouts: dict[tuple[str, str], FieldFanout] = {}
 
     @property
     def open_count(self) -> int:
@@ -98,17 +101,29 @@ class Watcher:
         timeout = options.timeout_seconds or _TIMEOUT_SECONDS_MIN * (1 + self._random.random())
         initial, revision = await self._initial(endpoint, call.info.namespace, call.info.name, options)
         try:
-            stream = await self._store.watch(selection.prefix, after_revision=revision)
+            stream = await self._stream(endpoint, selection, revision)
         except RevisionCompactedError as error:
             return WatchResult(endpoint, _one(_expired_frame(revision, error)))
         except FutureRevisionError:
             # Nothing to tell until that revision has happened; kube-apiserver waits for it as well.
             current = await self._store.revision()
-            stream = await self._store.watch(selection.prefix, after_revision=current)
+            stream = await self._stream(endpoint, selection, current)
             pace = _Pace(stream, timeout, options, not_before=revision)
         else:
             pace = _Pace(stream, timeout, options)
         return WatchResult(endpoint, self._frames(endpoint, selection, options, stream, initial, pace))
+
+    async def _stream(self, endpoint: Endpoint, selection: Selection, revision: int) -> Watch:
+        """The store's own watch, or a share of one where many watch for one value each."""
+        if selection.filed is None:
+            return await self._store.watch(selection.prefix, after_revision=revision)
+        field, value = selection.filed
+        place = (endpoint.prefix, field)
+        fanout = self._fanouts.get(place)
+        if fanout is None:
+            getter = endpoint.definition.selectable_fields[field]
+            fanout = self._fanouts[place] = FieldFanout(self._store, endpoint, getter, self._decoded)
+        return await fanout.subscribe(value, revision)
 
     async def _initial(
         self, endpoint: Endpoint, namespace: str, name: str, options: ListOptions
