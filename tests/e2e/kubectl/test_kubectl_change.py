@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.kubectl import bodies
-from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
+from tests.e2e.kubectl.tool import Kubectl, kubectl_version, needs_kubectl
 
 
 class TestPatch:
@@ -26,7 +26,8 @@ class TestPatch:
         kubectl("create", "configmap", "c", "--from-literal=a=1")
         operations = [{"op": "test", "path": "/data/a", "value": "2"}]
         message = kubectl.error("patch", "configmap", "c", "--type=json", "-p", json.dumps(operations))
-        assert "the server rejected our request due to an error in our request" in message
+        assert message.startswith("The request is invalid")
+        assert kubectl.field("configmap/c", "data.a") == "1"
 
     def test_merge(self, kubectl: Kubectl) -> None:
         kubectl("create", "-f", "-", stdin=bodies.config_map("c", a="1", b="2"))
@@ -110,7 +111,7 @@ class TestLabelsAndAnnotations:
 
     def test_annotate(self, kubectl: Kubectl) -> None:
         kubectl("create", "configmap", "c")
-        assert kubectl("annotate", "configmap", "c", "note=hello there") == "configmap/c annotated\n"
+        assert kubectl("annotate", "configmap", "c", "note=hello there").startswith("configmap/c annotate")
         assert kubectl.get("configmap", "c")["metadata"]["annotations"]["note"] == "hello there"
         kubectl("annotate", "configmap", "c", "note-")
         assert "annotations" not in kubectl.get("configmap", "c")["metadata"]
@@ -184,5 +185,6 @@ class TestNodes:
         bound["spec"] |= {"nodeName": "d", "terminationGracePeriodSeconds": 0}
         kubectl("create", "-f", "-", stdin=bound)
         shown = kubectl("drain", "d", "--force", "--ignore-daemonsets", "--timeout=10s", "--grace-period=0")
-        assert "pod/p evicted" in shown
+        # Old versions delete where they find no group `policy`.
+        assert ("pod/p evicted" if kubectl_version() >= (1, 22) else "pod/p deleted") in shown
         assert "not found" in kubectl.error("get", "pod", "p")

@@ -135,7 +135,9 @@ class TestUnknownFields:
 
     def test_ignored(self, kubectl: Kubectl) -> None:
         answer = kubectl.run("apply", "--validate=false", "-f", "-", stdin=self.TYPO)
-        assert (answer.code, answer.err) == (0, "")
+        assert answer.code == 0
+        # Old versions do not tell the server, which then warns.
+        assert kubectl_version() < (1, 25) or answer.err == ""
         assert "datta" not in kubectl.get("configmap", "c")
 
     @needs_kubectl(25)
@@ -236,4 +238,4 @@ class TestNoServer:
 def test_versions_far_apart_are_only_a_warning(kubectl: Kubectl) -> None:
     answer = kubectl.run("version")
     assert answer.code == 0
-    assert ("exceeds the supported minor version skew" in answer.err) == (28 <= kubectl_version()[1] < 35)
+    assert ("exceeds the supported minor version skew" in answer.err) == (27 <= kubectl_version()[1] < 35)

@@ -117,6 +117,12 @@ class Kubectl:
         """The rows that `get` shows, cell by heading."""
         return rows_of(self("get", *arguments))
 
+    def wait_until_gone(self, resource: str) -> None:
+        """See an object go; kubectl before 1.23 calls it an error when it has gone already."""
+        answer = self.run("wait", "--for=delete", resource, "--timeout=20s")
+        assert answer.code == 0 or "no matching resources found" in answer.err, answer
+        assert "(NotFound)" in self.error("get", resource)
+
     @contextmanager
     def background(self, *arguments: str) -> Iterator[Lines]:
         """Run it beside the test; it is ended with the block."""
