@@ -36,6 +36,7 @@ PROCESSES: Final = {
     "controller-manager": Process(
         "the controllers, against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"
     ),
+    "scheduler": Process("the scheduler, against any API server", "dray.cmd.scheduler", "SchedulerSettings"),
 }
 
 

@@ -66,6 +66,8 @@ class APIServerSettings(Common):
 class UpSettings(APIServerSettings):
     """`dray up`: everything in one process."""
 
+    scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
+
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings(Common):
@@ -84,3 +86,14 @@ class ControllerManagerSettings(Common):
     leader_elect: bool = setting(BOOLEAN, True, "run only while holding the leader lease")  # noqa: FBT003
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10257, "port for health and metrics; 0 picks a free one")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings(Common):
+    """`dray scheduler`."""
+
+    kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
+    scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
+    leader_elect: bool = setting(BOOLEAN, True, "run only while holding the leader lease")  # noqa: FBT003
+    host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
+    port: int = setting(PORT, 10259, "port for health and metrics; 0 picks a free one")

@@ -1,1 +1,1 @@
-"""The scheduler's extension points: plugin protocols, `Status`, `CycleState`; never I/O."""
+"""The scheduler's extension points: plugin protocols, `Status`, `CycleState`, snapshot types; never I/O."""

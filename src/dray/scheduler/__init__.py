@@ -1,1 +1,1 @@
-"""The scheduler: queue, snapshot cache, scheduling cycle, plugins."""
+"""The scheduler: queue, snapshot cache, scheduling cycle, plugins; a client of the API and of nothing else."""

@@ -1,0 +1,126 @@
+"""A node with the Pods on it: a value, so that a snapshot shares it with the cache at no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dray.api.types.core_v1 import Node, Taint
+from dray.framework.pod_info import HostPort, PodInfo
+from dray.framework.resources import PODS, Resources, amounts_of
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+
+_NOTHING: Final = Resources()
+
+
+class NodeInfo:
+    """What filters and scores read; never changed once made: every change makes a new one."""
+
+    __slots__ = (
+        "allocatable",
+        "anti_affinity_pods",
+        "free_ephemeral_storage",
+        "free_memory",
+        "free_milli_cpu",
+        "free_pods",
+        "hard_taints",
+        "image_sizes",
+        "labels",
+        "name",
+        "node",
+        "non_zero_memory",
+        "non_zero_milli_cpu",
+        "pods",
+        "ports",
+        "requested",
+        "soft_taints",
+        "unschedulable",
+    )
+
+    def __init__(self, node: Node, pods: Mapping[str, PodInfo] | None = None) -> None:
+        self.node = node
+        self.name: str = node.metadata.name or ""
+        self.labels: Mapping[str, str] = node.metadata.labels
+        self.unschedulable = bool(node.spec.unschedulable)
+        taints = node.spec.taints
+        self.hard_taints: tuple[Taint, ...] = tuple(t for t in taints if t.effect in (NO_SCHEDULE, NO_EXECUTE))
+        self.soft_taints: tuple[Taint, ...] = tuple(t for t in taints if t.effect == PREFER_NO_SCHEDULE)
+        amounts = amounts_of(node.status.allocatable)
+        self.allocatable = Resources.of(amounts)
+        self.image_sizes: Mapping[str, int] = {
+            name: image.size_bytes or 0 for image in node.status.images for name in image.names
+        }
+        # What is left of the allocatable amounts; negative when overcommitted by others.
+        self.free_milli_cpu = self.allocatable.milli_cpu
+        self.free_memory = self.allocatable.memory
+        self.free_ephemeral_storage = self.allocatable.ephemeral_storage
+        self.free_pods = amounts.get(PODS, 0)
+        self.requested = _NOTHING
+        self.non_zero_milli_cpu = 0
+        self.non_zero_memory = 0
+        # By uid, in the order they came.
+        self.pods: Mapping[str, PodInfo] = {}
+        self.ports: Mapping[HostPort, int] = {}
+        self.anti_affinity_pods: tuple[PodInfo, ...] = ()
+        if pods:
+            for pod in pods.values():
+                _count(self, pod, 1)
+            self.pods = dict(pods)
+
+    def with_pod(self, pod: PodInfo) -> NodeInfo:
+        """The node after the Pod came; a Pod of the same uid is replaced."""
+        base = self.without_pod(pod.uid) if pod.uid in self.pods else self
+        info = _copy_of(base)
+        _count(info, pod, 1)
+        info.pods = {**base.pods, pod.uid: pod}
+        return info
+
+    def without_pod(self, uid: str) -> NodeInfo:
+        """The node after the Pod left."""
+        pod = self.pods[uid]
+        info = _copy_of(self)
+        _count(info, pod, -1)
+        pods = dict(self.pods)
+        del pods[uid]
+        info.pods = pods
+        return info
+
+    def with_node(self, node: Node) -> NodeInfo:
+        """The same Pods on the node as it is now."""
+        return NodeInfo(node, self.pods)
+
+
+def _copy_of(node: NodeInfo) -> NodeInfo:
+    info = NodeInfo.__new__(NodeInfo)
+    for name in NodeInfo.__slots__:
+        setattr(info, name, getattr(node, name))
+    return info
+
+
+def _count(info: NodeInfo, pod: PodInfo, sign: int) -> None:
+    """Add or take away the Pod's share; only while `info` is being made."""
+    needs = pod.requests
+    info.requested = info.requested.plus(needs, sign)
+    info.free_milli_cpu -= sign * needs.milli_cpu
+    info.free_memory -= sign * needs.memory
+    info.free_ephemeral_storage -= sign * needs.ephemeral_storage
+    info.free_pods -= sign
+    info.non_zero_milli_cpu += sign * pod.non_zero_milli_cpu
+    info.non_zero_memory += sign * pod.non_zero_memory
+    if pod.host_ports:
+        info.ports = _count_ports(info.ports, pod.host_ports, sign)
+    if pod.required_anti_affinity:
+        others = tuple(other for other in info.anti_affinity_pods if other.uid != pod.uid)
+        info.anti_affinity_pods = (*others, pod) if sign > 0 else others
+
+
+def _count_ports(ports: Mapping[HostPort, int], more: tuple[HostPort, ...], sign: int) -> dict[HostPort, int]:
+    counts = dict(ports)
+    for port in more:
+        counts[port] = counts.get(port, 0) + sign
+        if not counts[port]:
+            del counts[port]
+    return counts

@@ -1,0 +1,92 @@
+"""A Pod with what the scheduler computes from it, once."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from dray.api.document import NamespacedName
+from dray.api.types.core_v1 import Pod, PodAffinityTerm
+from dray.framework.resources import CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEMORY, Resources, pod_requests
+
+# (address, protocol, port)
+HostPort: TypeAlias = tuple[str, str, int]
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
+_DEFAULTS: Final = {CPU: DEFAULT_MILLI_CPU, MEMORY: DEFAULT_MEMORY}
+
+
+class PodInfo:
+    """A Pod and its needs; never changed once made."""
+
+    __slots__ = (
+        "host_ports",
+        "key",
+        "non_zero_memory",
+        "non_zero_milli_cpu",
+        "pod",
+        "priority",
+        "requests",
+        "required_anti_affinity",
+        "uid",
+    )
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.uid: str = pod.metadata.uid or ""
+        self.key = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
+        self.priority: int = pod.spec.priority or 0
+        requests = pod_requests(pod)
+        self.requests = Resources.of(requests)
+        # For scores only: as if containers that ask for nothing asked for a little.
+        self.non_zero_milli_cpu, self.non_zero_memory = _non_zero(pod, requests)
+        self.host_ports = host_ports(pod)
+        self.required_anti_affinity = _required_anti_affinity(pod)
+
+    def with_pod(self, pod: Pod) -> PodInfo:
+        """The same needs of a Pod that differs in other things only."""
+        info = PodInfo.__new__(PodInfo)
+        info.pod = pod
+        info.uid, info.key, info.priority = self.uid, self.key, self.priority
+        info.requests = self.requests
+        info.non_zero_milli_cpu, info.non_zero_memory = self.non_zero_milli_cpu, self.non_zero_memory
+        info.host_ports, info.required_anti_affinity = self.host_ports, self.required_anti_affinity
+        return info
+
+    def on_node(self, node_name: str) -> PodInfo:
+        """The Pod as if it were bound to the node."""
+        spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
+        return self.with_pod(msgspec.structs.replace(self.pod, spec=spec))
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The node's ports that the Pod's containers and sidecars take."""
+    sidecars = (item for item in pod.spec.init_containers if item.restart_policy == "Always")
+    return tuple(
+        (port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+        for container in (*pod.spec.containers, *sidecars)
+        for port in container.ports
+        if port.host_port
+    )
+
+
+def ports_conflict(wanted: HostPort, taken: HostPort) -> bool:
+    """Whether two ports cannot be open on one node together."""
+    if wanted[1:] != taken[1:]:
+        return False
+    return wanted[0] == taken[0] or ANY_ADDRESS in (wanted[0], taken[0])
+
+
+def _non_zero(pod: Pod, requests: dict[str, int]) -> tuple[int, int]:
+    complete = all(CPU in item.resources.requests and MEMORY in item.resources.requests for item in pod.spec.containers)
+    if not complete or pod.spec.init_containers:
+        requests = pod_requests(pod, _DEFAULTS)
+    return requests.get(CPU, 0), requests.get(MEMORY, 0)
+
+
+def _required_anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return ()
+    return affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution

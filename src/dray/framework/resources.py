@@ -1,0 +1,168 @@
+"""How much a Pod asks for and a node has: whole numbers, cpu in thousandths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import Container, ContainerStatus, Pod
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+# What a container that asks for nothing counts as in scores, so that such Pods spread too.
+DEFAULT_MILLI_CPU: Final = 100
+DEFAULT_MEMORY: Final = 200 * 1024 * 1024
+_POD_LEVEL: Final = (CPU, MEMORY)
+
+
+class Resources:
+    """Amounts; never changed once made."""
+
+    __slots__ = ("ephemeral_storage", "memory", "milli_cpu", "scalars")
+
+    def __init__(
+        self,
+        milli_cpu: int = 0,
+        memory: int = 0,
+        ephemeral_storage: int = 0,
+        scalars: Mapping[str, int] | None = None,
+    ) -> None:
+        self.milli_cpu = milli_cpu
+        self.memory = memory
+        self.ephemeral_storage = ephemeral_storage
+        # Everything else: extended resources, huge pages.
+        self.scalars: Mapping[str, int] = scalars or {}
+
+    @classmethod
+    def of(cls, amounts: Mapping[str, int]) -> Resources:
+        """From amounts by name; pods are counted elsewhere."""
+        scalars = {name: amount for name, amount in amounts.items() if name not in _NAMED}
+        return cls(amounts.get(CPU, 0), amounts.get(MEMORY, 0), amounts.get(EPHEMERAL_STORAGE, 0), scalars)
+
+    def plus(self, other: Resources, sign: int = 1) -> Resources:
+        """The sum; with `sign` -1 the difference."""
+        scalars = self.scalars
+        if other.scalars:
+            scalars = dict(scalars)
+            for name, amount in other.scalars.items():
+                scalars[name] = scalars.get(name, 0) + sign * amount
+                if not scalars[name]:
+                    del scalars[name]
+        return Resources(
+            self.milli_cpu + sign * other.milli_cpu,
+            self.memory + sign * other.memory,
+            self.ephemeral_storage + sign * other.ephemeral_storage,
+            scalars,
+        )
+
+    def amount(self, name: str) -> int:
+        """The amount of one resource."""
+        if name == CPU:
+            return self.milli_cpu
+        if name == MEMORY:
+            return self.memory
+        if name == EPHEMERAL_STORAGE:
+            return self.ephemeral_storage
+        return self.scalars.get(name, 0)
+
+    def _key(self) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+        return self.milli_cpu, self.memory, self.ephemeral_storage, tuple(sorted(self.scalars.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resources) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Resources{self._key()}"
+
+
+_NAMED: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE, PODS})
+
+
+def amounts_of(quantities: Mapping[str, str]) -> dict[str, int]:
+    """Quantities as whole numbers."""
+    return {
+        name: Quantity.parse(text).milli_value() if name == CPU else Quantity.parse(text).value()
+        for name, text in quantities.items()
+    }
+
+
+def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[str, int]:
+    """What the Pod needs at its busiest moment; `defaults` stands in for what a container does not ask for.
+
+    Containers and sidecars run together. An ordinary init container runs alone with the sidecars before it.
+    """
+    statuses = _statuses(pod)
+    total: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(total, _container_requests(container, statuses, defaults))
+    if pod.spec.init_containers:
+        _add_init_containers(total, pod.spec.init_containers, statuses, defaults)
+    if pod.spec.resources is not None:
+        _apply_pod_level(total, pod)
+    if pod.spec.overhead:
+        _add(total, amounts_of(pod.spec.overhead))
+    return total
+
+
+def _add_init_containers(
+    total: dict[str, int],
+    containers: Iterable[Container],
+    statuses: Mapping[str, ContainerStatus],
+    defaults: Mapping[str, int] | None,
+) -> None:
+    sidecars: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for container in containers:
+        requests = _container_requests(container, statuses, defaults)
+        if container.restart_policy == "Always":
+            _add(total, requests)
+            _add(sidecars, requests)
+            _raise_to(highest, sidecars)
+        else:
+            _add(requests, sidecars)
+            _raise_to(highest, requests)
+    _raise_to(total, highest)
+
+
+def _container_requests(
+    container: Container, statuses: Mapping[str, ContainerStatus], defaults: Mapping[str, int] | None
+) -> dict[str, int]:
+    requests = amounts_of(container.resources.requests)
+    status = statuses.get(container.name)
+    if status is not None:
+        # While a resize is under way, the most of what is wanted, granted and in force is taken.
+        _raise_to(requests, amounts_of(status.allocated_resources))
+        if status.resources is not None:
+            _raise_to(requests, amounts_of(status.resources.requests))
+    for name, amount in (defaults or {}).items():
+        requests.setdefault(name, amount)
+    return requests
+
+
+def _statuses(pod: Pod) -> Mapping[str, ContainerStatus]:
+    every = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return {status.name: status for status in every if status.resources is not None or status.allocated_resources}
+
+
+def _apply_pod_level(total: dict[str, int], pod: Pod) -> None:
+    """What is asked for the Pod as a whole replaces the sum of its containers."""
+    assert pod.spec.resources is not None
+    asked = amounts_of(pod.spec.resources.requests).items()
+    total.update({name: amount for name, amount in asked if name in _POD_LEVEL or name.startswith("hugepages-")})
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
+    for name, amount in least.items():
+        if amount > total.get(name, 0):
+            total[name] = amount

@@ -1,0 +1,63 @@
+"""The cluster as one scheduling cycle sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dray.framework.node_info import NodeInfo
+
+
+class Snapshot:
+    """The nodes in the order they are tried; changed between cycles only, by the cache."""
+
+    def __init__(self, nodes: Sequence[NodeInfo] = ()) -> None:
+        self.nodes: list[NodeInfo] = []
+        self._positions: dict[str, int] = {}
+        # Names of the nodes with rare properties; most clusters have none, and plugins then have nothing to do.
+        self._with_anti_affinity: dict[str, None] = {}
+        self.unschedulable: dict[str, None] = {}
+        self.hard_tainted: dict[str, None] = {}
+        self.soft_tainted: dict[str, None] = {}
+        self.replace_all(nodes)
+
+    def get(self, name: str) -> NodeInfo | None:
+        """One node."""
+        position = self._positions.get(name)
+        return None if position is None else self.nodes[position]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[NodeInfo]:
+        return iter(self.nodes)
+
+    def nodes_with_anti_affinity(self) -> tuple[NodeInfo, ...]:
+        """The nodes that have Pods with required anti-affinity."""
+        return tuple(self.nodes[self._positions[name]] for name in self._with_anti_affinity)
+
+    def replace_all(self, nodes: Sequence[NodeInfo]) -> None:
+        """Take another set of nodes."""
+        self.nodes = list(nodes)
+        self._positions = {node.name: position for position, node in enumerate(self.nodes)}
+        for names in (self._with_anti_affinity, self.unschedulable, self.hard_tainted, self.soft_tainted):
+            names.clear()
+        for node in self.nodes:
+            self._note_properties(node)
+
+    def replace(self, node: NodeInfo) -> None:
+        """Take another state of a node that is already there."""
+        self.nodes[self._positions[node.name]] = node
+        self._note_properties(node)
+
+    def _note_properties(self, node: NodeInfo) -> None:
+        _set(self._with_anti_affinity, node.name, present=bool(node.anti_affinity_pods))
+        _set(self.unschedulable, node.name, present=node.unschedulable)
+        _set(self.hard_tainted, node.name, present=bool(node.hard_taints))
+        _set(self.soft_tainted, node.name, present=bool(node.soft_taints))
+
+
+def _set(names: dict[str, None], name: str, *, present: bool) -> None:
+    if present:
+        names[name] = None
+    elif names:
+        names.pop(name, None)

@@ -1,0 +1,70 @@
+"""What changed about a Pod or node, in the words of cluster events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dray.api.types.core_v1 import Node, Pod
+from dray.framework.events import ASSIGNED_POD, NODE, UNSCHEDULED_POD, Action, ClusterEvent
+from dray.framework.resources import pod_requests
+
+ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, Action.ADD, "AssignedPodAdd")
+ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")
+NODE_ADD: Final = ClusterEvent(NODE, Action.ADD, "NodeAdd")
+NODE_DELETE: Final = ClusterEvent(NODE, Action.DELETE, "NodeDelete")
+
+
+def pod_event(old: Pod, new: Pod) -> ClusterEvent:
+    """The update of a Pod, as one event."""
+    resource = ASSIGNED_POD if new.spec.node_name else UNSCHEDULED_POD
+    return ClusterEvent(resource, pod_actions(old, new), f"{resource}Update")
+
+
+def node_event(old: Node, new: Node) -> ClusterEvent:
+    """The update of a node, as one event."""
+    return ClusterEvent(NODE, node_actions(old, new), "NodeUpdate")
+
+
+def pod_actions(old: Pod, new: Pod) -> Action:
+    """The respects in which a Pod changed."""
+    actions = Action(0)
+    if old.metadata.labels != new.metadata.labels:
+        actions |= Action.UPDATE_POD_LABEL
+    if old.spec.tolerations != new.spec.tolerations:
+        actions |= Action.UPDATE_POD_TOLERATION
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        actions |= Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        actions |= Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
+    if _asks_for_less(old, new):
+        actions |= Action.UPDATE_POD_SCALE_DOWN
+    return actions or Action.UPDATE_OTHER
+
+
+def node_actions(old: Node, new: Node) -> Action:
+    """The respects in which a node changed."""
+    actions = Action(0)
+    if old.status.allocatable != new.status.allocatable:
+        actions |= Action.UPDATE_NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        actions |= Action.UPDATE_NODE_LABEL
+    if old.spec.taints != new.spec.taints or bool(old.spec.unschedulable) != bool(new.spec.unschedulable):
+        actions |= Action.UPDATE_NODE_TAINT
+    if _condition_statuses(old) != _condition_statuses(new):
+        actions |= Action.UPDATE_NODE_CONDITION
+    if old.metadata.annotations != new.metadata.annotations:
+        actions |= Action.UPDATE_NODE_ANNOTATION
+    return actions or Action.UPDATE_OTHER
+
+
+def _asks_for_less(old: Pod, new: Pod) -> bool:
+    if old.spec.containers == new.spec.containers and old.status.container_statuses == new.status.container_statuses:
+        return False
+    before, after = pod_requests(old), pod_requests(new)
+    return any(after.get(name, 0) < amount for name, amount in before.items())
+
+
+def _condition_statuses(node: Node) -> Mapping[str, str]:
+    """Heartbeats change times only."""
+    return {condition.type: condition.status for condition in node.status.conditions}

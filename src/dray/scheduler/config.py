@@ -1,0 +1,149 @@
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): profiles, plugins with weights, plugin arguments.
+
+A subset: what is not known is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.framework.plugins import EXTENSION_POINTS
+from dray.scheduler.profile import DEFAULT_SCHEDULER_NAME
+from dray.scheduler.queue import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Backoff
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+MULTI_POINT: Final = "multiPoint"
+ALL_PLUGINS: Final = "*"
+PERCENTAGE_MAX: Final = 100
+
+_TOP: Final = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "profiles",
+        "percentageOfNodesToScore",
+        "podInitialBackoffSeconds",
+        "podMaxBackoffSeconds",
+        # Accepted for the sake of existing files: flags of the process say these, and Filter runs on one core.
+        "leaderElection",
+        "clientConnection",
+        "parallelism",
+    }
+)
+_PROFILE: Final = frozenset({"schedulerName", "plugins", "pluginConfig", "percentageOfNodesToScore"})
+_POINTS: Final = frozenset({*EXTENSION_POINTS, MULTI_POINT})
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """What a profile says about one extension point: (name, weight) to enable, names to disable."""
+
+    enabled: tuple[tuple[str, int], ...] = ()
+    disabled: frozenset[str] = frozenset()
+
+    def disables(self, name: str) -> bool:
+        """Whether a default plugin is left out."""
+        return name in self.disabled or ALL_PLUGINS in self.disabled
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileConfig:
+    """One profile as it was written."""
+
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    multi_point: PluginSet = PluginSet()
+    points: Mapping[str, PluginSet] = field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    percentage_of_nodes_to_score: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """The whole configuration."""
+
+    profiles: tuple[ProfileConfig, ...] = (ProfileConfig(),)
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+def parse_config(document: Document) -> SchedulerConfig:
+    """Read a configuration document; raises `ConfigError`."""
+    _check_keys(document, _TOP, "")
+    if document.get("apiVersion") != API_VERSION or document.get("kind") != KIND:
+        raise ConfigError(f"must be {KIND} of {API_VERSION}")
+    percentage = _percentage(document.get("percentageOfNodesToScore"), "percentageOfNodesToScore")
+    first = document.get("podInitialBackoffSeconds") or BACKOFF_FIRST_SECONDS
+    longest = document.get("podMaxBackoffSeconds") or BACKOFF_MAX_SECONDS
+    if not 0 < first <= longest:
+        raise ConfigError("podInitialBackoffSeconds: must be greater than 0 and not above podMaxBackoffSeconds")
+    listed = document.get("profiles") or [{}]
+    profiles = tuple(_profile(item, f"profiles[{index}]", percentage) for index, item in enumerate(listed))
+    names = [profile.scheduler_name for profile in profiles]
+    if len(set(names)) < len(names):
+        raise ConfigError("profiles: every schedulerName may occur once")
+    return SchedulerConfig(profiles, Backoff(float(first), float(longest)))
+
+
+def _profile(item: Document, path: str, percentage: int) -> ProfileConfig:
+    _check_keys(item, _PROFILE, path)
+    plugins: Document = item.get("plugins") or {}
+    _check_keys(plugins, _POINTS, f"{path}.plugins")
+    sets = {point: _plugin_set(value or {}, f"{path}.plugins.{point}") for point, value in plugins.items()}
+    own = _percentage(item.get("percentageOfNodesToScore"), f"{path}.percentageOfNodesToScore")
+    return ProfileConfig(
+        item.get("schedulerName") or DEFAULT_SCHEDULER_NAME,
+        sets.pop(MULTI_POINT, PluginSet()),
+        sets,
+        _plugin_args(item.get("pluginConfig") or (), f"{path}.pluginConfig"),
+        own or percentage,
+    )
+
+
+def _plugin_set(item: Document, path: str) -> PluginSet:
+    _check_keys(item, frozenset({"enabled", "disabled"}), path)
+    for entry in (*(item.get("enabled") or ()), *(item.get("disabled") or ())):
+        _check_keys(entry, frozenset({"name", "weight"}), path)
+    enabled = tuple((_name(entry, path), int(entry.get("weight") or 0)) for entry in item.get("enabled") or ())
+    return PluginSet(enabled, frozenset(_name(entry, path) for entry in item.get("disabled") or ()))
+
+
+def _plugin_args(entries: Sequence[Document], path: str) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        name = _name(entry, path)
+        if name in found:
+            raise ConfigError(f'{path}: repeated config for plugin "{name}"')
+        args = entry.get("args") or {}
+        found[name] = {key: value for key, value in args.items() if key not in ("apiVersion", "kind")}
+    return found
+
+
+def _name(entry: Document, path: str) -> str:
+    name = entry.get("name")
+    if not name:
+        raise ConfigError(f"{path}: every entry needs a name")
+    return str(name)
+
+
+def _percentage(value: Any, path: str) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int) or not 0 <= value <= PERCENTAGE_MAX:
+        raise ConfigError(f"{path}: must be a number from 0 to {PERCENTAGE_MAX}")
+    return value
+
+
+def _check_keys(document: Any, known: frozenset[str], path: str) -> None:
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path or 'configuration'}: must be a map")
+    for key in document:
+        if key not in known:
+            place = f"{path}.{key}" if path else str(key)
+            raise ConfigError(f"{place}: not supported")

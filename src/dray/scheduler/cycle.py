@@ -1,0 +1,236 @@
+"""The scheduling cycle: which node is best for a Pod on a snapshot. Pure, and the same every time.
+
+Not every node is looked at in large clusters: the search ends when enough fit, and the next one starts where it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, TypeAlias
+
+from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import SCORE_MAX
+from dray.framework.snapshot import Snapshot
+from dray.framework.status import SUCCESS, Code, Status, unresolvable
+from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.profile import Profile
+
+# Kubernetes' adaptive share of nodes to find: 50 % less one for every 125 nodes, at least 5 %, never under 100 nodes.
+FEASIBLE_NODES_MIN: Final = 100
+_PERCENTAGE_START: Final = 50
+_PERCENTAGE_MIN: Final = 5
+_NODES_PER_PERCENT: Final = 125
+
+Filter: TypeAlias = tuple[str, Callable[..., Status]]
+
+
+class AttemptError(Exception):
+    """An attempt that broke; the text is what the Pod's condition says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The node chosen, and how many were looked at and fit."""
+
+    node_name: str
+    evaluated: int
+    feasible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search for feasible nodes found."""
+
+    feasible: list[NodeInfo]
+    statuses: dict[str, Status]
+
+
+def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
+    """After how many feasible nodes the search ends."""
+    if node_count < FEASIBLE_NODES_MIN:
+        return node_count
+    if percentage <= 0:
+        percentage = max(_PERCENTAGE_START - node_count // _NODES_PER_PERCENT, _PERCENTAGE_MIN)
+    return min(node_count, max(node_count * percentage // 100, FEASIBLE_NODES_MIN))
+
+
+class Cycle:
+    """Places Pods on one snapshot; remembers only where the last search ended."""
+
+    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._snapshot = snapshot
+        self._nominations = nominations
+        self._start = 0
+
+    def place(self, profile: Profile, state: CycleState) -> Placement | Diagnosis:
+        """The best node, or why there is none; raises `AttemptError` when a plugin breaks."""
+        count = len(self._snapshot)
+        if count == 0:
+            # A first node would make every filter think again.
+            return Diagnosis(0, plugins=frozenset(plugin.name for plugin in profile.filter))
+        names, rejection = run_pre_filter(profile, state, count)
+        if rejection is not None:
+            return rejection
+        search = self._search_nominated(profile, state, names) or self._search(profile, state, names)
+        if not search.feasible:
+            return _diagnose(count, search, names)
+        evaluated = len(search.feasible) + len(search.statuses)
+        best = search.feasible[0]
+        if len(search.feasible) > 1:
+            best = choose(profile, state, search.feasible)
+        return Placement(best.name, evaluated, len(search.feasible))
+
+    def _search_nominated(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search | None:
+        """The node that the Pod was nominated to is tried alone first."""
+        nominated = self._snapshot.get(state.pod_info.pod.status.nominated_node_name or "")
+        if nominated is None or (names is not None and nominated.name not in names[0]):
+            return None
+        search = find_feasible(_filters(profile, state), state, (nominated,), 1, self._nominations)
+        return search if search.feasible else None
+
+    def _search(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search:
+        filters = _filters(profile, state)
+        if names is not None:
+            nodes = [node for name in sorted(names[0]) if (node := self._snapshot.get(name)) is not None]
+            return find_feasible(filters, state, nodes, len(nodes), self._nominations)
+        nodes, count = self._snapshot.nodes, len(self._snapshot)
+        wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
+        start = self._start % count
+        ordered = nodes if not start else chain(nodes[start:], nodes[:start])
+        search = find_feasible(filters, state, ordered, wanted, self._nominations)
+        self._start = (start + len(search.feasible) + len(search.statuses)) % count
+        return search
+
+
+# The only nodes worth trying, and the plugins that say so; None means all.
+NodeSubset: TypeAlias = "tuple[frozenset[str], tuple[str, ...]] | None"
+
+
+def run_pre_filter(profile: Profile, state: CycleState, node_count: int) -> tuple[NodeSubset, Diagnosis | None]:
+    """Ask every PreFilter plugin; the nodes that all of them name, or why the Pod fits nowhere."""
+    pod = state.pod_info.pod
+    names: frozenset[str] | None = None
+    limiting: list[str] = []
+    for plugin in profile.pre_filter:
+        result, status = plugin.pre_filter(state, pod)
+        if status.code is Code.SKIP:
+            state.skip_filter.add(plugin.name)
+            continue
+        if status is not SUCCESS and not status.is_success:
+            return None, _pre_filter_no(status.said_by(plugin.name), node_count)
+        if result is not None:
+            limiting.append(plugin.name)
+            names = result.node_names if names is None else names & result.node_names
+            if not names:
+                return None, _nowhere(limiting, node_count)
+    return (None if names is None else (names, tuple(limiting))), None
+
+
+def _pre_filter_no(status: Status, node_count: int) -> Diagnosis:
+    if not status.is_rejected:
+        raise AttemptError(f'running PreFilter plugin "{status.plugin}": {status.message}')
+    plugins = frozenset((status.plugin,))
+    pending = plugins if status.code is Code.PENDING else frozenset()
+    return Diagnosis(
+        node_count, absent=status, pre_filter_message=status.message, plugins=plugins - pending, pending_plugins=pending
+    )
+
+
+def _nowhere(limiting: list[str], node_count: int) -> Diagnosis:
+    listed = f"plugin(s) [{' '.join(limiting)}] simultaneously" if len(limiting) > 1 else f"plugin {limiting[0]}"
+    status = unresolvable(f"node(s) didn't satisfy {listed}")
+    return Diagnosis(node_count, absent=status, pre_filter_message=status.message, plugins=frozenset(limiting))
+
+
+def _filters(profile: Profile, state: CycleState) -> list[Filter]:
+    return [(plugin.name, plugin.filter) for plugin in profile.filter if plugin.name not in state.skip_filter]
+
+
+def find_feasible(
+    filters: Sequence[Filter],
+    state: CycleState,
+    nodes: Sequence[NodeInfo] | chain[NodeInfo],
+    wanted: int,
+    nominations: Nominations,
+) -> Search:
+    """The first nodes that every filter accepts, and the first no of each other node looked at."""
+    pod = state.pod_info.pod
+    feasible: list[NodeInfo] = []
+    statuses: dict[str, Status] = {}
+    crowded = bool(nominations)
+    for node in nodes:
+        status = run_filters(filters, state, node, nominations) if crowded else SUCCESS
+        if not crowded:
+            for name, accepts in filters:
+                status = accepts(state, pod, node)
+                if status is not SUCCESS and status.code is not Code.SUCCESS:
+                    status = status.said_by(name)
+                    break
+                status = SUCCESS
+        if status is SUCCESS:
+            feasible.append(node)
+            if len(feasible) >= wanted:
+                break
+        elif status.is_rejected:
+            statuses[node.name] = status
+        else:
+            raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+    return Search(feasible, statuses)
+
+
+def run_filters(filters: Sequence[Filter], state: CycleState, node: NodeInfo, nominations: Nominations) -> Status:
+    """The first no for a node; it must fit both with and without the Pods nominated to it."""
+    fuller = nominations.with_nominated(node, state.pod_info)
+    for state_of_node in (node,) if fuller is None else (fuller, node):
+        for name, accepts in filters:
+            status = accepts(state, state.pod_info.pod, state_of_node)
+            if status is not SUCCESS and not status.is_success:
+                return status.said_by(name)
+    return SUCCESS
+
+
+def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
+    statuses = search.statuses.values()
+    plugins = {status.plugin for status in statuses if status.code is not Code.PENDING}
+    pending = {status.plugin for status in statuses if status.code is Code.PENDING}
+    absent = None
+    if names is not None:
+        plugins.update(names[1])
+        absent = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(names[1]))}]")
+    return Diagnosis(
+        count, search.statuses, absent, plugins=frozenset(plugins - pending), pending_plugins=frozenset(pending)
+    )
+
+
+def choose(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> NodeInfo:
+    """The node with the highest score; the first one of several."""
+    totals = total_scores(profile, state, nodes)
+    return nodes[totals.index(max(totals))]
+
+
+def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
+    """The weighted sum of all plugins' scores for each node."""
+    pod = state.pod_info.pod
+    for plugin in profile.pre_score:
+        status = plugin.pre_score(state, pod, nodes)
+        if status.code is Code.SKIP:
+            state.skip_score.add(plugin.name)
+        elif not status.is_success:
+            raise AttemptError(f'running PreScore plugin "{plugin.name}": {status.message}')
+    totals = [0] * len(nodes)
+    for scorer, weight in profile.score:
+        if scorer.name in state.skip_score:
+            continue
+        give = scorer.score
+        scores = [give(state, pod, node) for node in nodes]
+        normalize = getattr(scorer, "normalize_scores", None)
+        if normalize is not None:
+            normalize(state, pod, scores)
+        if min(scores) < 0 or max(scores) > SCORE_MAX:
+            raise AttemptError(f'plugin "{scorer.name}" gives a score outside of 0 to {SCORE_MAX}')
+        totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
+    return totals

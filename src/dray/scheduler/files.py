@@ -1,0 +1,43 @@
+"""What the scheduler reads from disk: its configuration, and the plugins that other packages bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
+from dray.scheduler.handle import PluginFactory
+from dray.scheduler.registry import BUILT_IN
+
+# Each entry point's name is the plugin's, its object a `PluginFactory`.
+ENTRY_POINT_GROUP: Final = "dray.scheduler.plugins"
+
+
+def read_config(path: str) -> SchedulerConfig:
+    """The configuration in the file; the default one without a path."""
+    if not path:
+        return SchedulerConfig()
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    try:
+        return parse_config(document)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def find_factories(found: Iterable[EntryPoint] | None = None) -> Mapping[str, PluginFactory]:
+    """The built-in plugins and those of installed packages, which may not take a built-in name."""
+    factories = dict(BUILT_IN)
+    for entry in entry_points(group=ENTRY_POINT_GROUP) if found is None else found:
+        if entry.name in factories:
+            raise ConfigError(f'plugin "{entry.name}" of {entry.value}: there is one of this name already')
+        factories[entry.name] = entry.load()
+    return factories

@@ -1,0 +1,101 @@
+"""Keeps queue, cache and nominations in step with what the informers say; handlers, so nothing here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any
+
+from dray.api.types.core_v1 import Node, Pod
+from dray.client.informer import Handler
+from dray.framework.events import Action, ClusterEvent
+from dray.framework.pod_info import PodInfo
+from dray.scheduler.cache import Cache
+from dray.scheduler.changes import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    node_event,
+    pod_event,
+)
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.queue import SchedulingQueue
+
+
+class Follower:
+    """Translates changes of objects; `now` reads the monotonic clock."""
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        cache: Cache,
+        nominations: Nominations,
+        scheduler_names: Container[str],
+        now: Callable[[], float],
+    ) -> None:
+        self._queue = queue
+        self._cache = cache
+        self._nominations = nominations
+        self._scheduler_names = scheduler_names
+        self._now = now
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Handler of the informer of unfinished Pods."""
+        if new is None:
+            assert old is not None
+            self._pod_gone(old)
+        elif new.spec.node_name:
+            self._assigned_pod_changed(old, new)
+        elif new.spec.scheduler_name in self._scheduler_names:
+            self._pending_pod_changed(old, new)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Handler of the informer of nodes."""
+        if new is None:
+            assert old is not None
+            self._cache.remove_node(old.metadata.name or "")
+            self._queue.move_on(NODE_DELETE, old, None, self._now())
+            return
+        self._cache.set_node(new)
+        event = NODE_ADD if old is None else node_event(old, new)
+        self._queue.move_on(event, old, new, self._now())
+
+    def handler_of(self, resource: str) -> Handler[Any]:
+        """A handler for a kind that only plugins care about."""
+
+        def changed(old: Any, new: Any) -> None:
+            action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
+            words = {Action.ADD: "Add", Action.DELETE: "Delete", Action.UPDATE: "Update"}
+            self._queue.move_on(ClusterEvent(resource, action, resource + words[action]), old, new, self._now())
+
+        return changed
+
+    def _pod_gone(self, pod: Pod) -> None:
+        uid = pod.metadata.uid or ""
+        self._nominations.remove(uid)
+        if pod.spec.node_name:
+            self._cache.remove_pod(uid)
+            self._queue.move_on(ASSIGNED_POD_DELETE, pod, None, self._now())
+        else:
+            self._queue.delete(uid)
+
+    def _assigned_pod_changed(self, old: Pod | None, new: Pod) -> None:
+        uid = new.metadata.uid or ""
+        self._cache.set_pod(new)
+        if old is not None and old.spec.node_name:
+            self._queue.move_on(pod_event(old, new), old, new, self._now())
+            return
+        self._nominations.remove(uid)
+        self._queue.delete(uid)
+        self._queue.move_on(ASSIGNED_POD_ADD, None, new, self._now())
+
+    def _pending_pod_changed(self, old: Pod | None, new: Pod) -> None:
+        info = PodInfo(new)
+        if self._cache.is_assumed(info.uid):
+            # It is being bound; whatever changed was not known when it was placed, and is not undone now.
+            return
+        self._nominations.set(info, new.status.nominated_node_name or "")
+        if old is None:
+            self._queue.add(info, self._now())
+        else:
+            self._queue.update(info, pod_event(old, new), old, self._now())

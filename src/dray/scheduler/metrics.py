@@ -1,0 +1,117 @@
+"""The scheduler's metrics, with Kubernetes' names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+
+from dray.runtime.metrics import Metrics, exponential_buckets
+
+SCHEDULED: Final = "scheduled"
+UNSCHEDULABLE: Final = "unschedulable"
+ERROR: Final = "error"
+QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
+_SLI_BUCKETS: Final = exponential_buckets(start=0.01, factor=2, count=20)
+_PLUGIN_BUCKETS: Final = exponential_buckets(start=0.00001, factor=1.5, count=20)
+_POINT_BUCKETS: Final = exponential_buckets(start=0.0001, factor=2, count=12)
+
+
+class SchedulerMetrics:
+    """Made once; label sets are looked up once each, since looking up costs more than counting."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._attempts = metrics.counter(
+            "scheduler_schedule_attempts_total", "Attempts to schedule Pods, by result.", ("result", "profile")
+        )
+        self._attempt_duration = metrics.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Time of an attempt: algorithm and binding.",
+            ("result", "profile"),
+        )
+        self._algorithm_duration = metrics.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "Time of the search for a node."
+        )
+        self._sli = metrics.histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from a Pod's first appearance in the queue to its binding.",
+            ("attempts",),
+            _SLI_BUCKETS,
+        )
+        self._pod_attempts = metrics.histogram(
+            "scheduler_pod_scheduling_attempts", "Attempts until a Pod was bound.", (), (1, 2, 4, 8, 16)
+        )
+        self._incoming = metrics.counter(
+            "scheduler_queue_incoming_pods_total", "Pods put into a queue, by event.", ("queue", "event")
+        )
+        self._plugin = metrics.histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Time of one call of a plugin; of one attempt in ten.",
+            ("plugin", "extension_point", "status"),
+            _PLUGIN_BUCKETS,
+        )
+        self._point = metrics.histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Time of all plugins of an extension point.",
+            ("extension_point", "status", "profile"),
+            _POINT_BUCKETS,
+        )
+        self._pending = metrics.gauge("scheduler_pending_pods", "Pending Pods, by queue.", ("queue",))
+        self._cache_size = metrics.gauge(
+            "scheduler_scheduler_cache_size", "Nodes, Pods and assumed Pods in the cache.", ("type",)
+        )
+        self._known: dict[tuple[str, ...], Counter | Histogram] = {}
+
+    def follow(self, queue: Callable[[], dict[str, int]], cache: dict[str, Callable[[], int]]) -> None:
+        """Read the sizes when they are asked for."""
+        for name in QUEUES:
+            self._pending.labels(name).set_function(_size_of(queue, name))
+        for kind, size in cache.items():
+            self._cache_size.labels(kind).set_function(size)
+
+    def attempted(self, result: str, profile: str, seconds: float) -> None:
+        """An attempt has ended."""
+        self._counter(self._attempts, "attempts", result, profile).inc()
+        self._histogram(self._attempt_duration, "attempt", result, profile).observe(seconds)
+
+    def searched(self, seconds: float) -> None:
+        """The search for a node has ended."""
+        self._algorithm_duration.observe(seconds)
+
+    def bound(self, attempts: int, seconds: float) -> None:
+        """A Pod is bound so long after it first appeared."""
+        self._histogram(self._sli, "sli", str(min(attempts, 16))).observe(seconds)
+        self._pod_attempts.observe(attempts)
+
+    def incoming(self, queue: str, event: str) -> None:
+        """A Pod was put into a queue."""
+        self._counter(self._incoming, "incoming", queue, event).inc()
+
+    def plugin_ran(self, plugin: str, point: str, status: str, seconds: float) -> None:
+        """One call of a plugin."""
+        self._histogram(self._plugin, "plugin", plugin, point, status).observe(seconds)
+
+    def point_ran(self, point: str, status: str, profile: str, seconds: float) -> None:
+        """All plugins of an extension point."""
+        self._histogram(self._point, "point", point, status, profile).observe(seconds)
+
+    def _counter(self, metric: Counter, name: str, *labels: str) -> Counter:
+        key = (name, *labels)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = metric.labels(*labels)
+        assert isinstance(known, Counter)
+        return known
+
+    def _histogram(self, metric: Histogram, name: str, *labels: str) -> Histogram:
+        key = (name, *labels)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = metric.labels(*labels)
+        assert isinstance(known, Histogram)
+        return known
+
+
+def _size_of(queue: Callable[[], dict[str, int]], name: str) -> Callable[[], int]:
+    return lambda: queue()[name]

@@ -1,0 +1,1 @@
+"""The built-in plugins: one file, one idea."""

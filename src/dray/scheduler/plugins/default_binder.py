@@ -1,0 +1,39 @@
+"""Writes the decision to the API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.errors import APIError
+from dray.api.types.core_v1 import Pod
+from dray.framework.cycle_state import CycleState
+from dray.framework.status import SUCCESS, Status, error
+from dray.scheduler.handle import Handle
+from dray.scheduler.kinds import PODS
+
+_BINDING: Final = "binding"
+
+
+class DefaultBinder:
+    """Bind through the Pod's `binding` subresource; the uid makes sure that it is this very Pod."""
+
+    name = "DefaultBinder"
+
+    def __init__(self, handle: Handle) -> None:
+        self._client = handle.client
+
+    async def bind(self, _state: CycleState, pod: Pod, node_name: str) -> Status:
+        """One write; the API refuses a Pod that already has a node."""
+        metadata = pod.metadata
+        namespace, name = metadata.namespace or "", metadata.name or ""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": metadata.uid},
+            "target": {"kind": "Node", "name": node_name},
+        }
+        try:
+            await self._client.create_subresource(PODS, name, namespace, _BINDING, body)
+        except APIError as failure:
+            return error(str(failure))
+        return SUCCESS

@@ -1,0 +1,51 @@
+"""What could make a Pod fit that NodeResourcesFit rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.api.types.core_v1 import Node, Pod
+from dray.framework.events import ASSIGNED_POD, NODE, UNSCHEDULED_POD, Action, ClusterEvent, EventRegistration, Hint
+from dray.framework.resources import PODS, amounts_of, pod_requests
+from dray.scheduler.handle import Handle
+
+
+class FitEvents:
+    """Queueing hints about room."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def registrations(self) -> Sequence[EventRegistration]:
+        """Other Pods leave or shrink, nodes come or grow, the Pod itself asks for less."""
+        room = Action.ADD | Action.UPDATE_NODE_ALLOCATABLE
+        return (
+            EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), _frees),
+            EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)),
+            EventRegistration(ClusterEvent(NODE, room), self._has_room),
+        )
+
+    def _has_room(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        """A node that has enough in all, and more of something than before."""
+        if new is None:
+            return Hint.SKIP
+        total = amounts_of(new.status.allocatable)
+        requests = pod_requests(pod)
+        if total.get(PODS, 0) < 1 or any(self._lacks(name, amount, total) for name, amount in requests.items()):
+            return Hint.SKIP
+        before = amounts_of(old.status.allocatable) if old is not None else {}
+        grown = any(amount > before.get(name, 0) for name, amount in total.items() if name in requests or name == PODS)
+        return Hint.QUEUE if grown else Hint.SKIP
+
+    def _lacks(self, name: str, wanted: int, total: dict[str, int]) -> bool:
+        if wanted <= total.get(name, 0):
+            return False
+        return bool(total.get(name)) or not self._handle.serves_resource(name)
+
+
+def _frees(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
+    """Whatever the Pod asks for has become free somewhere; a slot for a Pod, if the other one is gone."""
+    if old is None or new is None:
+        return Hint.QUEUE
+    before, after = pod_requests(old), pod_requests(new)
+    return Hint.QUEUE if any(after.get(name, 0) < before.get(name, 0) for name in pod_requests(pod)) else Hint.SKIP

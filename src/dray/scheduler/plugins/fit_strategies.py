@@ -1,0 +1,82 @@
+"""How full or empty nodes are preferred: the scoring strategies of NodeResourcesFit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import SCORE_MAX
+from dray.framework.pod_info import PodInfo
+from dray.framework.resources import CPU, MEMORY
+
+Scorer: TypeAlias = Callable[[PodInfo, NodeInfo], int]
+Weights: TypeAlias = Sequence[tuple[str, int]]
+
+LEAST_ALLOCATED: Final = "LeastAllocated"
+MOST_ALLOCATED: Final = "MostAllocated"
+DEFAULT_WEIGHTS: Final[Weights] = ((CPU, 1), (MEMORY, 1))
+
+
+def make_scorer(strategy: Mapping[str, Any]) -> Scorer:
+    """The strategy of a `NodeResourcesFitArgs`; raises ValueError for one that is not known."""
+    kind = strategy.get("type") or LEAST_ALLOCATED
+    if kind not in (LEAST_ALLOCATED, MOST_ALLOCATED):
+        raise ValueError(f'scoringStrategy.type "{kind}" is not supported; use {LEAST_ALLOCATED} or {MOST_ALLOCATED}')
+    listed = tuple((item["name"], int(item.get("weight") or 1)) for item in strategy.get("resources") or ())
+    weights = listed or DEFAULT_WEIGHTS
+    if kind == LEAST_ALLOCATED and weights == DEFAULT_WEIGHTS:
+        return least_allocated_cpu_and_memory
+    share = _least if kind == LEAST_ALLOCATED else _most
+
+    def score(pod: PodInfo, node: NodeInfo) -> int:
+        total = weight_sum = 0
+        for name, weight in weights:
+            used, capacity = usage(name, pod, node)
+            if capacity == 0:
+                continue
+            total += share(used, capacity) * weight
+            weight_sum += weight
+        return total // weight_sum if weight_sum else 0
+
+    return score
+
+
+def usage(name: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
+    """What would be used of a resource with the Pod there, and all there is; (0, 0) when it does not count."""
+    if name == CPU:
+        return node.non_zero_milli_cpu + pod.non_zero_milli_cpu, node.allocatable.milli_cpu
+    if name == MEMORY:
+        return node.non_zero_memory + pod.non_zero_memory, node.allocatable.memory
+    wanted = pod.requests.amount(name)
+    if wanted == 0:
+        # A resource that the Pod does not use says nothing about where it should go.
+        return 0, 0
+    return node.requested.amount(name) + wanted, node.allocatable.amount(name)
+
+
+def least_allocated_cpu_and_memory(pod: PodInfo, node: NodeInfo) -> int:
+    """The default strategy, without the detours of the general one: it runs for every feasible node."""
+    allocatable = node.allocatable
+    milli_cpu, memory = allocatable.milli_cpu, allocatable.memory
+    total = weight_sum = 0
+    if milli_cpu:
+        free = milli_cpu - node.non_zero_milli_cpu - pod.non_zero_milli_cpu
+        if free > 0:
+            total = free * SCORE_MAX // milli_cpu
+        weight_sum = 1
+    if memory:
+        free = memory - node.non_zero_memory - pod.non_zero_memory
+        if free > 0:
+            total += free * SCORE_MAX // memory
+        weight_sum += 1
+    return total // weight_sum if weight_sum else 0
+
+
+def _least(used: int, capacity: int) -> int:
+    return (capacity - used) * SCORE_MAX // capacity if used <= capacity else 0
+
+
+def _most(used: int, capacity: int) -> int:
+    # Containers that ask for nothing may add up to more than there is.
+    return min(used, capacity) * SCORE_MAX // capacity

@@ -1,0 +1,103 @@
+"""Node selectors and node affinity, required and preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dray.api.codec import from_document
+from dray.api.types.core_v1 import Node, NodeSelector, Pod
+from dray.api.types.core_v1 import NodeAffinity as Affinity
+from dray.framework.cycle_state import CycleState
+from dray.framework.events import NODE, Action, ClusterEvent, EventRegistration, Hint
+from dray.framework.node_info import NodeInfo
+from dray.framework.node_selectors import NAME_FIELD, compile_required, compile_selector, compile_term, required_terms
+from dray.framework.plugins import PreFilterResult
+from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.scores import normalize
+
+REASON: Final = "node(s) didn't match Pod's node affinity/selector"
+REASON_ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
+REASON_CONFLICT: Final = "pod affinity terms conflict"
+_NO: Final = unresolvable(REASON)
+_NO_ENFORCED: Final = unresolvable(REASON_ENFORCED)
+_MATCHER: Final = "NodeAffinity/required"
+_PREFERENCES: Final = "NodeAffinity/preferred"
+
+
+class NodeAffinity:
+    """Filter and Score on the Pod's wishes, and on those that the profile adds for every Pod."""
+
+    name = "NodeAffinity"
+
+    def __init__(self, args: Mapping[str, Any], _handle: Handle) -> None:
+        added = args.get("addedAffinity")
+        affinity = from_document(Affinity, added) if added else Affinity()
+        enforced = affinity.required_during_scheduling_ignored_during_execution
+        self._enforced = compile_selector(enforced) if enforced is not None else None
+        self._added_preferences = affinity.preferred_during_scheduling_ignored_during_execution
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        """Compile what is required; terms that name nodes limit the search to them."""
+        matcher = compile_required(pod)
+        if matcher is None and self._enforced is None:
+            return None, SKIP
+        state[_MATCHER] = matcher
+        names = _named_nodes(required_terms(pod))
+        if names is None:
+            return None, SUCCESS
+        return (PreFilterResult(names), SUCCESS) if names else (None, unresolvable(REASON_CONFLICT))
+
+    def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        """Both the profile's and the Pod's requirements."""
+        if self._enforced is not None and not self._enforced(node):
+            return _NO_ENFORCED
+        matcher = state[_MATCHER]
+        return SUCCESS if matcher is None or matcher(node) else _NO
+
+    def pre_score(self, state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
+        """Compile what is preferred."""
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
+        terms = [(compile_term(item.preference), item.weight) for item in (*self._added_preferences, *preferred)]
+        if not terms:
+            return SKIP
+        state[_PREFERENCES] = terms
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        """The sum of the weights of the preferences it meets."""
+        return sum(weight for matches, weight in state[_PREFERENCES] if matches(node))
+
+    def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
+        """More is better."""
+        normalize(scores)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node with other labels."""
+        return (EventRegistration(ClusterEvent(NODE, Action.ADD | Action.UPDATE_NODE_LABEL), self._became_fit),)
+
+    def _became_fit(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        fits = new is not None and self._fits(pod, new)
+        return Hint.QUEUE if fits and not (old is not None and self._fits(pod, old)) else Hint.SKIP
+
+    def _fits(self, pod: Pod, node: Node) -> bool:
+        info, matcher = NodeInfo(node), compile_required(pod)
+        return (self._enforced is None or self._enforced(info)) and (matcher is None or matcher(info))
+
+
+def _named_nodes(required: NodeSelector | None) -> frozenset[str] | None:
+    """The nodes that the terms name; None as soon as one term is open to others."""
+    if required is None or not required.node_selector_terms:
+        return None
+    names: set[str] = set()
+    for term in required.node_selector_terms:
+        of_term: set[str] | None = None
+        for item in term.match_fields:
+            if item.key == NAME_FIELD and item.operator == "In":
+                of_term = set(item.values) if of_term is None else of_term & set(item.values)
+        if of_term is None:
+            return None
+        names |= of_term
+    return frozenset(names)

@@ -1,0 +1,105 @@
+"""A node must have room for what the Pod asks for; by default emptier nodes are preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dray.api.extended_resources import is_native_resource
+from dray.api.types.core_v1 import Pod
+from dray.framework.cycle_state import CycleState
+from dray.framework.events import EventRegistration
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import PreFilterResult
+from dray.framework.resources import Resources
+from dray.framework.status import SUCCESS, Code, Status
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.fit_events import FitEvents
+from dray.scheduler.plugins.fit_strategies import make_scorer
+
+TOO_MANY_PODS: Final = "Too many pods"
+_TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,))
+_REQUEST: Final = "NodeResourcesFit/request"
+
+
+class NodeResourcesFit:
+    """Filter and Score on requests."""
+
+    name = "NodeResourcesFit"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._handle = handle
+        self._ignored = frozenset(args.get("ignoredResources") or ())
+        self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
+        self._scorer = make_scorer(args.get("scoringStrategy") or {})
+        self._events = FitEvents(handle)
+
+    def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        """Leave out resources that others look after."""
+        request = state.pod_info.requests
+        if request.scalars and (self._ignored or self._ignored_groups):
+            kept = {name: amount for name, amount in request.scalars.items() if not self._is_ignored(name)}
+            request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
+        state[_REQUEST] = request
+        return None, SUCCESS
+
+    def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        """Everything must fit at once."""
+        request: Resources = state[_REQUEST]
+        if (
+            node.free_pods >= 1
+            and not request.scalars
+            and (request.milli_cpu <= node.free_milli_cpu or not request.milli_cpu)
+            and (request.memory <= node.free_memory or not request.memory)
+            and (request.ephemeral_storage <= node.free_ephemeral_storage or not request.ephemeral_storage)
+        ):
+            return SUCCESS
+        return self._explain(request, node)
+
+    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        """By the strategy of the profile."""
+        return self._scorer(state.pod_info, node)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Room is made, or less is asked for."""
+        return self._events.registrations()
+
+    def _is_ignored(self, name: str) -> bool:
+        return name in self._ignored or name.partition("/")[0] in self._ignored_groups
+
+    def _explain(self, request: Resources, node: NodeInfo) -> Status:
+        """Every resource that lacks, in Kubernetes' order."""
+        reasons: list[str] = []
+        unresolvable = False
+        if node.free_pods < 1:
+            reasons.append(TOO_MANY_PODS)
+        allocatable = node.allocatable
+        for name, wanted, free, total in (
+            ("cpu", request.milli_cpu, node.free_milli_cpu, allocatable.milli_cpu),
+            ("memory", request.memory, node.free_memory, allocatable.memory),
+            (
+                "ephemeral-storage",
+                request.ephemeral_storage,
+                node.free_ephemeral_storage,
+                allocatable.ephemeral_storage,
+            ),
+        ):
+            if wanted and wanted > free:
+                reasons.append(f"Insufficient {name}")
+                unresolvable = unresolvable or wanted > total
+        for name, wanted in sorted(request.scalars.items()):
+            total = allocatable.scalars.get(name, 0)
+            if not wanted or (not total and self._is_served_by_devices(name)):
+                continue
+            if wanted > total - node.requested.scalars.get(name, 0):
+                reasons.append(f"Insufficient {name}")
+                unresolvable = unresolvable or wanted > total
+        if not reasons:
+            return SUCCESS
+        if reasons == [TOO_MANY_PODS]:
+            return _TOO_MANY
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
+        return Status(code, tuple(reasons))
+
+    def _is_served_by_devices(self, name: str) -> bool:
+        return not is_native_resource(name) and self._handle.serves_resource(name)

@@ -1,0 +1,72 @@
+"""Tainted nodes take only Pods that tolerate them; soft taints are avoided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dray.api.types.core_v1 import Node, Pod
+from dray.framework.cycle_state import CycleState
+from dray.framework.events import NODE, UNSCHEDULED_POD, Action, ClusterEvent, EventRegistration, Hint
+from dray.framework.node_info import PREFER_NO_SCHEDULE, NodeInfo
+from dray.framework.plugins import PreFilterResult
+from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.scores import normalize
+from dray.scheduler.plugins.tolerations import tolerates, untolerated
+
+REASON: Final = "node(s) had untolerated taint(s)"
+_NO: Final = unresolvable(REASON)
+_SOFT: Final = "TaintToleration/soft"
+
+
+class TaintToleration:
+    """Filter and Score on taints."""
+
+    name = "TaintToleration"
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def pre_filter(self, _state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        """Nothing to do while no node has such taints."""
+        return None, SUCCESS if self._handle.snapshot.hard_tainted else SKIP
+
+    def filter(self, _state: CycleState, pod: Pod, node: NodeInfo) -> Status:
+        """All NoSchedule and NoExecute taints must be tolerated."""
+        if not node.hard_taints or untolerated(node.hard_taints, pod.spec.tolerations) is None:
+            return SUCCESS
+        return _NO
+
+    def pre_score(self, state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
+        """Keep the tolerations of soft taints."""
+        if not self._handle.snapshot.soft_tainted:
+            return SKIP
+        state[_SOFT] = tuple(item for item in pod.spec.tolerations if item.effect in (None, "", PREFER_NO_SCHEDULE))
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        """How many soft taints are not tolerated."""
+        tolerations = state[_SOFT]
+        return sum(not any(tolerates(item, taint) for item in tolerations) for taint in node.soft_taints)
+
+    def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
+        """Fewer is better."""
+        normalize(scores, reverse=True)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node without those taints, or the Pod tolerates more."""
+        return (
+            EventRegistration(ClusterEvent(NODE, Action.ADD | Action.UPDATE_NODE_TAINT), _became_tolerable),
+            EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_TOLERATION)),
+        )
+
+
+def _became_tolerable(pod: Pod, old: Node | None, new: Node | None) -> Hint:
+    was = old is not None and _is_tolerable(pod, old)
+    return Hint.QUEUE if new is not None and _is_tolerable(pod, new) and not was else Hint.SKIP
+
+
+def _is_tolerable(pod: Pod, node: Node) -> bool:
+    hard = (taint for taint in node.spec.taints if taint.effect != PREFER_NO_SCHEDULE)
+    return untolerated(hard, pod.spec.tolerations) is None

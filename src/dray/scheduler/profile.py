@@ -1,0 +1,84 @@
+"""One profile: the plugins that place the Pods of one schedulerName, by extension point, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from dray.api.types.core_v1 import Pod
+from dray.framework.events import EventRegistration
+from dray.framework.plugins import (
+    BindPlugin,
+    FilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
+from dray.framework.status import SUCCESS, Status
+
+DEFAULT_SCHEDULER_NAME = "default-scheduler"
+
+
+class Profile:
+    """Made once at start; `points` has the plugins of every extension point in their order."""
+
+    def __init__(
+        self,
+        scheduler_name: str,
+        points: Mapping[str, Sequence[Plugin]],
+        weights: Mapping[str, int],
+        percentage_of_nodes_to_score: int = 0,
+    ) -> None:
+        self.scheduler_name = scheduler_name
+        self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
+        self._queue_sort = cast(QueueSortPlugin, points["queueSort"][0])
+        self._pre_enqueue = cast("Sequence[PreEnqueuePlugin]", points.get("preEnqueue", ()))
+        self.pre_filter = cast("Sequence[PreFilterPlugin]", points.get("preFilter", ()))
+        self.filter = cast("Sequence[FilterPlugin]", points.get("filter", ()))
+        self.post_filter = cast("Sequence[PostFilterPlugin]", points.get("postFilter", ()))
+        self.pre_score = cast("Sequence[PreScorePlugin]", points.get("preScore", ()))
+        score = cast("Sequence[ScorePlugin]", points.get("score", ()))
+        self.score = tuple((plugin, weights.get(plugin.name, 1)) for plugin in score)
+        self.reserve = cast("Sequence[ReservePlugin]", points.get("reserve", ()))
+        self.permit = cast("Sequence[PermitPlugin]", points.get("permit", ()))
+        self.pre_bind = cast("Sequence[PreBindPlugin]", points.get("preBind", ()))
+        self.bind = cast("Sequence[BindPlugin]", points.get("bind", ()))
+        self.post_bind = cast("Sequence[PostBindPlugin]", points.get("postBind", ()))
+        self.plugins: Mapping[str, Plugin] = {item.name: item for items in points.values() for item in items}
+        self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
+
+    @property
+    def queue_sort_name(self) -> str:
+        """The plugin that orders the queue."""
+        return self._queue_sort.name
+
+    # --- What the queue asks. ---
+
+    def sort_key(self, priority: int, queued_at: float) -> Any:
+        """What active Pods are ordered by."""
+        return self._queue_sort.sort_key(priority, queued_at)
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Whether the Pod may be queued; the first no counts."""
+        for plugin in self._pre_enqueue:
+            status = plugin.pre_enqueue(pod)
+            if status is not SUCCESS and not status.is_success:
+                return status.said_by(plugin.name)
+        return SUCCESS
+
+    def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
+        """The interests of each plugin."""
+        return self._registrations
+
+
+def _registrations(plugin: Plugin) -> tuple[EventRegistration, ...]:
+    register = getattr(plugin, "events_to_register", None)
+    return tuple(register()) if register is not None else ()

@@ -1,0 +1,136 @@
+"""Which plugins there are, which are on by default, and how a profile is made from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dray.framework.plugins import EXTENSION_POINTS, Plugin, takes_part
+from dray.scheduler.config import ConfigError, PluginSet, ProfileConfig
+from dray.scheduler.handle import Handle, PluginFactory
+from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
+from dray.scheduler.plugins.default_binder import DefaultBinder
+from dray.scheduler.plugins.image_locality import ImageLocality
+from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from dray.scheduler.plugins.node_affinity import NodeAffinity
+from dray.scheduler.plugins.node_name import NodeName
+from dray.scheduler.plugins.node_ports import NodePorts
+from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from dray.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from dray.scheduler.plugins.not_built import PodTopologySpread, VolumeBinding
+from dray.scheduler.plugins.priority_sort import PrioritySort
+from dray.scheduler.plugins.scheduling_gates import SchedulingGates
+from dray.scheduler.plugins.taint_toleration import TaintToleration
+from dray.scheduler.profile import Profile
+
+BUILT_IN: Final[Mapping[str, PluginFactory]] = {
+    "SchedulingGates": lambda _args, _handle: SchedulingGates(),
+    "PrioritySort": lambda _args, _handle: PrioritySort(),
+    "NodeUnschedulable": lambda _args, handle: NodeUnschedulable(handle),
+    "NodeName": lambda _args, _handle: NodeName(),
+    "TaintToleration": lambda _args, handle: TaintToleration(handle),
+    "NodeAffinity": NodeAffinity,
+    "NodePorts": lambda _args, _handle: NodePorts(),
+    "NodeResourcesFit": NodeResourcesFit,
+    "VolumeBinding": lambda _args, _handle: VolumeBinding(),
+    "PodTopologySpread": lambda _args, _handle: PodTopologySpread(),
+    "InterPodAffinity": lambda _args, handle: InterPodAffinity(handle),
+    "NodeResourcesBalancedAllocation": BalancedAllocation,
+    "ImageLocality": lambda _args, handle: ImageLocality(handle),
+    "DefaultBinder": lambda _args, handle: DefaultBinder(handle),
+}
+
+# Kubernetes' order and weights; filters run in this order, and the first no is what the user reads.
+DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("VolumeBinding", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+)
+
+
+def make_profiles(
+    configs: Sequence[ProfileConfig], factories: Mapping[str, PluginFactory], handle: Handle
+) -> dict[str, Profile]:
+    """The profiles by schedulerName; raises `ConfigError`."""
+    profiles = {config.scheduler_name: make_profile(config, factories, handle) for config in configs}
+    sorts = {profile.queue_sort_name for profile in profiles.values()}
+    if len(sorts) > 1:
+        raise ConfigError("profiles: all must have the same queueSort plugin")
+    return profiles
+
+
+def make_profile(config: ProfileConfig, factories: Mapping[str, PluginFactory], handle: Handle) -> Profile:
+    """One profile: defaults, then what the configuration takes away and adds."""
+    multi_point = _merged(tuple(item for item in DEFAULT_PLUGINS if item[0] in factories), config.multi_point)
+    names = [name for name, _ in multi_point]
+    names += [name for point in config.points.values() for name, _ in point.enabled]
+    plugins = _make_plugins(names, config, factories, handle)
+    weights = dict(multi_point)
+    points: dict[str, list[Plugin]] = {}
+    for point in EXTENSION_POINTS:
+        chosen = config.points.get(point, PluginSet())
+        points[point] = [plugins[name] for name in _names_of_point(point, multi_point, chosen, plugins)]
+        if point == "score":
+            weights |= {name: weight for name, weight in chosen.enabled if weight}
+    _check_points(points, config.scheduler_name)
+    positive = {name: weight or 1 for name, weight in weights.items()}
+    return Profile(config.scheduler_name, points, positive, config.percentage_of_nodes_to_score)
+
+
+def _merged(defaults: tuple[tuple[str, int], ...], chosen: PluginSet) -> tuple[tuple[str, int], ...]:
+    """The defaults that stay, with weights that were changed, and what was added."""
+    given = dict(chosen.enabled)
+    stays = [(name, given.get(name) or weight) for name, weight in defaults if not chosen.disables(name)]
+    known = {name for name, _ in stays}
+    return (*stays, *((name, weight) for name, weight in chosen.enabled if name not in known))
+
+
+def _make_plugins(
+    names: Sequence[str], config: ProfileConfig, factories: Mapping[str, PluginFactory], handle: Handle
+) -> dict[str, Plugin]:
+    plugins: dict[str, Plugin] = {}
+    for name in dict.fromkeys(names):
+        factory = factories.get(name)
+        if factory is None:
+            raise ConfigError(f'profile "{config.scheduler_name}": plugin "{name}" is not known')
+        try:
+            plugins[name] = factory(config.args.get(name, {}), handle)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(f'profile "{config.scheduler_name}": initializing plugin "{name}": {error}') from error
+    for name in config.args:
+        if name not in factories:
+            raise ConfigError(f'profile "{config.scheduler_name}": pluginConfig for unknown plugin "{name}"')
+    return plugins
+
+
+def _names_of_point(
+    point: str, multi_point: Sequence[tuple[str, int]], chosen: PluginSet, plugins: Mapping[str, Plugin]
+) -> list[str]:
+    """In Kubernetes' order: defaults that the point lists again, the other defaults, additions of the point."""
+    listed = [name for name, _ in chosen.enabled]
+    for name in listed:
+        if not takes_part(plugins[name], point):
+            raise ConfigError(f'plugin "{name}" does not extend {point} plugin')
+    general = [name for name, _ in multi_point if takes_part(plugins[name], point)]
+    general = [name for name in general if name in listed or not chosen.disables(name)]
+    again = [name for name in listed if name in general]
+    return [*again, *(name for name in general if name not in again), *(name for name in listed if name not in general)]
+
+
+def _check_points(points: Mapping[str, Sequence[Plugin]], scheduler_name: str) -> None:
+    if len(points["queueSort"]) != 1:
+        raise ConfigError(f'profile "{scheduler_name}": exactly one queueSort plugin is needed')
+    if not points["bind"]:
+        raise ConfigError(f'profile "{scheduler_name}": at least one bind plugin is needed')

@@ -1,0 +1,1 @@
+"""Tells users what became of their Pods: conditions and Events."""
