@@ -167,7 +167,7 @@ class Informers:
         assert (resource, EVERYTHING) not in self._loops
         rng = random.Random(self._rng.random())  # noqa: S311 - spreads load, guards nothing
         loop: InformerLoop[T] = InformerLoop(
-            self._client, resource, Informer(EVERYTHING, rng), self._clock, reduce=reduce
+            self._client, resource, Informer(EVERYTHING, rng, watch_list=True), self._clock, reduce=reduce
         )
         self._start((resource, EVERYTHING), loop)
         return loop

@@ -30,6 +30,7 @@ _TIMEOUT_SECONDS_MIN: Final = 1800.0
 _BOOKMARK_SECONDS: Final = 60.0
 # A watch that ends soon says before how far it came, so that the next one starts there.
 _LAST_BOOKMARK_SECONDS: Final = 2.0
+_INITIAL_PART: Final = 256
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
@@ -154,8 +155,10 @@ class Watcher:
     ) -> AsyncIterator[Sequence[WatchFrame]]:
         self._open.add(pace)
         try:
-            if initial:
-                yield initial
+            # In parts, and let go of: a watch may outlive by an hour what it began with.
+            for start in range(0, len(initial), _INITIAL_PART):
+                yield initial[start : start + _INITIAL_PART]
+            initial = ()
             async for batch in stream:
                 frames = [
                     frame
