@@ -43,7 +43,7 @@ def escape_property(name: str) -> str | None:
 def schema_type(schema: Document, *, is_root: bool = False) -> Type | None:
     """The type of a schema's values, or nothing when expressions cannot see them."""
     if schema.get("x-kubernetes-int-or-string"):
-        return types.DYN
+        return types.DYN.sized(_REQUEST_BYTES_MAX - 2)
     builder = _BUILDERS.get(schema.get("type", ""))
     if builder is None:
         return None
@@ -74,7 +74,8 @@ def _object_type(schema: Document) -> Type | None:
         escaped, declared = escape_property(name), schema_type(property_schema)
         if escaped is not None and declared is not None:
             fields[escaped] = Field(declared, name)
-    return types.object_type("object", fields)
+    # Kubernetes counts nothing for comparing whole objects, so that `self == oldSelf` needs no bounds.
+    return types.object_type("object", fields).sized(0)
 
 
 def _list_type(schema: Document) -> Type | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -21,6 +22,11 @@ from dray.apiserver.registry.preparation import (
     start_generation,
 )
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+_NO_WEBHOOKS: Final = (
+    "spec.conversion: webhooks are not called; objects are shown in every version as they were written, with another "
+    "apiVersion"
+)
 
 
 class DefinitionStrategy(Strategy):
@@ -52,6 +58,13 @@ class DefinitionStrategy(Strategy):
         """Like a new one; what objects depend on stays as it is."""
         errors = validate_definition_update(obj, old)
         return errors or (validate_rules(obj) if spec_changed(obj, old) else [])
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """No webhook is ever called."""
+        spec = obj["spec"]
+        if len(spec["versions"]) == 1 or spec["conversion"]["strategy"] != "Webhook":
+            return ()
+        return (_NO_WEBHOOKS,)
 
 
 class DefinitionStatusStrategy(Strategy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from dray.api.errors import (
     NotFoundError,
     PathNotFoundError,
 )
+from dray.api.features import FeatureGates
+from dray.apiserver.registry.custom_resource_definitions import CUSTOM_RESOURCE_DEFINITIONS
+from dray.apiserver.registry.strategy import WriteContext
+from dray.apiserver.request import UserInfo
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from tests.local_server import Local, until
@@ -367,3 +372,12 @@ async def test_bad_definitions_are_refused_whole(api: Local) -> None:
     with pytest.raises(APIError, match=r"compilation failed: ERROR: <input>:1:5: undefined field 'gone'"):
         await api.request("create", DEFINITIONS, definition(broken))
     assert await _is_gone(api, f"{DEFINITIONS}/{NAME}")
+
+
+def test_webhooks_that_are_not_called_are_mentioned() -> None:
+    spec = definition(version(), version("v2", storage=False))["spec"]
+    context = WriteContext(datetime(2026, 1, 2, tzinfo=UTC), FeatureGates(), UserInfo("x"))
+    strategy = CUSTOM_RESOURCE_DEFINITIONS.strategy
+    assert strategy.warnings({"spec": spec | {"conversion": {"strategy": "None"}}}, None, context) == ()
+    (warning,) = strategy.warnings({"spec": spec | {"conversion": {"strategy": "Webhook"}}}, None, context)
+    assert warning.startswith("spec.conversion: webhooks are not called")

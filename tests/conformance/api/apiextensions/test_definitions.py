@@ -472,7 +472,22 @@ def test_rules(name: str) -> None:
     assert (path, detail) in [(error.path, error.detail) for error in validate_rules(with_spec(schema))]
 
 
-def test_good_rules() -> None:
-    rules = [{"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"}]
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": rules}
+GOOD_RULES = (
+    {"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"},
+    # Without bounds, as published definitions have them.
+    {"rule": "self == oldSelf", "message": "fixed"},
+    {"rule": "self.port == oldSelf.port || string(self.port) == 'http'"},
+    {"rule": "!has(oldSelf.n) || has(self.n)"},
+    {"rule": "self.names.all(name, name != '')"},
+)
+
+
+@pytest.mark.parametrize("rule", GOOD_RULES, ids=lambda rule: rule["rule"])
+def test_good_rules(rule: Document) -> None:
+    properties = {
+        "n": {"type": "integer"},
+        "port": {"x-kubernetes-int-or-string": True},
+        "names": {"type": "array", "items": STRING},
+    }
+    schema = {"type": "object", "properties": properties, "x-kubernetes-validations": [rule]}
     assert validate_rules(with_spec(schema)) == []
