@@ -1,0 +1,288 @@
+"""The claim book: which claims are in use on the node, by which Pods, and what is to be done about them.
+
+Pure: events in, actions out, in order. The order is the promise: whatever a driver may have been asked is in the
+checkpoint before it is asked, so that a crash at any moment leaves a record to undo.
+
+A claim's story: its first Pod makes it PREPARING; when every driver has answered it is PREPARED; when its last Pod
+is gone it is UNPREPARING, and when every driver has answered it is forgotten. After a restart a claim is RESTORED:
+its devices are known, but only the drivers know whether they are still prepared, so they are asked once more. A
+failed call is no event: the claim stays where it is, and the next `PodAdmitted` or `PodGone` asks again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from dray.api.document import UID, NamespacedName
+from dray.node.dra.claims import ClaimInfo, Device
+
+
+class Phase(enum.StrEnum):
+    """Where a claim stands."""
+
+    RESTORED = "restored"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    UNPREPARING = "unpreparing"
+
+
+class Step(enum.StrEnum):
+    """What moves a claim."""
+
+    ADMITTED = "a pod was admitted"
+    ANSWERED = "a driver prepared it"
+    COMPLETE = "the last driver prepared it"
+    LEFT = "a pod is gone"
+    ABANDONED = "the last pod is gone"
+    RELEASED = "a driver unprepared it"
+
+
+# None is a claim that is not in the book. What the table lacks is a bug.
+NEXT_PHASE: Final[Mapping[tuple[Phase | None, Step], Phase]] = {
+    (None, Step.ADMITTED): Phase.PREPARING,
+    (Phase.RESTORED, Step.ADMITTED): Phase.PREPARING,
+    (Phase.PREPARING, Step.ADMITTED): Phase.PREPARING,
+    (Phase.PREPARED, Step.ADMITTED): Phase.PREPARED,
+    # Some drivers may have unprepared it by now.
+    (Phase.UNPREPARING, Step.ADMITTED): Phase.PREPARING,
+    (Phase.PREPARING, Step.ANSWERED): Phase.PREPARING,
+    (Phase.PREPARING, Step.COMPLETE): Phase.PREPARED,
+    (Phase.RESTORED, Step.LEFT): Phase.RESTORED,
+    (Phase.PREPARING, Step.LEFT): Phase.PREPARING,
+    (Phase.PREPARED, Step.LEFT): Phase.PREPARED,
+    (Phase.UNPREPARING, Step.LEFT): Phase.UNPREPARING,
+    (Phase.RESTORED, Step.ABANDONED): Phase.UNPREPARING,
+    (Phase.PREPARING, Step.ABANDONED): Phase.UNPREPARING,
+    (Phase.PREPARED, Step.ABANDONED): Phase.UNPREPARING,
+    (Phase.UNPREPARING, Step.ABANDONED): Phase.UNPREPARING,
+    (Phase.UNPREPARING, Step.RELEASED): Phase.UNPREPARING,
+}
+
+
+class UnexpectedEventError(AssertionError):
+    """An event that the claim's phase does not know: a bug."""
+
+
+class OldClaimError(Exception):
+    """Another claim of the same name is still in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim as drivers are told of it."""
+
+    uid: UID
+    key: NamespacedName
+
+
+# --- Events. ---
+
+
+@dataclass(frozen=True, slots=True)
+class PodAdmitted:
+    """The Pod is to run and may use these claims."""
+
+    pod_uid: UID
+    claims: tuple[ClaimInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPrepared:
+    """The driver prepared these claims, with these devices."""
+
+    driver: str
+    devices: Mapping[UID, tuple[Device, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """The Pod's containers have ended for good."""
+
+    pod_uid: UID
+
+
+@dataclass(frozen=True, slots=True)
+class DriverUnprepared:
+    """The driver has nothing left of these claims."""
+
+    driver: str
+    uids: tuple[UID, ...]
+
+
+Event = PodAdmitted | DriverPrepared | PodGone | DriverUnprepared
+
+
+# --- Actions. ---
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """Write the book down, durably, before going on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPrepare:
+    """Have the driver prepare the claims in one call."""
+
+    driver: str
+    claims: tuple[ClaimRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallUnprepare:
+    """Have the driver unprepare the claims in one call."""
+
+    driver: str
+    claims: tuple[ClaimRef, ...]
+
+
+Action = SaveCheckpoint | CallPrepare | CallUnprepare
+
+
+@dataclass(slots=True)
+class _Entry:
+    info: ClaimInfo
+    phase: Phase | None = None
+    # The drivers whose answer is missing; meaningful while PREPARING and UNPREPARING.
+    missing: set[str] = field(default_factory=set)
+
+
+class ClaimBook:
+    """The node's claims; changed only by `handle`."""
+
+    def __init__(self, restored: Iterable[ClaimInfo] = ()) -> None:
+        # By UID; a namespace and name occurs once, see `OldClaimError`.
+        self._entries: dict[UID, _Entry] = {info.uid: _Entry(info, Phase.RESTORED) for info in restored}
+        self._by_key: dict[NamespacedName, UID] = {entry.info.key: uid for uid, entry in self._entries.items()}
+
+    # --- Reading. ---
+
+    def claims(self) -> tuple[ClaimInfo, ...]:
+        """All claims in use, by namespace and name."""
+        return tuple(self._entries[self._by_key[key]].info for key in sorted(self._by_key))
+
+    def get(self, key: NamespacedName) -> ClaimInfo | None:
+        """The claim of that name, if it is in use."""
+        uid = self._by_key.get(key)
+        return None if uid is None else self._entries[uid].info
+
+    def phase(self, uid: UID) -> Phase | None:
+        """Where the claim stands; None when it is not in use."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.phase
+
+    def claims_of(self, pod_uid: UID) -> tuple[ClaimInfo, ...]:
+        """The claims the Pod uses."""
+        return tuple(info for info in self.claims() if pod_uid in info.pod_uids)
+
+    def pod_uids(self) -> tuple[UID, ...]:
+        """Every Pod that uses a claim."""
+        return tuple(sorted({uid for entry in self._entries.values() for uid in entry.info.pod_uids}))
+
+    # --- Changing. ---
+
+    def handle(self, event: Event) -> tuple[Action, ...]:
+        """Record the event and return what to do, in order."""
+        match event:
+            case PodAdmitted():
+                return self._admitted(event)
+            case DriverPrepared():
+                return self._prepared(event)
+            case PodGone():
+                return self._gone(event)
+            case DriverUnprepared():
+                return self._unprepared(event)
+
+    def _admitted(self, event: PodAdmitted) -> tuple[Action, ...]:
+        # All or nothing: the check comes before the first change.
+        for info in event.claims:
+            self._check_name(info)
+        calls: dict[str, list[ClaimRef]] = {}
+        for info in event.claims:
+            entry = self._entries.setdefault(info.uid, _Entry(info))
+            self._by_key[info.key] = info.uid
+            self._step(entry, Step.ADMITTED)
+            entry.info = replace(entry.info, pod_uids=entry.info.pod_uids | {event.pod_uid})
+            if entry.phase is Phase.PREPARING:
+                self._ask_all(entry, calls)
+                if not entry.missing:
+                    # No driver has a part in it: there is nobody to wait for.
+                    self._step(entry, Step.COMPLETE)
+        if not event.claims:
+            return ()
+        return (SaveCheckpoint(), *(CallPrepare(driver, tuple(calls[driver])) for driver in sorted(calls)))
+
+    def _check_name(self, info: ClaimInfo) -> None:
+        known = self._by_key.get(info.key)
+        if known is not None and known != info.uid:
+            raise OldClaimError(
+                f"old ResourceClaim with same name {info.key.name} and different UID {known} still exists "
+                "(previous pod force-deleted?!)"
+            )
+
+    def _ask_all(self, entry: _Entry, calls: dict[str, list[ClaimRef]]) -> None:
+        ref = ClaimRef(entry.info.uid, entry.info.key)
+        entry.missing = set(entry.info.drivers)
+        for driver in entry.info.drivers:
+            claims = calls.setdefault(driver, [])
+            # Two entries of a Pod may name one claim.
+            if ref not in claims:
+                claims.append(ref)
+
+    def _prepared(self, event: DriverPrepared) -> tuple[Action, ...]:
+        for uid in sorted(event.devices):
+            entry = self._entry(uid, event)
+            entry.missing.discard(event.driver)
+            self._step(entry, Step.ANSWERED if entry.missing else Step.COMPLETE)
+            # What the driver said before is replaced, never added to.
+            devices = {**entry.info.devices, event.driver: event.devices[uid]}
+            entry.info = replace(entry.info, devices=devices)
+        return (SaveCheckpoint(),) if event.devices else ()
+
+    def _gone(self, event: PodGone) -> tuple[Action, ...]:
+        calls: dict[str, list[ClaimRef]] = {}
+        affected = self.claims_of(event.pod_uid)
+        for info in affected:
+            entry = self._entries[info.uid]
+            if len(info.pod_uids) > 1:
+                self._step(entry, Step.LEFT)
+                entry.info = replace(info, pod_uids=info.pod_uids - {event.pod_uid})
+                continue
+            # The reference stays until the drivers are done: if they cannot be reached, it is found again.
+            self._step(entry, Step.ABANDONED)
+            self._ask_all(entry, calls)
+            if not entry.missing:
+                self._forget(entry)
+        if not affected:
+            return ()
+        return (SaveCheckpoint(), *(CallUnprepare(driver, tuple(calls[driver])) for driver in sorted(calls)))
+
+    def _unprepared(self, event: DriverUnprepared) -> tuple[Action, ...]:
+        forgotten = False
+        for uid in sorted(event.uids):
+            entry = self._entry(uid, event)
+            self._step(entry, Step.RELEASED)
+            entry.missing.discard(event.driver)
+            if not entry.missing:
+                self._forget(entry)
+                forgotten = True
+        return (SaveCheckpoint(),) if forgotten else ()
+
+    def _forget(self, entry: _Entry) -> None:
+        del self._entries[entry.info.uid]
+        del self._by_key[entry.info.key]
+
+    def _entry(self, uid: UID, event: Event) -> _Entry:
+        entry = self._entries.get(uid)
+        if entry is None:
+            raise UnexpectedEventError(f"{type(event).__name__} for claim {uid}, which is not in use")
+        return entry
+
+    def _step(self, entry: _Entry, step: Step) -> None:
+        after = NEXT_PHASE.get((entry.phase, step))
+        if after is None:
+            raise UnexpectedEventError(f"{step} while claim {entry.info.key} ({entry.info.uid}) is {entry.phase}")
+        entry.phase = after

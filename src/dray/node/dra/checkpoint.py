@@ -1,0 +1,100 @@
+"""The claim book as Kubernetes' kubelet writes it to `dra_manager_state`, byte for byte its form.
+
+The file is JSON with a text `Data` and the CRC-32 (IEEE) of that text. Whether a claim is prepared is not stored:
+after a restart only the drivers know.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from dray.api.document import UID, NamespacedName
+from dray.node.dra.claims import ClaimInfo, Device
+
+FILE_NAME: Final = "dra_manager_state"
+KIND: Final = "DRACheckpoint"
+API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be trusted."""
+
+
+def encode(claims: Iterable[ClaimInfo]) -> bytes:
+    """The file's content."""
+    state = {"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": [_to_wire(info) for info in claims]}
+    data = orjson.dumps(state)
+    return orjson.dumps({"Data": data.decode(), "Checksum": zlib.crc32(data)})
+
+
+def decode(content: bytes) -> tuple[ClaimInfo, ...]:
+    """The claims of a file's content."""
+    try:
+        envelope = orjson.loads(content)
+        data, checksum = envelope["Data"].encode(), envelope["Checksum"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint is corrupted: it is not of the form Data and Checksum ({error})") from error
+    if zlib.crc32(data) != checksum:
+        raise CheckpointError(f"checkpoint is corrupted: checksum is {checksum}, of the data it is {zlib.crc32(data)}")
+    try:
+        state = orjson.loads(data)
+        kind, version = state["kind"], state["apiVersion"]
+        if (kind, version) == (KIND, API_VERSION):
+            return tuple(_from_wire(item) for item in state.get("ClaimInfoStateList") or ())
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint is corrupted: {type(error).__name__}: {error}") from error
+    raise CheckpointError(f"checkpoint is of an unknown kind: {kind} {version}, expected {KIND} {API_VERSION}")
+
+
+def recovery_advice(path: str) -> str:
+    """What to do when the file cannot be used."""
+    return (
+        f"to recover, drain the node, remove {path} and start again, then restart the DRA drivers: "
+        "they may still hold devices of Pods that are gone"
+    )
+
+
+def _to_wire(info: ClaimInfo) -> dict[str, Any]:
+    return {
+        "ClaimUID": info.uid,
+        "ClaimName": info.key.name,
+        "Namespace": info.key.namespace,
+        "PodUIDs": {uid: {} for uid in sorted(info.pod_uids)},
+        "DriverState": {
+            driver: {"Devices": [_device_to_wire(d) for d in info.devices[driver]]} for driver in info.drivers
+        },
+    }
+
+
+def _device_to_wire(device: Device) -> dict[str, Any]:
+    return {
+        "PoolName": device.pool_name,
+        "DeviceName": device.device_name,
+        "ShareID": device.share_id,
+        "RequestNames": list(device.request_names),
+        "CDIDeviceIDs": list(device.cdi_device_ids),
+    }
+
+
+def _from_wire(item: Mapping[str, Any]) -> ClaimInfo:
+    drivers = item.get("DriverState") or {}
+    return ClaimInfo(
+        UID(item["ClaimUID"]),
+        NamespacedName(item["Namespace"], item["ClaimName"]),
+        {name: tuple(_device_from_wire(d) for d in state.get("Devices") or ()) for name, state in drivers.items()},
+        frozenset(UID(uid) for uid in item.get("PodUIDs") or ()),
+    )
+
+
+def _device_from_wire(item: Mapping[str, Any]) -> Device:
+    return Device(
+        item["PoolName"],
+        item["DeviceName"],
+        item.get("ShareID"),
+        tuple(item.get("RequestNames") or ()),
+        tuple(item.get("CDIDeviceIDs") or ()),
+    )

@@ -1,0 +1,162 @@
+"""What the node knows of a claim, and which claims a Pod and its containers use.
+
+Pure. Error texts are those of Kubernetes' kubelet, since they end up in events that users read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dray.api.document import UID, NamespacedName
+from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import Container, Pod, PodResourceClaim
+from dray.api.types.resource_v1 import ResourceClaim
+
+NOT_CREATED: Final = "ResourceClaim not created yet"
+UNSUPPORTED: Final = "none of the supported fields are set"
+
+
+class ClaimError(Exception):
+    """A claim that the Pod cannot use now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A prepared device; no request names means that it is for every request."""
+
+    pool_name: str
+    device_name: str
+    share_id: str | None = None
+    request_names: tuple[str, ...] = ()
+    cdi_device_ids: tuple[str, ...] = ()
+
+    def serves(self, request: str) -> bool:
+        """Whether a container that asks for the request gets the device; the empty request asks for all."""
+        return not request or not self.request_names or base_request(request) in self.request_names
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInfo:
+    """A claim in use on the node; `devices` has an entry for each driver, empty until it has prepared the claim."""
+
+    uid: UID
+    key: NamespacedName
+    devices: Mapping[str, tuple[Device, ...]]
+    pod_uids: frozenset[UID] = field(default=frozenset())
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that allocated something for the claim, in order."""
+        return tuple(sorted(self.devices))
+
+    def cdi_device_ids(self, request: str) -> tuple[str, ...]:
+        """The CDI names for a container that asks for the request."""
+        return tuple(
+            name
+            for driver in self.drivers
+            for device in self.devices[driver]
+            if device.serves(request)
+            for name in device.cdi_device_ids
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """One of a Pod's claims by name; an owned claim was made for this Pod alone."""
+
+    entry: str
+    name: str
+    owned: bool
+
+
+def base_request(request: str) -> str:
+    """The main request's name of a possible `request/subrequest`."""
+    return request.partition("/")[0]
+
+
+def info_of(claim: ResourceClaim) -> ClaimInfo:
+    """The claim as the node begins to know it."""
+    if claim.status.allocation is None:
+        raise ClaimError(f"ResourceClaim {claim.metadata.name}: not allocated")
+    drivers = sorted({result.driver for result in claim.status.allocation.devices.results})
+    key = NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
+    return ClaimInfo(UID(claim.metadata.uid or ""), key, dict.fromkeys(drivers, ()))
+
+
+def pod_claims(pod: Pod, *, extended: bool = True) -> tuple[PodClaim, ...]:
+    """The claims the Pod needs, that of its extended resources last; entries without a claim are left out."""
+    found = [claim for entry in pod.spec.resource_claims if (claim := _pod_claim(pod, entry)) is not None]
+    special = pod.status.extended_resource_claim_status
+    if extended and special is not None:
+        found.append(PodClaim("", special.resource_claim_name, owned=False))
+    return tuple(found)
+
+
+def _pod_claim(pod: Pod, entry: PodResourceClaim) -> PodClaim | None:
+    if entry.resource_claim_name is not None:
+        return PodClaim(entry.name, entry.resource_claim_name, owned=False)
+    place = f'pod "{pod.metadata.namespace}/{pod.metadata.name}"'
+    if entry.resource_claim_template_name is None:
+        raise ClaimError(f'{place}, spec.resourceClaim "{entry.name}": {UNSUPPORTED}')
+    for status in pod.status.resource_claim_statuses:
+        if status.name == entry.name:
+            made = status.resource_claim_name
+            return None if made is None else PodClaim(entry.name, made, owned=True)
+    raise ClaimError(f"{place}: {NOT_CREATED}")
+
+
+def check_usable(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> ClaimInfo:
+    """The claim's info; raises when the Pod may not use the claim."""
+    name, uid = pod.metadata.name, pod.metadata.uid
+    if wanted.owned and not _made_for(pod, claim):
+        raise ClaimError(
+            f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name} was not created for pod "
+            f"{pod.metadata.namespace}/{name} (pod is not owner)"
+        )
+    consumers = claim.status.reserved_for
+    if not any(item.resource == "pods" and not item.api_group and item.uid == uid for item in consumers):
+        raise ClaimError(f"pod {name} ({uid}) is not allowed to use ResourceClaim {wanted.name} ({claim.metadata.uid})")
+    return info_of(claim)
+
+
+def _made_for(pod: Pod, claim: ResourceClaim) -> bool:
+    owners = claim.metadata.owner_references
+    return claim.metadata.namespace == pod.metadata.namespace and any(
+        owner.controller and owner.uid == pod.metadata.uid for owner in owners
+    )
+
+
+def container_requests(pod: Pod, container: Container, *, extended: bool = True) -> tuple[tuple[str, str], ...]:
+    """The (claim name, request) pairs the container asks for; the empty request asks for everything."""
+    return (*_claim_requests(pod, container), *(_extended_requests(pod, container) if extended else ()))
+
+
+def _claim_requests(pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
+    by_entry: dict[str, list[str]] = {}
+    for asked in container.resources.claims:
+        by_entry.setdefault(asked.name, []).append(asked.request or "")
+    for entry in pod.spec.resource_claims:
+        if entry.name in by_entry and (claim := _pod_claim(pod, entry)) is not None:
+            yield from ((claim.name, request) for request in by_entry[entry.name])
+
+
+def _extended_requests(pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
+    special = pod.status.extended_resource_claim_status
+    if special is None:
+        return
+    asked = {
+        name
+        for name, amount in container.resources.requests.items()
+        if is_dra_extended_resource_name(name) and Quantity.parse(amount).sign
+    }
+    for mapping in special.request_mappings:
+        if mapping.container_name == container.name and mapping.resource_name in asked:
+            yield special.resource_claim_name, mapping.request_name
+
+
+def containers_of(pod: Pod) -> tuple[Container, ...]:
+    """Init containers and containers."""
+    return (*pod.spec.init_containers, *pod.spec.containers)

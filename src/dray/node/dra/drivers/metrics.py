@@ -1,0 +1,54 @@
+"""Numbers about dynamic resources, under Kubernetes' names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.runtime.metrics import Metrics, exponential_buckets
+
+# From 0.1 s to 90 s in 15 steps, as kubelet's.
+_COUNT: Final = 15
+BUCKETS: Final = exponential_buckets(start=0.1, factor=(90 / 0.1) ** (1 / (_COUNT - 1)), count=_COUNT)
+ANY_DRIVER: Final = "<any>"
+
+
+class DriverMetrics:
+    """What is measured about claims and calls."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.operations = metrics.histogram(
+            "dra_operations_duration_seconds",
+            "Time to prepare or unprepare all claims of a Pod",
+            ["operation_name", "is_error"],
+            BUCKETS,
+        )
+        self.calls = metrics.histogram(
+            "dra_grpc_operations_duration_seconds",
+            "Time of a gRPC call to a DRA driver",
+            ["driver_name", "method_name", "grpc_status_code"],
+            BUCKETS,
+        )
+        self.in_use = metrics.gauge(
+            "dra_resource_claims_in_use",
+            "Claims in use on the node, by driver and altogether",
+            ["driver_name"],
+        )
+        self._shown: frozenset[str] = frozenset()
+        self.in_use.labels(ANY_DRIVER).set(0)
+
+    def observe_operation(self, name: str, seconds: float, *, failed: bool) -> None:
+        """One Pod's preparation or its undoing has ended."""
+        self.operations.labels(name, str(failed).lower()).observe(seconds)
+
+    def observe_call(self, driver: str, method: str, code: str, seconds: float) -> None:
+        """One call has ended."""
+        self.calls.labels(driver, method, code).observe(seconds)
+
+    def show_claims(self, total: int, by_driver: dict[str, int]) -> None:
+        """So many claims are in use now."""
+        for gone in self._shown - by_driver.keys():
+            self.in_use.remove(gone)
+        for driver, count in by_driver.items():
+            self.in_use.labels(driver).set(count)
+        self.in_use.labels(ANY_DRIVER).set(total)
+        self._shown = frozenset(by_driver)

@@ -1,0 +1,1 @@
+"""Health of devices in use, as their drivers report it."""

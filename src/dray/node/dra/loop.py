@@ -1,0 +1,363 @@
+"""Dynamic resources of one node: performs what the claim book decides, for whoever runs Pods.
+
+The owner runs `run`, registers the object as the handler of `DRAPlugin` plugins, and calls:
+
+* `prepare(pod)` before the Pod's sandbox is made, again and again until it is `Prepared`;
+* `container_devices(pod, container)` when a container is made;
+* `unprepare(pod_uid)` when the Pod's containers have ended for good, again until it returns None, and before the Pod
+  is reported as finished (`uses_claims` says whether there is anything left);
+* `reconcile(known)` with the Pods the node has, or lets `run` do so every minute.
+
+Calls for different Pods may be made at the same time; those that share a Pod or a claim wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dray.api.document import UID, NamespacedName
+from dray.api.errors import APIError
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Container, Pod, ResourceStatus
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.interface import Client, Resource
+from dray.lib.clock import Clock
+from dray.node.dra import checkpoint
+from dray.node.dra.book import (
+    Action,
+    CallPrepare,
+    CallUnprepare,
+    ClaimBook,
+    DriverPrepared,
+    DriverUnprepared,
+    OldClaimError,
+    PodAdmitted,
+    PodGone,
+    SaveCheckpoint,
+)
+from dray.node.dra.claims import ClaimError, ClaimInfo, PodClaim, check_usable, container_requests, pod_claims
+from dray.node.dra.drivers.choice import Instances, choose_service
+from dray.node.dra.drivers.loop import DriverConnection
+from dray.node.dra.drivers.metrics import DriverMetrics
+from dray.node.dra.files import load_checkpoint, save_checkpoint
+from dray.node.dra.health import cache as health_cache
+from dray.node.dra.health.cache import DeviceKey
+from dray.node.dra.health.loop import HealthWatcher
+from dray.node.dra.health.statuses import resource_statuses
+from dray.node.dra.responses import ResponseError
+from dray.node.dra.slices.loop import SliceCleaner
+from dray.node.plugins.interface import Plugin
+from dray.runtime.locks import KeyedLocks
+from dray.runtime.logs import fields
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+_log = logging.getLogger(__name__)
+
+CLAIMS: Final[Resource[ResourceClaim]] = Resource(
+    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
+)
+# The reason of the event that a Pod gets while its claims cannot be prepared.
+FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
+RECONCILE_SECONDS: Final = 60.0
+
+
+class SaveError(Exception):
+    """The checkpoint could not be written, so nothing may be asked of drivers."""
+
+
+# What may go wrong without being a bug; told to the Pod, and tried again.
+_EXPECTED: Final = (ClaimError, OldClaimError, ResponseError, SaveError)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All claims of the Pod are prepared."""
+
+    claims: tuple[ClaimInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareError:
+    """The Pod cannot start yet; `message` is for its event."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnprepareError:
+    """The Pod cannot finish yet."""
+
+    message: str
+
+
+@dataclass(slots=True)
+class _Instance:
+    connection: DriverConnection
+    tasks: tuple[asyncio.Task[Any], ...] = ()
+
+    @property
+    def connected(self) -> bool:
+        return self.connection.connected
+
+
+class DynamicResources:
+    """See the module; raises `CheckpointError` when the last checkpoint is damaged."""
+
+    def __init__(
+        self,
+        client: Client,
+        node_name: str,
+        root: str,
+        clock: Clock,
+        metrics: Metrics,
+        gates: FeatureGates = FeatureGates(),  # noqa: B008 - immutable
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._path = str(Path(root) / checkpoint.FILE_NAME)
+        self._extended = gates.enabled("DRAExtendedResource")
+        self._follow_health = gates.enabled("ResourceHealthStatus")
+        self._metrics = DriverMetrics(metrics)
+        self._book = ClaimBook(load_checkpoint(self._path))
+        self._instances: Instances[_Instance] = Instances()
+        self._cleaner = SliceCleaner(client, node_name, clock)
+        self._health = HealthWatcher(str(Path(root) / health_cache.FILE_NAME), clock, self._health_changed)
+        self._locks = KeyedLocks()
+        # Writes follow each other, so that an older state never replaces a newer one.
+        self._saving = asyncio.Lock()
+        self._group: TaskGroup | None = None
+        self._running = asyncio.Event()
+        # Told of Pods whose devices' health has changed; set by the owner.
+        self.on_health: Callable[[frozenset[UID]], None] = lambda _: None
+        self._show_claims()
+
+    # --- Running. ---
+
+    async def run(self, known_pods: Callable[[], Collection[UID] | None] = lambda: None) -> None:
+        """Serve plugins, clean up slices, and reconcile with the known Pods (None: not known yet) until cancelled."""
+        async with TaskGroup("dynamic resources") as group:
+            self._group = group
+            self._running.set()
+            try:
+                group.spawn(self._cleaner.run(), "slice clean-up")
+                group.spawn(self._health.run(), "health expiry")
+                group.spawn(self._reconcile_forever(known_pods), "claims of gone pods")
+                await group.wait(asyncio.Event())
+            finally:
+                self._group = None
+                self._running.clear()
+                for instance in self._instances.values():
+                    await instance.connection.close()
+
+    async def reconcile(self, known_pods: Collection[UID]) -> None:
+        """Unprepare what Pods left behind that the node no longer has; failures are tried again the next time."""
+        for uid in self._book.pod_uids():
+            if uid not in known_pods and (error := await self.unprepare(uid)) is not None:
+                _log.warning("claims of a gone pod", extra=fields(pod_uid=uid, error=error.message))
+
+    async def _reconcile_forever(self, known_pods: Callable[[], Collection[UID] | None]) -> None:
+        while True:
+            known = known_pods()
+            if known is not None:
+                await self.reconcile(known)
+            await self._clock.sleep(RECONCILE_SECONDS)
+
+    # --- For whoever runs Pods. ---
+
+    async def prepare(self, pod: Pod) -> Prepared | PrepareError:
+        """Have the drivers prepare the Pod's claims; claims that are prepared already are left alone."""
+        started = self._clock.monotonic()
+        outcome: Prepared | PrepareError
+        try:
+            outcome = Prepared(await self._prepare(pod))
+        except _EXPECTED as error:
+            outcome = PrepareError(f"prepare dynamic resources: {error}")
+        failed = isinstance(outcome, PrepareError)
+        self._metrics.observe_operation("PrepareResources", self._clock.monotonic() - started, failed=failed)
+        return outcome
+
+    async def unprepare(self, pod_uid: UID) -> UnprepareError | None:
+        """Give up the Pod's claims; drivers are asked for those that no other Pod uses."""
+        started = self._clock.monotonic()
+        failure: UnprepareError | None = None
+        try:
+            await self._unprepare(pod_uid)
+        except _EXPECTED as error:
+            failure = UnprepareError(f"unprepare dynamic resources: {error}")
+        seconds = self._clock.monotonic() - started
+        self._metrics.observe_operation("UnprepareResources", seconds, failed=failure is not None)
+        return failure
+
+    def uses_claims(self, pod_uid: UID) -> bool:
+        """Whether the Pod still holds any claim, prepared or not."""
+        return bool(self._book.claims_of(pod_uid))
+
+    def container_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
+        """The CDI names of the container's devices, in the order of its claims; raises `ClaimError`."""
+        return tuple(
+            name
+            for claim, request in container_requests(pod, container, extended=self._extended)
+            for name in self._info(pod, claim).cdi_device_ids(request)
+        )
+
+    def claim_infos(self, pod: Pod, container: Container) -> tuple[ClaimInfo, ...]:
+        """The claims the container uses, each once, for PodResources; raises `ClaimError`."""
+        names = dict.fromkeys(name for name, _ in container_requests(pod, container, extended=self._extended))
+        return tuple(self._info(pod, name) for name in names)
+
+    def resource_statuses(self, pod: Pod, container: Container) -> tuple[ResourceStatus, ...]:
+        """The container's `allocatedResourcesStatus` entries for devices of claims."""
+        return resource_statuses(pod, container, self._book.get, self._health.get)
+
+    def claims(self) -> tuple[ClaimInfo, ...]:
+        """All claims in use on the node."""
+        return self._book.claims()
+
+    # --- The handler of DRA plugins. ---
+
+    def validate(self, plugin: Plugin) -> None:
+        """Raise when none of the plugin's services is ours."""
+        choose_service(plugin)
+
+    async def register(self, plugin: Plugin) -> None:
+        """Connect to the instance; the newest connected one is used from then on."""
+        await self._running.wait()
+        assert self._group is not None
+        service = choose_service(plugin)
+        driver = plugin.name
+        connection = DriverConnection(
+            driver, plugin.endpoint, service, self._metrics, self._clock, lambda: self._sync_slices(driver)
+        )
+        instance = _Instance(connection)
+        try:
+            self._instances.add(driver, plugin.endpoint, instance)
+        except Exception:
+            await connection.close()
+            raise
+        tasks: list[Coroutine[Any, Any, None]] = [connection.watch_state()]
+        if self._follow_health:
+            tasks.append(self._health.follow(connection))
+        instance.tasks = tuple(self._group.spawn(task, f"driver {driver}") for task in tasks)
+        self._sync_slices(driver)
+
+    async def deregister(self, plugin: Plugin) -> None:
+        """Give up the instance; calls under way fail and are made again elsewhere."""
+        instance = self._instances.remove(plugin.name, plugin.endpoint)
+        if instance is None:
+            return
+        for task in instance.tasks:
+            task.cancel()
+        await asyncio.gather(*instance.tasks, return_exceptions=True)
+        await instance.connection.close()
+        self._sync_slices(plugin.name)
+
+    # --- Inside. ---
+
+    async def _prepare(self, pod: Pod) -> tuple[ClaimInfo, ...]:
+        pod_uid = UID(pod.metadata.uid or "")
+        infos = await self._validated(pod)
+        # A Pod's lock always comes before those of claims: two callers cannot wait for each other.
+        async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(info.uid for info in infos):
+            await self._perform(self._book.handle(PodAdmitted(pod_uid, infos)))
+            return self._book.claims_of(pod_uid)
+
+    async def _validated(self, pod: Pod) -> tuple[ClaimInfo, ...]:
+        """Check everything before anything is noted: a Pod that fails here can go without a trace."""
+        infos = []
+        for wanted in pod_claims(pod, extended=self._extended):
+            info = check_usable(pod, wanted, await self._fetch(pod, wanted))
+            for driver in info.drivers:
+                self._connection(driver)
+            infos.append(info)
+        return tuple(infos)
+
+    async def _fetch(self, pod: Pod, wanted: PodClaim) -> ResourceClaim:
+        try:
+            return await self._client.get(CLAIMS, wanted.name, pod.metadata.namespace or "")
+        except APIError as error:
+            raise ClaimError(f"fetch ResourceClaim {wanted.name}: {error}") from error
+
+    async def _unprepare(self, pod_uid: UID) -> None:
+        # Under the Pod's lock its claims do not change; their own locks keep other Pods' calls away.
+        async with (
+            self._locks.held([f"pod/{pod_uid}"]),
+            self._locks.held(info.uid for info in self._book.claims_of(pod_uid)),
+        ):
+            await self._perform(self._book.handle(PodGone(pod_uid)))
+
+    async def _perform(self, actions: Sequence[Action]) -> None:
+        """Save first, then call all drivers at once; the first failure counts once every call has ended."""
+        calls = []
+        for action in actions:
+            if isinstance(action, SaveCheckpoint):
+                await self._save()
+            else:
+                calls.append(self._call(action))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        # A bug must not hide behind an expected failure.
+        failures.sort(key=lambda failure: isinstance(failure, _EXPECTED))
+        if failures:
+            raise failures[0]
+
+    async def _call(self, action: CallPrepare | CallUnprepare) -> None:
+        connection = self._connection(action.driver)
+        if isinstance(action, CallPrepare):
+            devices = await connection.prepare(action.claims)
+            following = self._book.handle(DriverPrepared(action.driver, devices))
+        else:
+            uids = await connection.unprepare(action.claims)
+            following = self._book.handle(DriverUnprepared(action.driver, uids))
+        await self._perform(following)
+
+    async def _save(self) -> None:
+        self._show_claims()
+        async with self._saving:
+            try:
+                await asyncio.to_thread(save_checkpoint, self._path, self._book.claims())
+            except OSError as error:
+                raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
+
+    def _connection(self, driver: str) -> DriverConnection:
+        instance = self._instances.get(driver)
+        if instance is None:
+            raise ClaimError(f"DRA driver {driver} is not registered")
+        return instance.connection
+
+    def _info(self, pod: Pod, name: str) -> ClaimInfo:
+        namespace = pod.metadata.namespace or ""
+        info = self._book.get(NamespacedName(namespace, name))
+        if info is None:
+            text = f"unable to get claim info for ResourceClaim {name} in namespace {namespace}"
+            raise ClaimError(f"internal error: {text}")
+        return info
+
+    def _sync_slices(self, driver: str) -> None:
+        if self._instances.usable(driver):
+            self._cleaner.usable(driver)
+        else:
+            self._cleaner.unusable(driver)
+
+    def _show_claims(self) -> None:
+        claims = self._book.claims()
+        self._metrics.show_claims(len(claims), dict(Counter(driver for info in claims for driver in info.drivers)))
+
+    def _health_changed(self, keys: Iterable[DeviceKey]) -> None:
+        changed = frozenset(keys)
+        pods = frozenset(
+            uid
+            for info in self._book.claims()
+            for driver in info.drivers
+            for device in info.devices[driver]
+            if DeviceKey(driver, device.pool_name, device.device_name) in changed
+            for uid in info.pod_uids
+        )
+        if pods:
+            self.on_health(pods)

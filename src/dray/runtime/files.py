@@ -1,0 +1,43 @@
+"""Files that survive a crash: replaced whole or not at all, and on the disk before the call returns."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Give the file this content; whoever reads it, also after a power cut, finds the old content or the new."""
+    folder = str(Path(path).parent)
+    # A name beginning with a dot: watchers of folders (CDI, plugin sockets) pass over it.
+    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+
+
+def remove_file(path: str) -> None:
+    """Remove the file for good; it is fine when there is none."""
+    try:
+        os.remove(path)
+    except FileNotFoundError:
+        return
+    _sync_folder(str(Path(path).parent))
+
+
+def _sync_folder(folder: str) -> None:
+    """A rename or removal is only certain once its folder is on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
