@@ -146,7 +146,7 @@ def list_document(endpoint: Endpoint, documents: Sequence[Document], metadata: D
             item.pop("kind", None)
             item.pop("apiVersion", None)
     return {
-        "kind": f"{endpoint.definition.kind}List",
+        "kind": endpoint.definition.list_kind,
         "apiVersion": endpoint.api_version,
         "metadata": metadata,
         "items": items,
@@ -157,7 +157,7 @@ def _encode_json_list(result: ListResult) -> bytes:
     endpoint = result.endpoint
     head = orjson.dumps(
         {
-            "kind": f"{endpoint.definition.kind}List",
+            "kind": endpoint.definition.list_kind,
             "apiVersion": endpoint.api_version,
             "metadata": result.metadata(),
         }

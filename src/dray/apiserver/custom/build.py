@@ -90,6 +90,7 @@ def _resource_definition(definition: Document, version: Document, schema: Compil
         subresources=("scale",) if scale else (),
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
+        own_list_kind=names.get("listKind") or "",
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
         selectable_fields=_selectable_fields(version),
         verbs=tuple(verb for verb in _VERBS if verb != "create" or not terminating),

@@ -110,3 +110,10 @@ class ResourceDefinition:
     )
     # Objects are deleted with a grace period (Pods).
     graceful_deletion: bool = False
+    # The kind of a collection; empty for the usual one.
+    own_list_kind: str = ""
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a collection."""
+        return self.own_list_kind or f"{self.kind}List"
