@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import SCORE_MAX
+from dray.framework.plugins import SCORE_MAX, ScorePlugin
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
@@ -100,7 +100,7 @@ class Cycle:
         nodes, count = self._snapshot.nodes, len(self._snapshot)
         wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
         start = self._start % count
-        ordered = nodes if not start else chain(nodes[start:], nodes[:start])
+        ordered = nodes if not start else chain(islice(nodes, start, None), islice(nodes, start))
         search = find_feasible(filters, state, ordered, wanted, self._nominations)
         self._start = (start + len(search.feasible) + len(search.statuses)) % count
         return search
@@ -163,14 +163,18 @@ def find_feasible(
     statuses: dict[str, Status] = {}
     crowded = bool(nominations)
     for node in nodes:
-        status = run_filters(filters, state, node, nominations) if crowded else SUCCESS
-        if not crowded:
+        status = SUCCESS
+        if crowded:
+            status = run_filters(filters, state, node, nominations)
+        else:
+            # The loop that everything else waits for: no call but the filters' own.
             for name, accepts in filters:
                 status = accepts(state, pod, node)
-                if status is not SUCCESS and status.code is not Code.SUCCESS:
-                    status = status.said_by(name)
-                    break
-                status = SUCCESS
+                if status is not SUCCESS:
+                    if status.code is not Code.SUCCESS:
+                        status = status.said_by(name)
+                        break
+                    status = SUCCESS
         if status is SUCCESS:
             feasible.append(node)
             if len(feasible) >= wanted:
@@ -225,8 +229,7 @@ def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo])
     for scorer, weight in profile.score:
         if scorer.name in state.skip_score:
             continue
-        give = scorer.score
-        scores = [give(state, pod, node) for node in nodes]
+        scores = _scores(scorer, state, nodes)
         normalize = getattr(scorer, "normalize_scores", None)
         if normalize is not None:
             normalize(state, pod, scores)
@@ -234,3 +237,12 @@ def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo])
             raise AttemptError(f'plugin "{scorer.name}" gives a score outside of 0 to {SCORE_MAX}')
         totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
     return totals
+
+
+def _scores(scorer: ScorePlugin, state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
+    pod = state.pod_info.pod
+    score_all: Callable[..., list[int]] | None = getattr(scorer, "score_all", None)
+    if score_all is not None:
+        return score_all(state, pod, nodes)
+    give = scorer.score
+    return [give(state, pod, node) for node in nodes]

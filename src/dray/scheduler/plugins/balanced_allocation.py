@@ -31,16 +31,28 @@ class BalancedAllocation:
         requests = state.pod_info.requests
         return SUCCESS if any(requests.amount(name) for name in self._resources) else SKIP
 
-    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+    def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """The less the shares differ, the better."""
-        pod = state.pod_info
-        if self._resources is _DEFAULT:
-            allocatable, requested, wanted = node.allocatable, node.requested, pod.requests
-            if allocatable.milli_cpu and allocatable.memory:
-                cpu = min((requested.milli_cpu + wanted.milli_cpu) / allocatable.milli_cpu, 1.0)
-                memory = min((requested.memory + wanted.memory) / allocatable.memory, 1.0)
-                return int((1 - abs(cpu - memory) / 2) * SCORE_MAX)
-        return int((1 - _deviation(self._shares(state, node))) * SCORE_MAX)
+        return self.score_all(state, pod, (node,))[0]
+
+    def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
+        """All nodes at once; two resources, the usual case, without detours."""
+        if self._resources is not _DEFAULT:
+            return [int((1 - _deviation(self._shares(state, node))) * SCORE_MAX) for node in nodes]
+        wanted = state.pod_info.requests
+        wanted_milli_cpu, wanted_memory = wanted.milli_cpu, wanted.memory
+        scores: list[int] = []
+        for node in nodes:
+            allocatable, requested = node.allocatable, node.requested
+            if not (allocatable.milli_cpu and allocatable.memory):
+                scores.append(SCORE_MAX)
+                continue
+            cpu = (requested.milli_cpu + wanted_milli_cpu) / allocatable.milli_cpu
+            memory = (requested.memory + wanted_memory) / allocatable.memory
+            # Overcommitted is as full as full.
+            difference = (cpu if cpu < 1 else 1.0) - (memory if memory < 1 else 1.0)
+            scores.append(int((1 - (difference if difference > 0 else -difference) / 2) * SCORE_MAX))
+        return scores
 
     def _shares(self, state: CycleState, node: NodeInfo) -> list[float]:
         wanted = state.pod_info.requests

@@ -10,7 +10,7 @@ from dray.framework.plugins import SCORE_MAX
 from dray.framework.pod_info import PodInfo
 from dray.framework.resources import CPU, MEMORY
 
-Scorer: TypeAlias = Callable[[PodInfo, NodeInfo], int]
+Scorer: TypeAlias = Callable[[PodInfo, Sequence[NodeInfo]], list[int]]
 Weights: TypeAlias = Sequence[tuple[str, int]]
 
 LEAST_ALLOCATED: Final = "LeastAllocated"
@@ -39,7 +39,7 @@ def make_scorer(strategy: Mapping[str, Any]) -> Scorer:
             weight_sum += weight
         return total // weight_sum if weight_sum else 0
 
-    return score
+    return lambda pod, nodes: [score(pod, node) for node in nodes]
 
 
 def usage(name: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
@@ -55,22 +55,24 @@ def usage(name: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
     return node.requested.amount(name) + wanted, node.allocatable.amount(name)
 
 
-def least_allocated_cpu_and_memory(pod: PodInfo, node: NodeInfo) -> int:
+def least_allocated_cpu_and_memory(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
     """The default strategy, without the detours of the general one: it runs for every feasible node."""
-    allocatable = node.allocatable
-    milli_cpu, memory = allocatable.milli_cpu, allocatable.memory
-    total = weight_sum = 0
-    if milli_cpu:
-        free = milli_cpu - node.non_zero_milli_cpu - pod.non_zero_milli_cpu
-        if free > 0:
-            total = free * SCORE_MAX // milli_cpu
-        weight_sum = 1
-    if memory:
-        free = memory - node.non_zero_memory - pod.non_zero_memory
-        if free > 0:
-            total += free * SCORE_MAX // memory
-        weight_sum += 1
-    return total // weight_sum if weight_sum else 0
+    pod_milli_cpu, pod_memory = pod.non_zero_milli_cpu, pod.non_zero_memory
+    scores: list[int] = []
+    for node in nodes:
+        allocatable = node.allocatable
+        milli_cpu, memory = allocatable.milli_cpu, allocatable.memory
+        free_milli_cpu = milli_cpu - node.non_zero_milli_cpu - pod_milli_cpu
+        free_memory = memory - node.non_zero_memory - pod_memory
+        if milli_cpu and memory:
+            cpu_score = free_milli_cpu * SCORE_MAX // milli_cpu if free_milli_cpu > 0 else 0
+            memory_score = free_memory * SCORE_MAX // memory if free_memory > 0 else 0
+            scores.append((cpu_score + memory_score) // 2)
+        elif milli_cpu:
+            scores.append(max(free_milli_cpu, 0) * SCORE_MAX // milli_cpu)
+        else:
+            scores.append(max(free_memory, 0) * SCORE_MAX // memory if memory else 0)
+    return scores
 
 
 def _least(used: int, capacity: int) -> int:

@@ -21,14 +21,15 @@ from dray.scheduler.handle import Handle
 
 REASON_EXISTING: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 REASON_OWN: Final = "required inter-pod affinity and anti-affinity are not supported by this scheduler"
-_NO: Final = unschedulable(REASON_EXISTING)
+_NAME: Final = "InterPodAffinity"
+_NO: Final = unschedulable(REASON_EXISTING).said_by(_NAME)
 _FORBIDDEN: Final = "InterPodAffinity/forbidden"
 
 
 class InterPodAffinity:
     """Filter on required anti-affinity of Pods that are already there."""
 
-    name = "InterPodAffinity"
+    name = _NAME
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

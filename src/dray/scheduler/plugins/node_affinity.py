@@ -20,8 +20,9 @@ from dray.scheduler.plugins.scores import normalize
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 REASON_ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
 REASON_CONFLICT: Final = "pod affinity terms conflict"
-_NO: Final = unresolvable(REASON)
-_NO_ENFORCED: Final = unresolvable(REASON_ENFORCED)
+_NAME: Final = "NodeAffinity"
+_NO: Final = unresolvable(REASON).said_by(_NAME)
+_NO_ENFORCED: Final = unresolvable(REASON_ENFORCED).said_by(_NAME)
 _MATCHER: Final = "NodeAffinity/required"
 _PREFERENCES: Final = "NodeAffinity/preferred"
 
@@ -29,7 +30,7 @@ _PREFERENCES: Final = "NodeAffinity/preferred"
 class NodeAffinity:
     """Filter and Score on the Pod's wishes, and on those that the profile adds for every Pod."""
 
-    name = "NodeAffinity"
+    name = _NAME
 
     def __init__(self, args: Mapping[str, Any], _handle: Handle) -> None:
         added = args.get("addedAffinity")

@@ -13,13 +13,14 @@ from dray.framework.plugins import PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 
 REASON: Final = "node(s) didn't match the requested node name"
-_NO: Final = unresolvable(REASON)
+_NAME: Final = "NodeName"
+_NO: Final = unresolvable(REASON).said_by(_NAME)
 
 
 class NodeName:
     """Filter on `spec.nodeName`."""
 
-    name = "NodeName"
+    name = _NAME
 
     def pre_filter(self, _state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Nothing to do for most Pods."""

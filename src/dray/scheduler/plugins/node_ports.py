@@ -14,13 +14,14 @@ from dray.framework.pod_info import host_ports, ports_conflict
 from dray.framework.status import SKIP, SUCCESS, Status, unschedulable
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
-_NO: Final = unschedulable(REASON)
+_NAME: Final = "NodePorts"
+_NO: Final = unschedulable(REASON).said_by(_NAME)
 
 
 class NodePorts:
     """Filter on host ports."""
 
-    name = "NodePorts"
+    name = _NAME
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Most Pods want none."""

@@ -18,14 +18,15 @@ from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
 
 TOO_MANY_PODS: Final = "Too many pods"
-_TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,))
+_NAME: Final = "NodeResourcesFit"
+_TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,)).said_by(_NAME)
 _REQUEST: Final = "NodeResourcesFit/request"
 
 
 class NodeResourcesFit:
     """Filter and Score on requests."""
 
-    name = "NodeResourcesFit"
+    name = _NAME
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
@@ -56,9 +57,13 @@ class NodeResourcesFit:
             return SUCCESS
         return self._explain(request, node)
 
-    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+    def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """By the strategy of the profile."""
-        return self._scorer(state.pod_info, node)
+        return self.score_all(state, pod, (node,))[0]
+
+    def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
+        """All nodes at once."""
+        return self._scorer(state.pod_info, nodes)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Room is made, or less is asked for."""
@@ -99,7 +104,7 @@ class NodeResourcesFit:
         if reasons == [TOO_MANY_PODS]:
             return _TOO_MANY
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
-        return Status(code, tuple(reasons))
+        return Status(code, tuple(reasons), _NAME)
 
     def _is_served_by_devices(self, name: str) -> bool:
         return not is_native_resource(name) and self._handle.serves_resource(name)

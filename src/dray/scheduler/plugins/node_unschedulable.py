@@ -16,13 +16,14 @@ from dray.scheduler.plugins.tolerations import untolerated
 
 REASON: Final = "node(s) were unschedulable"
 _TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
-_NO: Final = unresolvable(REASON)
+_NAME: Final = "NodeUnschedulable"
+_NO: Final = unresolvable(REASON).said_by(_NAME)
 
 
 class NodeUnschedulable:
     """Filter on `spec.unschedulable`."""
 
-    name = "NodeUnschedulable"
+    name = _NAME
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

@@ -16,14 +16,15 @@ from dray.scheduler.plugins.scores import normalize
 from dray.scheduler.plugins.tolerations import tolerates, untolerated
 
 REASON: Final = "node(s) had untolerated taint(s)"
-_NO: Final = unresolvable(REASON)
+_NAME: Final = "TaintToleration"
+_NO: Final = unresolvable(REASON).said_by(_NAME)
 _SOFT: Final = "TaintToleration/soft"
 
 
 class TaintToleration:
     """Filter and Score on taints."""
 
-    name = "TaintToleration"
+    name = _NAME
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

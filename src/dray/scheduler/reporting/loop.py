@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Pod
-from dray.client.events import Source
+from dray.client.events import Happening, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.recorder.loop import EventRecorder
 from dray.lib.clock import Clock
@@ -22,6 +23,10 @@ _log = logging.getLogger(__name__)
 
 # Events are many and small; several writers let the server commit them together.
 EVENT_WRITERS: Final = 32
+# A burst of Pods is told of in full, as long as it is not larger than this.
+EVENTS_WAITING_MAX: Final = 50_000
+# How many are handed to the recorder at once; less than it takes before it drops news.
+EVENTS_AT_ONCE: Final = 500
 # Conditions written at the same time.
 STATUS_WRITES_MAX: Final = 64
 _STATUS: Final = WriteOptions(subresource="status")
@@ -34,7 +39,7 @@ class Reporter:
         self._client = client
         self._clock = clock
         self._group = group
-        self._recorders: dict[str, EventRecorder] = {}
+        self._tellers: dict[str, _Teller] = {}
         # The last condition still to be written, by uid; a binding waits for it, so that it cannot be overwritten.
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._seats = asyncio.Semaphore(STATUS_WRITES_MAX)
@@ -42,15 +47,17 @@ class Reporter:
     def add_profile(self, scheduler_name: str) -> None:
         """Tell events in the profile's name."""
         recorder = EventRecorder(self._client, self._clock, Source(scheduler_name))
-        self._recorders[scheduler_name] = recorder
+        teller = self._tellers[scheduler_name] = _Teller(recorder)
+        self._group.spawn(teller.run(), f"events of {scheduler_name}")
         for number in range(EVENT_WRITERS):
             self._group.spawn(recorder.run(), f"events of {scheduler_name} {number}")
 
     def event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
         """Tell something of a Pod."""
-        recorder = self._recorders.get(pod.spec.scheduler_name or "")
-        if recorder is not None:
-            recorder.event(PODS.group_version_kind, pod, event_type, reason, message)
+        teller = self._tellers.get(pod.spec.scheduler_name or "")
+        if teller is not None:
+            about = reference_to(PODS.group_version_kind, pod)
+            teller.tell(Happening(about, event_type, reason, message))
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
         """Have the condition written, if it differs."""
@@ -83,3 +90,30 @@ class Reporter:
             except APIError as error:
                 # The next attempt writes it again; a Pod that is gone needs none.
                 _log.info("condition not written", extra=fields(pod=f"{namespace}/{name}", error=error))
+
+
+class _Teller:
+    """Feeds a recorder no faster than it can write."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._waiting: deque[Happening] = deque()
+        self._wake = asyncio.Event()
+
+    def tell(self, happening: Happening) -> None:
+        """Queue one thing to tell."""
+        if len(self._waiting) >= EVENTS_WAITING_MAX:
+            _log.warning("event dropped", extra=fields(object=happening.about.name, reason=happening.reason))
+            return
+        self._waiting.append(happening)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Feed until cancelled."""
+        while True:
+            await self._wake.wait()
+            for _ in range(min(len(self._waiting), EVENTS_AT_ONCE)):
+                self._recorder.tell(self._waiting.popleft())
+            if not self._waiting:
+                self._wake.clear()
+            await self._recorder.flush()

@@ -1,0 +1,1 @@
+"""DynamicResources: finds nodes whose devices meet a Pod's claims, allocates and reserves them."""

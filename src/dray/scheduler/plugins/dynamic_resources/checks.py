@@ -1,0 +1,61 @@
+"""Whether a Pod's claims are ready to be worked on, in Kubernetes' words; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dray.api.document import NamespacedName
+from dray.api.features import FeatureGates
+from dray.api.pod_claims import is_made_for, pod_claims
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+
+FindClaim = Callable[[NamespacedName], ResourceClaim | None]
+
+
+class NotReadyError(Exception):
+    """The Pod cannot be scheduled until something about its claims changes; the text is for its user."""
+
+
+def claims_of(pod: Pod, find: FindClaim) -> list[ResourceClaim]:
+    """All claims of the Pod; raises `NotReadyError`."""
+    namespace = pod.metadata.namespace or ""
+    found: list[ResourceClaim] = []
+    for entry in pod_claims(pod):
+        if entry.claim_name is None:
+            raise NotReadyError(f'pod "{namespace}/{pod.metadata.name}": ResourceClaim not created yet')
+        claim = find(NamespacedName(namespace, entry.claim_name))
+        if claim is None:
+            raise NotReadyError(f'could not find claim "{namespace}/{entry.claim_name}"')
+        if claim.metadata.deletion_timestamp is not None:
+            raise NotReadyError(f'resourceclaim "{entry.claim_name}" is being deleted')
+        if entry.generated and not is_made_for(claim, pod):
+            raise NotReadyError(
+                f"ResourceClaim {namespace}/{entry.claim_name} was not created for pod "
+                f"{namespace}/{pod.metadata.name} (pod is not owner)"
+            )
+        found.append(claim)
+    return found
+
+
+def check_requests(claim: ResourceClaim, has_class: Callable[[str], bool], gates: FeatureGates) -> None:
+    """Every class must exist, also those of alternatives that will not be tried; raises `NotReadyError`."""
+    for name, device_class in _classes(claim, gates):
+        if not has_class(device_class):
+            raise NotReadyError(f"request {name}: device class {device_class} does not exist")
+
+
+def _classes(claim: ResourceClaim, gates: FeatureGates) -> Iterator[tuple[str, str]]:
+    label = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly.device_class_name
+        elif not request.first_available:
+            raise NotReadyError(f"resource claim {label}, request {request.name}: unknown request type")
+        elif not gates.enabled("DRAPrioritizedList"):
+            raise NotReadyError(
+                f"resource claim {label}, request {request.name}: "
+                "has subrequests, but the DRAPrioritizedList feature is disabled"
+            )
+        for alternative in request.first_available:
+            yield f"{request.name}/{alternative.name}", alternative.device_class_name

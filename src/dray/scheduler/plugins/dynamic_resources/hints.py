@@ -1,0 +1,48 @@
+"""Which changes of claims and Pods may help a Pod that was rejected or kept out of the queue; pure."""
+
+from __future__ import annotations
+
+from dray.api.pod_claims import pod_claims
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.framework.events import Hint
+from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, NotReadyError, claims_of
+
+
+class Hints:
+    """Answers with what is known about claims now."""
+
+    def __init__(self, find: FindClaim) -> None:
+        self._find = find
+
+    def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
+        """Devices that were freed help everybody; other news helps only the claim's own Pods."""
+        if is_freed(old, new):
+            return Hint.QUEUE
+        if new is None or not _uses(pod, new):
+            return Hint.SKIP
+        # A finalizer or a label makes no difference.
+        return Hint.QUEUE if old is None or old.status != new.status else Hint.SKIP
+
+    def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
+        """The Pod's status names its claims: worth a try when all of them are there."""
+        if new is None or new.metadata.uid != pod.metadata.uid:
+            return Hint.SKIP
+        try:
+            claims_of(new, self._find)
+        except NotReadyError:
+            return Hint.SKIP
+        return Hint.QUEUE
+
+
+def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Whether a claim let go of its devices."""
+    if old is None or old.status.allocation is None:
+        return False
+    return new is None or new.status.allocation is None
+
+
+def _uses(pod: Pod, claim: ResourceClaim) -> bool:
+    if pod.metadata.namespace != claim.metadata.namespace:
+        return False
+    return any(entry.claim_name == claim.metadata.name for entry in pod_claims(pod))

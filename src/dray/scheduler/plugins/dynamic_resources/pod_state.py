@@ -1,0 +1,33 @@
+"""What the plugin keeps for one attempt to place one Pod."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.framework.node_selectors import NodeMatcher, compile_selector
+
+
+class PodState:
+    """Made by PreFilter; `claims` are all of the Pod's, in the order of its entries."""
+
+    __slots__ = ("claims", "in_doubt", "node_allocations", "pending", "placed", "unavailable", "written")
+
+    def __init__(self, claims: Sequence[ResourceClaim]) -> None:
+        self.claims = tuple(claims)
+        # Those to allocate; the allocator recognizes the tuple's members from node to node.
+        self.pending = tuple(claim for claim in claims if claim.status.allocation is None)
+        # Position and reach of those that are allocated and cannot be used everywhere.
+        self.placed: tuple[tuple[int, NodeMatcher], ...] = tuple(
+            (position, compile_selector(claim.status.allocation.node_selector))
+            for position, claim in enumerate(claims)
+            if claim.status.allocation is not None and claim.status.allocation.node_selector is not None
+        )
+        # Positions of allocated claims that kept the Pod from a node.
+        self.unavailable: set[int] = set()
+        # Node -> allocations of the pending claims, in their order.
+        self.node_allocations: dict[str, tuple[AllocationResult, ...]] = {}
+        # Uids of claims whose last write may yet arrive, with the version it was bound to.
+        self.in_doubt: dict[str, ResourceClaim] = {}
+        # Claims as PreBind has written them, by uid.
+        self.written: dict[str, ResourceClaim] = {}

@@ -1,0 +1,132 @@
+"""What is known about claims: what the informer says, what was written and is not told of yet, what is in flight.
+
+Pure. Keeps `Allocations` in step, so that a device given away is in use for everybody from that moment on:
+in flight until its write has ended, then assumed until the informer has told of that write or a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dray.allocator import Allocations, claim_label
+from dray.allocator.pools import pool_key
+from dray.api.document import NamespacedName
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.client.objects import key_of
+
+# Told of a claim as it is now; None when it is gone.
+Watcher = Callable[[ResourceClaim | None], None]
+
+
+class ClaimTracker:
+    """One for all profiles of a scheduler; `find` reads the informer's cache."""
+
+    def __init__(self, allocations: Allocations, find: Callable[[NamespacedName], ResourceClaim | None]) -> None:
+        self.allocations = allocations
+        self._find = find
+        # Claims as the server answered to a write, until the informer has caught up with it.
+        self._assumed: dict[NamespacedName, ResourceClaim] = {}
+        # Uid of a claim -> uid of the Pod whose attempt is allocating it.
+        self._in_flight: dict[str, str] = {}
+        self._watchers: dict[str, list[Watcher]] = {}
+
+    # --- What the informer says. ---
+
+    def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Handler of the informer of claims."""
+        if new is None:
+            assert old is not None
+            self._assumed.pop(key_of(old), None)
+            self.allocations.remove_claim(old)
+            self._tell(old.metadata.uid or "", None)
+            return
+        self.allocations.apply_claim(new)
+        assumed = self._assumed.get(key_of(new))
+        if assumed is not None and not is_older(new, assumed):
+            del self._assumed[key_of(new)]
+            self.allocations.forget(assumed)
+        self._tell(new.metadata.uid or "", new)
+
+    # --- What this scheduler does. ---
+
+    def assume(self, claim: ResourceClaim) -> None:
+        """The server answered a write with this claim; skipped when the informer already knows better."""
+        observed = self._find(key_of(claim))
+        if observed is None or observed.metadata.uid != claim.metadata.uid or not is_older(observed, claim):
+            return
+        self._assumed[key_of(claim)] = claim
+        self.allocations.assume(claim)
+
+    def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str) -> None:
+        """The Pod's attempt is about to write the allocation."""
+        self._in_flight[claim.metadata.uid or ""] = pod_uid
+        self.allocations.start_in_flight(claim, allocation)
+
+    def end_in_flight(self, claim: ResourceClaim, pod_uid: str) -> bool:
+        """The attempt's write has ended; says whether there was one."""
+        uid = claim.metadata.uid or ""
+        if self._in_flight.get(uid) != pod_uid:
+            return False
+        del self._in_flight[uid]
+        self.allocations.end_in_flight(claim)
+        return True
+
+    # --- Questions. ---
+
+    def get(self, key: NamespacedName) -> ResourceClaim | None:
+        """The claim as last written or last told of, whichever is newer."""
+        assumed = self._assumed.get(key)
+        return assumed if assumed is not None else self._find(key)
+
+    def observed(self, claim: ResourceClaim) -> bool:
+        """Whether the informer has told of this version of the claim or a later one, or of its end."""
+        current = self._find(key_of(claim))
+        return current is None or current.metadata.uid != claim.metadata.uid or not is_older(current, claim)
+
+    def is_in_flight(self, claim: ResourceClaim) -> bool:
+        """Whether somebody is allocating the claim right now."""
+        return (claim.metadata.uid or "") in self._in_flight
+
+    def rivals(self, claim: ResourceClaim, allocation: AllocationResult | None) -> tuple[str, ...]:
+        """Other claims that hold a device of the allocation for themselves; none, unless two schedulers raced.
+
+        Shares of a device and administrative access are meant for several.
+        """
+        if allocation is None:
+            return ()
+        label = claim_label(claim)
+        found: dict[str, None] = {}
+        for result in allocation.devices.results:
+            if result.admin_access or result.share_id is not None:
+                continue
+            key = f"{pool_key(result.driver, result.pool)}/{result.device}"
+            found |= dict.fromkeys(holder for holder in self.allocations.holders(key) if holder != label)
+        return tuple(found)
+
+    # --- Waiting. ---
+
+    def watch(self, claim: ResourceClaim, watcher: Watcher) -> Callable[[], None]:
+        """Tell the watcher of every change from now on; returns what ends it."""
+        uid = claim.metadata.uid or ""
+        self._watchers.setdefault(uid, []).append(watcher)
+
+        def stop() -> None:
+            watchers = self._watchers.get(uid, [])
+            if watcher in watchers:
+                watchers.remove(watcher)
+            if not watchers:
+                self._watchers.pop(uid, None)
+
+        return stop
+
+    def _tell(self, uid: str, claim: ResourceClaim | None) -> None:
+        for watcher in tuple(self._watchers.get(uid, ())):
+            watcher(claim)
+
+
+def is_older(one: ResourceClaim, other: ResourceClaim) -> bool:
+    """Whether `one` was written before `other`; versions that are not numbers cannot be older."""
+    try:
+        return int(one.metadata.resource_version or "") < int(other.metadata.resource_version or "")
+    except ValueError:
+        return False
