@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import socket
@@ -212,3 +213,5 @@ def announce(running: Running) -> None:
     """The one line that scripts wait for."""
     sys.stdout.write(f"ready {running.url} kubeconfig {running.kubeconfig}\n")
     sys.stdout.flush()
+    # What start-up made stays for good: the collector need not look at it again.
+    gc.freeze()

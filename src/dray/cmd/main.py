@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
 import sys
@@ -18,6 +19,9 @@ from dray.runtime.signals import stop_on_signals
 
 EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
+# Allocations between collections: the default of 700 costs a busy server a tenth of its time, as nearly all
+# garbage here goes by reference counts alone.
+_GC_THRESHOLDS: Final = (10_000, 20, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ def run_until_stopped(name: str, run: Any, settings: Any) -> int:
         stop_on_signals(stop)
         await run(settings, stop)
 
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(body())
