@@ -1,0 +1,260 @@
+"""An allocator that tries everything in order, with nothing clever in it: what the real one is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.api.quantity import Quantity
+from dray.api.types import core_v1
+from dray.api.types import resource_v1 as r
+
+LIMIT = 32
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device that the node can use."""
+
+    driver: str
+    pool: str
+    spec: r.Device
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.driver, self.pool, self.spec.name
+
+
+@dataclass
+class World:
+    """Everything an attempt looks at; small enough to be looked at again and again."""
+
+    node: core_v1.Node
+    slices: Sequence[r.ResourceSlice]
+    in_use: Sequence[r.ResourceClaim]
+    # For each class, the value of attribute `kind` that its devices have; none for any.
+    classes: dict[str, str | None]
+    found: list[Found] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        reached = [item for item in self.slices if self._reaches(item)]
+        reached.sort(key=lambda item: (item.spec.driver, item.spec.pool.name, item.metadata.name))
+        self.found = [
+            Found(item.spec.driver, item.spec.pool.name, spec) for item in reached for spec in item.spec.devices
+        ]
+
+    def _reaches(self, item: r.ResourceSlice) -> bool:
+        return bool(item.spec.all_nodes) or item.spec.node_name == self.node.metadata.name
+
+    def everywhere(self) -> Iterator[Found]:
+        for item in self.slices:
+            for spec in item.spec.devices:
+                yield Found(item.spec.driver, item.spec.pool.name, spec)
+
+    def counters(self, driver: str, pool: str) -> dict[tuple[str, str], int]:
+        return {
+            (group.name, name): Quantity.parse(counter.value).nanos
+            for item in self.slices
+            if (item.spec.driver, item.spec.pool.name) == (driver, pool)
+            for group in item.spec.shared_counters
+            for name, counter in group.counters.items()
+        }
+
+    def uses(self) -> list[tuple[tuple[str, str, str], r.DeviceRequestAllocationResult]]:
+        return [
+            ((result.driver, result.pool, result.device), result)
+            for claim in self.in_use
+            if claim.status.allocation is not None
+            for result in claim.status.allocation.devices.results
+            if not result.admin_access
+        ]
+
+
+@dataclass(frozen=True)
+class Pick:
+    claim: int
+    request: str
+    alternative: Any
+    device: Found
+    admin: bool
+
+
+def solve(world: World, claims: Sequence[r.ResourceClaim]) -> list[Pick] | None:
+    """The first solution in the order of requests, alternatives and devices."""
+    requests = [(number, request) for number, claim in enumerate(claims) for request in claim.spec.devices.requests]
+    return _requests(world, claims, requests, [])
+
+
+def _requests(world: World, claims: Any, requests: list[Any], picks: list[Pick]) -> list[Pick] | None:
+    if not requests:
+        return picks
+    (number, request), *rest = requests
+    for name, spec, admin in _ways(request):
+        if spec.allocation_mode == "All":
+            every = [item for item in world.found if _matches(world, spec, item) and _could_ever(world, spec, item)]
+            groups: Iterator[list[Found]] = iter([every] if every else [])
+        else:
+            candidates = [item for item in world.found if _matches(world, spec, item)]
+            groups = _combinations(candidates, spec.count)
+        for group in groups:
+            chosen = [*picks]
+            for item in group:
+                pick = Pick(number, name, spec, item, admin)
+                if not _allowed(world, claims[number], chosen, pick):
+                    break
+                chosen.append(pick)
+            else:
+                solution = _requests(world, claims, rest, chosen)
+                if solution is not None:
+                    return solution
+    return None
+
+
+def _combinations(items: list[Found], count: int) -> Iterator[list[Found]]:
+    if count == 0:
+        yield []
+        return
+    for position, item in enumerate(items):
+        for others in _combinations(items[position + 1 :], count - 1):
+            yield [item, *others]
+
+
+def _ways(request: r.DeviceRequest) -> Iterator[tuple[str, Any, bool]]:
+    if request.exactly is not None:
+        yield request.name, request.exactly, bool(request.exactly.admin_access)
+    for alternative in request.first_available:
+        yield f"{request.name}/{alternative.name}", alternative, False
+
+
+def _matches(world: World, spec: Any, item: Found) -> bool:
+    kind = world.classes[spec.device_class_name]
+    attribute = item.spec.attributes.get("kind")
+    return kind is None or (attribute is not None and attribute.string == kind)
+
+
+def _could_ever(world: World, spec: Any, item: Found) -> bool:
+    """For all devices: those with too little capacity, as things are, are none of them."""
+    if getattr(spec, "admin_access", None):
+        return True
+    asked = spec.capacity.requests if spec.capacity else {}
+    return _has_capacity(world, [], Pick(0, "", spec, item, admin=False)) if asked or _shared(item) else True
+
+
+def _shared(item: Found) -> bool:
+    return bool(item.spec.allow_multiple_allocations)
+
+
+def _allowed(world: World, claim: r.ResourceClaim, picks: list[Pick], pick: Pick) -> bool:
+    own = [other for other in picks if other.claim == pick.claim]
+    if len(own) >= LIMIT or not _tolerated(pick) or not _constraints_hold(claim, [*own, pick]):
+        return False
+    if pick.admin:
+        return all(other.device.key != pick.device.key for other in own)
+    if any(other.admin and other.device.key == pick.device.key for other in own):
+        return False
+    others = [result for key, result in world.uses() if key == pick.device.key]
+    mine = [other for other in picks if not other.admin and other.device.key == pick.device.key]
+    if not _shared(pick.device) and (others or mine):
+        return False
+    if any(result.share_id is None for result in others):
+        return False
+    return _has_capacity(world, picks, pick) and _has_counters(world, picks, pick)
+
+
+def _tolerated(pick: Pick) -> bool:
+    for taint in pick.device.spec.taints:
+        covered = any(
+            item.operator == "Exists" and item.key in (None, taint.key) for item in pick.alternative.tolerations
+        )
+        if taint.effect in ("NoSchedule", "NoExecute") and not covered:
+            return False
+    return True
+
+
+def _values(item: Found, name: str) -> set[Any] | None:
+    driver, _, bare = name.partition("/")
+    attribute = item.spec.attributes.get(bare) if driver == item.driver else None
+    if attribute is None:
+        return None
+    if attribute.int_ is not None:
+        return {attribute.int_}
+    return set(attribute.ints)
+
+
+def _constraints_hold(claim: r.ResourceClaim, picks: list[Pick]) -> bool:
+    for constraint in claim.spec.devices.constraints:
+        named = constraint.requests
+        concerned = [
+            pick for pick in picks if not named or pick.request in named or pick.request.partition("/")[0] in named
+        ]
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        values = [_values(pick.device, name) for pick in concerned]
+        if any(value is None for value in values):
+            return False
+        if constraint.match_attribute:
+            if values and not set.intersection(*values):
+                return False
+        elif sum(map(len, values)) != len(set().union(*values)):
+            return False
+    return True
+
+
+def _taken(pick: Pick) -> dict[str, int] | None:
+    """What a share takes, with the policies the inputs use: none, or whole steps of two from two to four."""
+    asked = dict(pick.alternative.capacity.requests) if pick.alternative.capacity else {}
+    taken = {}
+    for name, capacity in pick.device.spec.capacity.items():
+        amount = asked.pop(name, None)
+        policy = capacity.request_policy
+        if amount is None:
+            taken[name] = Quantity.parse(capacity.value if policy is None else policy.default or "").nanos
+            continue
+        units = int(amount)
+        if policy is not None:
+            units = max(2, units + units % 2)
+            if units > 4:
+                return None
+        taken[name] = units * 10**9
+    return None if asked else taken
+
+
+def _has_capacity(world: World, picks: list[Pick], pick: Pick) -> bool:
+    capacity = pick.device.spec.capacity
+    if not _shared(pick.device):
+        asked = pick.alternative.capacity.requests if pick.alternative.capacity else {}
+        return all(
+            name in capacity and Quantity.parse(capacity[name].value) >= Quantity.parse(amount)
+            for name, amount in asked.items()
+        )
+    taken = _taken(pick)
+    if taken is None:
+        return False
+    for other in picks:
+        if not other.admin and other.device.key == pick.device.key:
+            for name, amount in (_taken(other) or {}).items():
+                taken[name] += amount
+    for key, result in world.uses():
+        if key == pick.device.key:
+            for name, text in result.consumed_capacity.items():
+                taken[name] = taken.get(name, 0) + Quantity.parse(text).nanos
+    return all(amount <= Quantity.parse(capacity[name].value).nanos for name, amount in taken.items())
+
+
+def _has_counters(world: World, picks: list[Pick], pick: Pick) -> bool:
+    used = {key for key, _ in world.uses()} | {other.device.key for other in picks if not other.admin}
+    if pick.device.key in used:
+        return True
+    left = world.counters(pick.device.driver, pick.device.pool)
+    pool = (pick.device.driver, pick.device.pool)
+    for item in world.everywhere():
+        if item.key in used | {pick.device.key} and (item.driver, item.pool) == pool:
+            for name, amount in _consumption(item):
+                left[name] -= amount
+    return all(left[name] >= 0 for name, _ in _consumption(pick.device))
+
+
+def _consumption(item: Found) -> Iterator[tuple[tuple[str, str], int]]:
+    for consumed in item.spec.consumes_counters:
+        for name, counter in consumed.counters.items():
+            yield (consumed.counter_set, name), Quantity.parse(counter.value).nanos
