@@ -281,3 +281,60 @@ def test_delete_collection(api: client.ApiClient, namespace: str) -> None:
         resource.create_namespaced_resource_claim(namespace, body)
     resource.delete_collection_namespaced_resource_claim(namespace, label_selector="keep=no")
     assert [item.metadata.name for item in resource.list_namespaced_resource_claim(namespace).items] == ["claim-0"]
+
+
+def test_custom_objects(api: client.ApiClient, namespace: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"size": {"type": "integer", "maximum": 5, "default": 1}}}
+        },
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.clients.example.com"},
+        "spec": {
+            "group": "clients.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [version],
+        },
+    }
+    extensions = client.ApiextensionsV1Api(api)
+    start = extensions.create_custom_resource_definition(definition).metadata.resource_version
+    stream = watch.Watch()
+    for event in stream.stream(
+        extensions.list_custom_resource_definition,
+        resource_version=start,
+        field_selector="metadata.name=gadgets.clients.example.com",
+        timeout_seconds=20,
+    ):
+        if any(
+            item.type == "Established" and item.status == "True" for item in event["object"].status.conditions or ()
+        ):
+            stream.stop()
+    place = ("clients.example.com", "v1", namespace, "gadgets")
+    custom = client.CustomObjectsApi(api)
+    body = {"apiVersion": "clients.example.com/v1", "kind": "Gadget", "metadata": {"name": "one"}, "spec": {}}
+    made = custom.create_namespaced_custom_object(*place, body)
+    assert made["spec"] == {"size": 1}
+    patched = custom.patch_namespaced_custom_object(*place, "one", {"spec": {"size": 3}})
+    assert patched["spec"] == {"size": 3}
+    with pytest.raises(ApiException) as refused:
+        custom.patch_namespaced_custom_object(*place, "one", {"spec": {"size": 9}})
+    assert refused.value.status == 422
+    assert "spec.size" in refused.value.body
+    custom.patch_namespaced_custom_object_status(*place, "one", {"status": {"seen": True}})
+    assert [item["metadata"]["name"] for item in custom.list_namespaced_custom_object(*place)["items"]] == ["one"]
+    gadgets = dynamic.DynamicClient(api).resources.get(api_version="clients.example.com/v1", kind="Gadget")
+    assert gadgets.get(name="one", namespace=namespace).spec.size == 3
+    custom.delete_namespaced_custom_object(*place, "one")
+    extensions.delete_custom_resource_definition("gadgets.clients.example.com")
