@@ -10,6 +10,7 @@ from dray.scheduler.config import ConfigError, PluginSet, ProfileConfig
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.default_binder import DefaultBinder
+from dray.scheduler.plugins.dynamic_resources.plugin import make_dynamic_resources
 from dray.scheduler.plugins.image_locality import ImageLocality
 from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from dray.scheduler.plugins.node_affinity import NodeAffinity
@@ -35,6 +36,7 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "VolumeBinding": lambda _args, _handle: VolumeBinding(),
     "PodTopologySpread": lambda _args, _handle: PodTopologySpread(),
     "InterPodAffinity": lambda _args, handle: InterPodAffinity(handle),
+    "DynamicResources": make_dynamic_resources,
     "NodeResourcesBalancedAllocation": BalancedAllocation,
     "ImageLocality": lambda _args, handle: ImageLocality(handle),
     "DefaultBinder": lambda _args, handle: DefaultBinder(handle),

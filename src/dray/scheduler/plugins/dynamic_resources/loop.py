@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from dray.allocator import claim_label
 from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
@@ -16,7 +19,7 @@ from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
 from dray.scheduler.plugins.dynamic_resources import writes
-from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
+from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker, is_older
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
 
 _log = logging.getLogger(__name__)
@@ -34,6 +37,19 @@ ECHO_SECONDS_MAX: Final = 30.0
 _STATUS: Final = WriteOptions(subresource="status")
 
 
+@dataclass(slots=True)
+class _Taking:
+    """One claim on its way to being allocated and reserved."""
+
+    claim: ResourceClaim
+    allocation: AllocationResult | None
+    pod: Pod
+    # As last read or written.
+    current: ResourceClaim
+    # The version to which a write is bound whose fate is unknown.
+    doubt: ResourceClaim | None = None
+
+
 class ClaimWriter:
     """All writes of claims; each is bound to the version or the uid that it was decided on."""
 
@@ -42,44 +58,177 @@ class ClaimWriter:
         self._clock = clock
         self._tracker = tracker
 
+    # --- Allocating and reserving. ---
+
     async def take(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
         """Write the allocation, if there is one to write, and the reservation.
 
         Raises `ClaimChangedError` or the `APIError` of a refusal when the claim was not written, `InDoubtError` when
         nobody knows.
         """
-        current, doubt = claim, None
+        taking = _Taking(claim, allocation, pod, claim)
+        failure: APIError | None = None
         for attempt in range(ATTEMPTS_MAX):
             try:
                 if attempt:
                     await self._clock.sleep(RETRY_SECONDS)
-                    current = await self._read_again(claim, allocation)
-                    # Whatever was sent before is settled by what was read, unless it is bound to this version.
-                    if doubt is not None and doubt.claim.metadata.resource_version != _version(current):
-                        doubt = None
-                if writes.is_done(current, pod):
-                    return current
-                if allocation is not None and FINALIZER not in current.metadata.finalizers:
-                    current = await self._client.update(RESOURCE_CLAIMS, writes.protected(current))
-            except APIError as failure:
-                if not writes.is_refusal(failure) or isinstance(failure, ConflictError):
-                    continue
-                raise _or_doubt(failure, doubt) from failure
-            try:
-                return await self._client.update_status(RESOURCE_CLAIMS, writes.taken(current, allocation, pod))
-            except ConflictError:
-                continue
-            except APIError as failure:
-                if writes.is_refusal(failure):
-                    raise
-                doubt = InDoubtError(current, failure)
-        if doubt is not None:
-            raise doubt
-        raise ClaimChangedError(f"claim {_label(claim)}: too many conflicts")
+                    await self._read_again(taking)
+                return await self._write(taking)
+            except APIError as error:
+                failure = error
+                if writes.is_refusal(error) and not isinstance(error, ConflictError):
+                    break
+        assert failure is not None
+        if taking.doubt is not None:
+            raise InDoubtError(taking.doubt, failure) from failure
+        raise failure
 
-    async def _read_again(self, planned: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
-        current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(planned)))
+    async def _read_again(self, taking: _Taking) -> None:
+        current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(taking.claim)))
+        if taking.doubt is not None and (current is None or _version(current) != _version(taking.doubt)):
+            # The write got through and is in what was read, or never will.
+            taking.doubt = None
         if current is None:
-            raise ClaimChangedError(f"claim {_label(planned)} got deleted in the meantime")
-        writes.check_unchanged(planned, current, allocation)
-        return current
+            raise ClaimChangedError(f"claim {claim_label(taking.claim)} got deleted in the meantime")
+        writes.check_unchanged(taking.claim, current, taking.allocation)
+        taking.current = current
+
+    async def _write(self, taking: _Taking) -> ResourceClaim:
+        if writes.is_done(taking.current, taking.pod):
+            return taking.current
+        if taking.allocation is not None and FINALIZER not in taking.current.metadata.finalizers:
+            taking.current = await self._client.update(RESOURCE_CLAIMS, writes.protected(taking.current))
+            taking.doubt = None
+        before, taking.doubt = taking.doubt, taking.current
+        wanted = writes.taken(taking.current, taking.allocation, taking.pod)
+        try:
+            written = await self._client.update_status(RESOURCE_CLAIMS, wanted)
+        except ConflictError:
+            taking.doubt = None
+            raise
+        except APIError as error:
+            if writes.is_refusal(error):
+                taking.doubt = before
+            raise
+        taking.doubt = None
+        return written
+
+    # --- Letting go. ---
+
+    async def settle(self, doubt: ResourceClaim) -> None:
+        """Find out what became of a write bound to this version of a claim, and make sure that it cannot come late.
+
+        Ends only when the server has answered: until then the devices must not be given to anybody else.
+        """
+        while True:
+            try:
+                await self._settled(doubt)
+            except APIError as failure:
+                _log.info("claim in doubt", extra=fields(claim=claim_label(doubt), error=str(failure)))
+                await self._clock.sleep(SETTLE_SECONDS)
+            else:
+                return
+
+    async def _settled(self, doubt: ResourceClaim) -> None:
+        current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(doubt)))
+        if current is None or current.metadata.uid != doubt.metadata.uid:
+            return
+        if _version(current) == _version(doubt):
+            # Any other write makes the version pass by; this one also leaves the claim as it was before.
+            touched: ResourceClaim = await self._client.update(RESOURCE_CLAIMS, writes.unprotected(current))
+            self._tracker.assume(touched)
+        else:
+            self._tracker.assume(current)
+
+    async def free(self, claim: ResourceClaim) -> None:
+        """Clear the allocation of this version of the claim."""
+        self._tracker.assume(await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim)))
+
+    async def give_up(self, claim: ResourceClaim, allocation: AllocationResult, pod: Pod) -> None:
+        """Clear an allocation that was just written, unless somebody else uses or has changed it."""
+        current: ResourceClaim | None = claim
+        for _ in range(ATTEMPTS_MAX):
+            if current is None or not writes.same_devices(current.status.allocation, allocation):
+                return
+            if not writes.may_free(current, pod):
+                return
+            try:
+                await self.free(current)
+            except ConflictError:
+                current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
+            else:
+                return
+
+    async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Take the Pod from the claim's users, unless it got its node after all."""
+        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        if live is not None and live.metadata.uid == pod.metadata.uid and live.spec.node_name:
+            return
+        patch = Patch(PatchType.STRATEGIC, writes.unreserve_patch(claim, pod))
+        changed = await _found(self._client.patch(RESOURCE_CLAIMS, *_place(claim), patch, _STATUS))
+        if changed is not None:
+            self._tracker.assume(changed)
+
+    # --- Waiting. ---
+
+    async def rivals(self, claim: ResourceClaim) -> tuple[str, ...]:
+        """Claims that had a device of the just written claim before it; raises `TimeoutError`.
+
+        When the informer tells of this write it has told of all earlier ones. Whoever else gave the device away
+        earlier shows then, and whoever does it later will see this claim.
+        """
+        allocation = claim.status.allocation
+        seen: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
+
+        def look(now: ResourceClaim | None) -> None:
+            if not seen.done() and (now is None or not is_older(now, claim)):
+                seen.set_result(self._tracker.rivals(claim, allocation))
+
+        stop = self._tracker.watch(claim, look)
+        try:
+            if self._tracker.observed(claim):
+                return self._tracker.rivals(claim, allocation)
+            return await self._within(seen, ECHO_SECONDS_MAX)
+        finally:
+            stop()
+
+    async def next_change(self, claim: ResourceClaim, seconds_max: float) -> None:
+        """Return when the claim has changed, or the time is over."""
+        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look(_now: ResourceClaim | None) -> None:
+            if not seen.done():
+                seen.set_result(None)
+
+        stop = self._tracker.watch(claim, look)
+        try:
+            with suppress(TimeoutError):
+                await self._within(seen, seconds_max)
+        finally:
+            stop()
+
+    async def _within(self, future: asyncio.Future[T], seconds: float) -> T:
+        timer = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((timer, future), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        if not future.done():
+            raise TimeoutError
+        return future.result()
+
+
+def _place(claim: ResourceClaim) -> tuple[str, str]:
+    return claim.metadata.name or "", claim.metadata.namespace or ""
+
+
+def _version(claim: ResourceClaim) -> str:
+    return claim.metadata.resource_version or ""
+
+
+async def _found(answer: Awaitable[T]) -> T | None:
+    """The answer, or None when there is no such object."""
+    try:
+        return await answer
+    except NotFoundError:
+        return None

@@ -14,7 +14,9 @@ class PodState:
     __slots__ = ("claims", "in_doubt", "node_allocations", "pending", "placed", "unavailable", "written")
 
     def __init__(self, claims: Sequence[ResourceClaim]) -> None:
-        self.claims = tuple(claims)
+        # Two entries may name one claim.
+        claims = tuple({claim.metadata.uid: claim for claim in claims}.values())
+        self.claims = claims
         # Those to allocate; the allocator recognizes the tuple's members from node to node.
         self.pending = tuple(claim for claim in claims if claim.status.allocation is None)
         # Position and reach of those that are allocated and cannot be used everywhere.
@@ -31,3 +33,11 @@ class PodState:
         self.in_doubt: dict[str, ResourceClaim] = {}
         # Claims as PreBind has written them, by uid.
         self.written: dict[str, ResourceClaim] = {}
+
+    def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
+        """What was found for a pending claim on the node."""
+        found = self.node_allocations.get(node_name, ())
+        for pending, allocation in zip(self.pending, found, strict=False):
+            if pending is claim:
+                return allocation
+        return None

@@ -80,9 +80,7 @@ def taken(claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -
     users = claim.status.reserved_for
     if not is_reserved_for(claim, pod):
         users = (*users, reservation_of(pod))
-    status = msgspec.structs.replace(
-        claim.status, allocation=claim.status.allocation or allocation, reserved_for=users
-    )
+    status = msgspec.structs.replace(claim.status, allocation=claim.status.allocation or allocation, reserved_for=users)
     return msgspec.structs.replace(claim, status=status)
 
 

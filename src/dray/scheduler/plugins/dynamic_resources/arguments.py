@@ -1,0 +1,50 @@
+"""The plugin's arguments: DynamicResourcesArgs of kubescheduler.config.k8s.io/v1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.api.features import FeatureGates
+from dray.api.timestamps import TimeFormatError, parse_duration
+
+_META: Final = frozenset({"apiVersion", "kind"})
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How long things may take."""
+
+    # For one node; 0 means as long as it takes.
+    filter_timeout_seconds: float = 10.0
+    # From the allocation until all binding conditions are met.
+    binding_timeout_seconds: float = 600.0
+
+
+def read_arguments(given: Mapping[str, Any], gates: FeatureGates) -> Arguments:
+    """Read `pluginConfig` args; raises `ValueError` naming what is wrong."""
+    unknown = sorted(given.keys() - _META - {"filterTimeout", "bindingTimeout"})
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    defaults = Arguments()
+    filter_timeout = _seconds(given, "filterTimeout", defaults.filter_timeout_seconds)
+    if not gates.enabled("DRASchedulerFilterTimeout"):
+        filter_timeout = 0.0
+    binding_timeout = _seconds(given, "bindingTimeout", defaults.binding_timeout_seconds)
+    if binding_timeout < 1:
+        raise ValueError("bindingTimeout: must be at least 1 second")
+    return Arguments(filter_timeout, binding_timeout)
+
+
+def _seconds(given: Mapping[str, Any], name: str, default: float) -> float:
+    text = given.get(name)
+    if text is None:
+        return default
+    try:
+        seconds = parse_duration(str(text)).total_seconds()
+    except TimeFormatError as error:
+        raise ValueError(f"{name}: {error}") from error
+    if seconds < 0:
+        raise ValueError(f"{name}: must be zero or greater")
+    return seconds

@@ -1,0 +1,1 @@
+"""What the plugin does between Reserve and Bind, and how it is undone."""

@@ -1,0 +1,273 @@
+"""The DynamicResources plugin: each extension point in a few lines; the work is in its neighbours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dray.allocator import (
+    AllocatorError,
+    NodeAllocationError,
+    SearchStoppedError,
+    StopReason,
+    allocation_score,
+    claim_label,
+)
+from dray.api.errors import APIError
+from dray.api.pod_claims import has_prioritized_list
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.framework.cycle_state import CycleState
+from dray.framework.events import (
+    DEVICE_CLASS,
+    DEVICE_TAINT_RULE,
+    NODE,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    UNSCHEDULED_POD,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+)
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
+from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources import writes
+from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
+from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
+from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
+from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
+from dray.scheduler.plugins.dynamic_resources.hints import Hints
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+
+NAME: Final = "DynamicResources"
+CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+DEALLOCATED: Final = "deallocation of ResourceClaim completed"
+STILL_NOT: Final = "still not schedulable"
+NO_CLAIMS: Final = "no new claims to deallocate"
+ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
+
+_NO_FIT: Final = unresolvable(CANNOT_ALLOCATE)
+_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE)
+
+
+class DynamicResources:
+    """Takes part in every point from PreEnqueue to PreBind."""
+
+    name = NAME
+
+    def __init__(self, given: Mapping[str, Any], handle: Handle) -> None:
+        arguments = read_arguments(given, handle.features)
+        self._handle = handle
+        self._clock = handle.clock
+        self._features = handle.features
+        self._filter_timeout = arguments.filter_timeout_seconds
+        cluster = cluster_of(handle)
+        self._allocator = cluster.allocator
+        self._inventory = cluster.inventory
+        self._tracker = cluster.tracker
+        self._writer = cluster.writer
+        self._hints = Hints(self._tracker.get)
+        self._pre_binder = PreBinder(handle, cluster.tracker, cluster.writer, arguments.binding_timeout_seconds)
+
+    # --- The queue. ---
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Claims must be there, be the Pod's, and stay."""
+        try:
+            claims_of(pod, self._tracker.get)
+        except NotReadyError as why:
+            return unresolvable(str(why))
+        return SUCCESS
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Whatever brings devices, claims, or nodes that reach them."""
+        nodes = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+        return (
+            EventRegistration(ClusterEvent(NODE, nodes)),
+            EventRegistration(
+                ClusterEvent(RESOURCE_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE), self._hints.claim_changed
+            ),
+            EventRegistration(
+                ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
+            ),
+            EventRegistration(ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE)),
+            # A slice that goes may have been what made its pool invalid.
+            EventRegistration(ClusterEvent(RESOURCE_SLICE, Action.ADD | Action.UPDATE | Action.DELETE)),
+            EventRegistration(ClusterEvent(DEVICE_TAINT_RULE, Action.ADD | Action.UPDATE | Action.DELETE)),
+        )
+
+    # --- Finding nodes. ---
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        """Skip Pods without claims; claims of others must not be in the way."""
+        if not pod.spec.resource_claims:
+            return None, SKIP
+        try:
+            claims = claims_of(pod, self._tracker.get)
+            if not claims:
+                return None, SKIP
+            own = state[NAME] = PodState(claims)
+            for position, claim in enumerate(claims):
+                self._check(own, position, claim)
+        except NotReadyError as why:
+            return None, unresolvable(str(why))
+        return None, SUCCESS
+
+    def _check(self, own: PodState, position: int, claim: ResourceClaim) -> None:
+        if claim.status.allocation is not None:
+            rivals = self._tracker.rivals(claim, claim.status.allocation)
+            if rivals:
+                own.unavailable.add(position)
+                label = claim_label(claim)
+                raise NotReadyError(f"devices of resource claim {label} are also allocated to {', '.join(rivals)}")
+            return
+        if self._tracker.is_in_flight(claim):
+            raise NotReadyError(f"resource claim {claim_label(claim)} is in the process of being allocated")
+        check_requests(claim, lambda name: self._inventory.device_class(name) is not None, self._features)
+
+    def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        """Allocated claims must reach the node; the others must find devices there."""
+        own: PodState = state[NAME]
+        missed = False
+        for position, reaches in own.placed:
+            if not reaches(node):
+                own.unavailable.add(position)
+                missed = True
+        if missed:
+            return _NOT_AVAILABLE
+        if not own.pending:
+            return SUCCESS
+        try:
+            outcome = self._allocator.allocate(node.node, own.pending, expired=self._deadline())
+        except AllocatorError as failure:
+            return self._failed(failure, node)
+        if outcome.allocations is None:
+            return _NO_FIT
+        own.node_allocations[node.name] = outcome.allocations
+        return SUCCESS
+
+    def _deadline(self) -> Callable[[], bool]:
+        if not self._filter_timeout:
+            return _never
+        monotonic = self._clock.monotonic
+        deadline = monotonic() + self._filter_timeout
+        return lambda: monotonic() >= deadline
+
+    @staticmethod
+    def _failed(failure: AllocatorError, node: NodeInfo) -> Status:
+        if isinstance(failure, SearchStoppedError):
+            if failure.reason is StopReason.DEADLINE:
+                return error(f"timed out trying to allocate devices on node {node.name}: {failure}")
+            return unresolvable(f"{CANNOT_ALLOCATE} (search given up after {failure.steps} steps)")
+        if isinstance(failure, NodeAllocationError):
+            return unresolvable(str(failure))
+        return error(str(failure))
+
+    async def post_filter(
+        self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
+    ) -> tuple[PostFilterResult | None, Status]:
+        """Free one claim that kept the Pod from nodes and that nobody else uses; its update wakes the Pod."""
+        own: PodState | None = state.get(NAME)
+        if own is None:
+            return None, unschedulable(NO_CLAIMS)
+        # Seeded, so that the choice can be repeated; random, so that no claim is freed over and over.
+        order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - guards nothing
+        candidates = [own.claims[position] for position in sorted(own.unavailable)]
+        order.shuffle(candidates)
+        for claim in candidates:
+            if not writes.may_free(claim, pod):
+                continue
+            try:
+                await self._writer.free(claim)
+            except APIError as failure:
+                return None, error(str(failure))
+            return None, unschedulable(DEALLOCATED)
+        return None, unschedulable(STILL_NOT)
+
+    # --- Preferring nodes. ---
+
+    def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
+        """Only lists of alternatives make a difference, and only while something is to be allocated."""
+        own: PodState | None = state.get(NAME)
+        if own is None or not any(map(has_prioritized_list, own.pending)):
+            return SKIP
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        """8 for a first alternative down to 1 for an eighth, over all lists of the claims allocated here."""
+        own: PodState = state[NAME]
+        return allocation_score(own.pending, own.node_allocations[node.name])
+
+    def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
+        """The worst node gets 0 and the best 100; when all are the same, all get 100."""
+        least, most = min(scores), max(scores)
+        spread = most - least
+        scores[:] = [(score - least) * SCORE_MAX // spread if spread else SCORE_MAX for score in scores]
+
+    # --- Taking and giving back. ---
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """From here on nobody else gets the devices; nothing is written yet."""
+        own: PodState | None = state.get(NAME)
+        if own is None or not own.pending:
+            return SUCCESS
+        allocations = own.node_allocations.get(node_name)
+        if allocations is None:
+            return error(f"claims were not allocated on node {node_name}")
+        for claim, allocation in zip(own.pending, allocations, strict=True):
+            self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Let go of what was not written; what may have been written stays in flight until that is known."""
+        own: PodState | None = state.get(NAME)
+        if own is None:
+            return
+        allocations = own.node_allocations.get(node_name, ())
+        for claim, allocation in zip(own.pending, allocations, strict=False):
+            uid = claim.metadata.uid or ""
+            if uid not in own.in_doubt and self._tracker.end_in_flight(claim, pod.metadata.uid or ""):
+                self._abandoned(claim, allocation)
+
+    async def unreserve_writes(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Remove the reservations that were written."""
+        own: PodState | None = state.get(NAME)
+        if own is None:
+            return
+        for claim in await self._pre_binder.undo(own, pod):
+            allocation = own.allocation_of(claim, node_name)
+            if allocation is not None:
+                self._abandoned(claim, allocation)
+
+    def _abandoned(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
+        """Tell the Pods that wait for the claim or its devices; no change of the claim would."""
+        status = msgspec.structs.replace(claim.status, allocation=allocation)
+        self._handle.notify(ABANDONED, msgspec.structs.replace(claim, status=status), claim)
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Write the claims."""
+        own: PodState | None = state.get(NAME)
+        return SUCCESS if own is None else await self._pre_binder.pre_bind(own, pod, node_name)
+
+
+def _never() -> bool:
+    return False
+
+
+class SwitchedOff:
+    """Stands in while the gate DynamicResourceAllocation is off: Pods are placed as if they had no claims."""
+
+    name = NAME
+
+
+def make_dynamic_resources(given: Mapping[str, Any], handle: Handle) -> DynamicResources | SwitchedOff:
+    """The plugin's factory."""
+    if not handle.features.enabled("DynamicResourceAllocation"):
+        return SwitchedOff()
+    return DynamicResources(given, handle)
