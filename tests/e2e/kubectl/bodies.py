@@ -10,11 +10,13 @@ def config_map(name: str, **data: str) -> Document:
 
 
 def pod(name: str, **labels: str) -> Document:
+    """A Pod that no scheduler looks at, so that it stays as the test leaves it."""
+    containers = [{"name": "main", "image": "example.com/image:1"}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [{"name": "main", "image": "example.com/image:1"}]},
+        "spec": {"schedulerName": "nobody", "containers": containers},
     }
 
 

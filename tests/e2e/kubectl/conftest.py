@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl.tool import Kubectl, as_text, kubectl_path, kubectl_version
+from tests.e2e.kubectl.tool import Kubectl, as_text, create_namespace, kubectl_path, kubectl_version
 from tests.servers import Server
 
 _shown = pytest.StashKey[bool]()
@@ -31,9 +31,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture
 def kubectl(server: Server, namespace_name: str) -> Kubectl:
     """kubectl as an administrator, in a fresh namespace."""
-    tool = Kubectl(server.environment, namespace_name)
-    tool("create", "namespace", namespace_name)
-    return tool
+    create_namespace(server.url, namespace_name)
+    return Kubectl(server.environment, namespace_name)
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ class TestDiff:
     def test_new_object(self, kubectl: Kubectl) -> None:
         answer = kubectl.run("diff", "-f", "-", stdin=bodies.pod("p"))
         assert answer.code == 1
-        assert "+  schedulerName: default-scheduler" in answer.out.splitlines()
+        assert "+  serviceAccountName: default" in answer.out.splitlines()
         assert "not found" in kubectl.error("get", "pod", "p")
 
 

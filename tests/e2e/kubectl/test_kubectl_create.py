@@ -126,7 +126,7 @@ def test_save_config(kubectl: Kubectl) -> None:
 
 def test_server_dry_run_creates_nothing(kubectl: Kubectl) -> None:
     shown = kubectl("create", "--dry-run=server", "-f", "-", "-o", "json", stdin=bodies.pod("p"))
-    assert json.loads(shown)["spec"]["schedulerName"] == "default-scheduler"
+    assert json.loads(shown)["spec"]["serviceAccountName"] == "default"
     assert kubectl.error("get", "pod", "p") == 'Error from server (NotFound): pods "p" not found'
 
 
@@ -146,7 +146,9 @@ def test_run_with_overrides(kubectl: Kubectl) -> None:
 
 
 def test_defaults_of_a_pod(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=bodies.pod("p"))
+    document = bodies.pod("p")
+    del document["spec"]["schedulerName"]
+    kubectl("create", "-f", "-", stdin=document)
     spec = kubectl.get("pod", "p")["spec"]
     assert {
         "restartPolicy": "Always",

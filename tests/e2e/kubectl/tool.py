@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -191,6 +193,25 @@ def rows_of(table: str) -> list[dict[str, str]]:
     return [
         {name: line[start:end].strip() for name, start, end in zip(names, starts, ends, strict=True)} for line in lines
     ]
+
+
+def create_namespace(url: str, name: str) -> None:
+    """Make a namespace without kubectl, whose start is most of a test's time."""
+    request = Request(
+        f"{url}/api/v1/namespaces",
+        json.dumps({"metadata": {"name": name}}).encode(),
+        {"Authorization": "Bearer admin-token", "Content-Type": "application/json"},
+    )
+    with urlopen(request, timeout=COMMAND_SECONDS_MAX, context=_unverified()) as answer:
+        assert answer.status == 201
+
+
+@functools.cache
+def _unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def write(path: Path, documents: Document | list[Document]) -> str:
