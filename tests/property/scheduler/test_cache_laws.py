@@ -1,0 +1,117 @@
+"""The cache and its snapshot always equal what a plain recount gives."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
+from dray.framework.snapshot import Snapshot
+from dray.scheduler.cache import Cache
+from tests.unit.scheduler.builders import container, node, pod
+
+NODES = ["n0", "n1", "n2"]
+UIDS = ["p0", "p1", "p2", "p3"]
+ACTIONS = ["assume", "forget", "confirm", "move", "remove", "node", "label", "drop", "snapshot"]
+STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(UIDS), st.sampled_from(NODES)), max_size=50)
+ANTI = {
+    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z", "labelSelector": {}}]}
+}
+
+
+def make(uid: str, node_name: str) -> PodInfo:
+    number = int(uid[1:])
+    ports = [{"containerPort": 1, "hostPort": 80 + number % 2}]
+    spec = {"containers": [container({"cpu": f"{number + 1}", "a/b": str(number)}, ports=ports)]}
+    return PodInfo(pod(uid, uid=uid, nodeName=node_name, affinity=ANTI if number % 2 else None, **spec))
+
+
+def summary(info: NodeInfo) -> tuple[object, ...]:
+    return (
+        info.name,
+        dict(info.labels),
+        sorted(info.pods),
+        info.requested,
+        (info.free_milli_cpu, info.free_memory, info.free_pods, info.free_ephemeral_storage),
+        (info.non_zero_milli_cpu, info.non_zero_memory),
+        dict(info.ports),
+        sorted(item.uid for item in info.anti_affinity_pods),
+    )
+
+
+@settings(max_examples=250, deadline=None)
+@given(STEPS)
+def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # noqa: C901 - one branch for each step
+    cache, snapshot = Cache(), Snapshot()
+    nodes: dict[str, dict[str, str]] = {}
+    placed: dict[str, tuple[str, bool]] = {}
+    for number, (step, uid, name) in enumerate(steps):
+        match step:
+            case "assume" if uid not in placed:
+                cache.assume(make(uid, name), name)
+                placed[uid] = (name, True)
+            case "forget":
+                undone = cache.forget(uid)
+                assert undone == (uid in placed and placed[uid][1])
+                if undone:
+                    del placed[uid]
+            case "confirm" if uid in placed:
+                cache.set_pod(make(uid, placed[uid][0]).pod)
+                placed[uid] = (placed[uid][0], False)
+            case "move":
+                cache.set_pod(make(uid, name).pod)
+                placed[uid] = (name, False)
+            case "remove":
+                cache.remove_pod(uid)
+                placed.pop(uid, None)
+            case "node" | "label":
+                labels = {"round": str(number)} if step == "label" else nodes.get(name, {})
+                nodes[name] = labels
+                cache.set_node(node(name, labels=labels))
+            case "drop":
+                cache.remove_node(name)
+                nodes.pop(name, None)
+            case "snapshot":
+                cache.update_snapshot(snapshot)
+        for item, (where, assumed) in placed.items():
+            assert cache.node_of(item) == where
+            assert cache.is_assumed(item) == assumed
+    cache.update_snapshot(snapshot)
+    expected = {
+        name: summary(
+            NodeInfo(
+                node(name, labels=labels),
+                {uid: make(uid, where) for uid, (where, _) in placed.items() if where == name},
+            )
+        )
+        for name, labels in nodes.items()
+    }
+    assert {info.name: summary(info) for info in snapshot} == expected
+    for name in nodes:
+        found = snapshot.get(name)
+        assert found is not None
+        assert found.name == name
+    with_anti = {info.name for info in snapshot if info.anti_affinity_pods}
+    assert {info.name for info in snapshot.nodes_with_anti_affinity()} == with_anti
+
+
+def test_the_snapshot_takes_over_changed_nodes_only() -> None:
+    cache, snapshot = Cache(), Snapshot()
+    for name in NODES:
+        cache.set_node(node(name))
+    cache.update_snapshot(snapshot)
+    before = {info.name: info for info in snapshot}
+    cache.assume(make("p0", "n1"), "n1")
+    assert list(snapshot) == list(before.values())
+    cache.update_snapshot(snapshot)
+    changed = {info.name for info in snapshot if info is not before[info.name]}
+    assert changed == {"n1"}
+
+
+def test_zones_take_turns() -> None:
+    cache, snapshot = Cache(), Snapshot()
+    for number, zone in enumerate("aaab"):
+        cache.set_node(node(f"n{number}", labels={"topology.kubernetes.io/zone": zone}))
+    cache.update_snapshot(snapshot)
+    assert [info.name for info in snapshot] == ["n0", "n3", "n1", "n2"]

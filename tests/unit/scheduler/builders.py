@@ -1,0 +1,65 @@
+"""Small Pods, nodes and worlds for tests of the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from dray.api.codec import from_document
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Node, Pod
+from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
+from dray.framework.snapshot import Snapshot
+from dray.scheduler.handle import Handle
+from dray.scheduler.registry import BUILT_IN
+
+# The plugins that need nothing but a snapshot.
+PLAIN = {name: factory for name, factory in BUILT_IN.items() if name != "DynamicResources"}
+
+
+def container(requests: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    return {"name": "c", "image": "image", "resources": {"requests": requests or {}}, **more}
+
+
+def pod(name: str = "p", *, uid: str = "", namespace: str = "default", labels: Any = None, **spec: Any) -> Pod:
+    """`requests`, `priority`, `node` are short for the usual fields; other words are fields of the spec."""
+    requests = spec.pop("requests", None)
+    status = spec.pop("status", {})
+    spec.setdefault("containers", [container(requests)])
+    spec.setdefault("schedulerName", "default-scheduler")
+    if "node" in spec:
+        spec["nodeName"] = spec.pop("node")
+    metadata = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "labels": labels or {}}
+    return from_document(Pod, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def pod_info(name: str = "p", **words: Any) -> PodInfo:
+    return PodInfo(pod(name, **words))
+
+
+def node(name: str = "n", *, labels: Any = None, allocatable: Any = None, images: Any = (), **spec: Any) -> Node:
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"} if allocatable is None else allocatable
+    return from_document(
+        Node,
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": spec,
+            "status": {"allocatable": amounts, "images": list(images)},
+        },
+    )
+
+
+def node_info(name: str = "n", *, pods: Sequence[PodInfo] = (), **words: Any) -> NodeInfo:
+    return NodeInfo(node(name, **words), {item.uid: item for item in pods})
+
+
+def handle(*nodes: NodeInfo) -> Handle:
+    """For plugins that only look at the snapshot."""
+    nothing = cast(Any, None)
+    return Handle(nothing, nothing, nothing, nothing, FeatureGates(), Snapshot(nodes), nothing)
+
+
+def state(pod: Pod | PodInfo) -> CycleState:
+    return CycleState(pod if isinstance(pod, PodInfo) else PodInfo(pod))

@@ -1,0 +1,273 @@
+"""The queue: order, backoff, hints, gates, and events that arrive while a Pod is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dray.api.types.core_v1 import Pod
+from dray.framework.events import (
+    ANYTHING,
+    ASSIGNED_POD,
+    NODE,
+    UNSCHEDULED_POD,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+    Hint,
+)
+from dray.framework.pod_info import PodInfo
+from dray.framework.status import SUCCESS, Status, unresolvable
+from dray.scheduler.queue import Backoff, SchedulingQueue
+from tests.unit.scheduler.builders import node, pod_info
+
+NODE_ADD = ClusterEvent(NODE, Action.ADD, "NodeAdd")
+POD_DELETE = ClusterEvent(ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")
+GATES_GONE = ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, "UnscheduledPodUpdate")
+
+
+class FakeRules:
+    """`Fit` waits for any node, `Named` for the node that is called like the Pod, `Gates` for its own."""
+
+    def sort_key(self, priority: int, queued_at: float) -> Any:
+        return -priority, queued_at
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        return unresolvable("gated").said_by("Gates") if pod.spec.scheduling_gates else SUCCESS
+
+    def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
+        def is_named(pod: Pod, _old: Any, new: Any) -> Hint:
+            return Hint.QUEUE if new.metadata.name == pod.metadata.name else Hint.SKIP
+
+        return {
+            "Fit": (EventRegistration(NODE_ADD),),
+            "Named": (EventRegistration(NODE_ADD, is_named),),
+            "Gates": (EventRegistration(GATES_GONE),),
+        }
+
+
+def make_queue(**options: Any) -> SchedulingQueue:
+    rules = FakeRules()
+    return SchedulingQueue(lambda _pod: rules, [rules], **options)
+
+
+def popped(queue: SchedulingQueue, now: float = 0.0) -> str:
+    queued = queue.pop(now)
+    return queued.info.key.name if queued is not None else ""
+
+
+def rejected(queue: SchedulingQueue, name: str, plugin: str, now: float = 0.0, **words: Any) -> None:
+    """A Pod that was tried once and rejected."""
+    queue.add(pod_info(name, **words), now)
+    queued = queue.pop(now)
+    assert queued is not None
+    assert queued.info.key.name == name
+    queue.reject(queued, now, plugins=(plugin,))
+
+
+def test_priority_then_time() -> None:
+    queue = make_queue()
+    queue.add(pod_info("late", priority=5), 2.0)
+    queue.add(pod_info("low", priority=1), 0.0)
+    queue.add(pod_info("early", priority=5), 1.0)
+    assert [popped(queue, 3.0) for _ in range(4)] == ["early", "late", "low", ""]
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (500, 10)])
+def test_backoff_doubles_to_its_limit(failures: int, seconds: float) -> None:
+    assert Backoff().seconds(failures) == seconds
+
+
+def test_a_rejected_pod_waits_for_an_event_that_helps() -> None:
+    queue = make_queue()
+    rejected(queue, "a", "Fit")
+    queue.move_on(POD_DELETE, None, None, 100.0)
+    assert queue.counts()["unschedulable"] == 1
+    queue.move_on(NODE_ADD, None, node("n"), 100.0)
+    assert queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0, "gated": 0}
+
+
+def test_hints_are_asked_pod_by_pod() -> None:
+    queue = make_queue()
+    rejected(queue, "a", "Named")
+    rejected(queue, "b", "Named")
+    queue.move_on(NODE_ADD, None, node("b"), 100.0)
+    assert [popped(queue, 100.0), popped(queue, 100.0)] == ["b", ""]
+
+
+def test_a_helped_pod_still_backs_off_and_is_ready_in_time() -> None:
+    queue = make_queue()
+    rejected(queue, "a", "Fit")
+    queue.move_on(NODE_ADD, None, node("n"), 0.5)
+    assert queue.counts()["backoff"] == 1
+    assert queue.next_due() == 1.0
+    queue.flush(1.0)
+    assert queue.counts()["active"] == 1
+
+
+def test_with_nothing_else_to_do_a_rejected_pod_is_tried_before_its_backoff_ends() -> None:
+    queue = make_queue()
+    rejected(queue, "a", "Fit")
+    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    assert popped(queue, 0.1) == "a"
+
+
+def test_a_broken_attempt_always_waits() -> None:
+    queue = make_queue()
+    queue.add(pod_info("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.reject(queued, 0.0, is_error=True)
+    assert queue.counts()["backoff"] == 1
+    assert popped(queue, 0.9) == ""
+    assert popped(queue, 1.0) == "a"
+
+
+def test_errors_and_rejections_back_off_separately() -> None:
+    queue = make_queue()
+    queue.add(pod_info("a"), 0.0)
+    for now in (0.0, 1.0, 3.0):
+        queued = queue.pop(now)
+        assert queued is not None
+        queue.reject(queued, now, is_error=True)
+    assert queue.next_due() == 7.0
+    queued = queue.pop(7.0)
+    assert queued is not None
+    queue.reject(queued, 7.0, plugins=("Fit",))
+    queue.move_on(NODE_ADD, None, node("n"), 7.0)
+    assert queue.next_due() == 8.0
+
+
+def test_pending_plugins_do_not_make_a_pod_back_off() -> None:
+    queue = make_queue()
+    queue.add(pod_info("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.reject(queued, 0.0, pending=("Fit",))
+    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    assert queue.counts()["active"] == 1
+
+
+def test_an_event_during_the_attempt_is_not_missed() -> None:
+    queue = make_queue()
+    queue.add(pod_info("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    queue.reject(queued, 0.2, plugins=("Fit",))
+    assert queue.counts()["backoff"] == 1
+    assert queue.remembered_events == 0
+
+
+def test_an_event_before_the_attempt_is_no_news() -> None:
+    queue = make_queue()
+    queue.add(pod_info("first"), 0.0)
+    first = queue.pop(0.0)
+    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    rejected(queue, "second", "Fit", 0.2)
+    assert queue.counts()["unschedulable"] == 1
+    assert first is not None
+    queue.done(first.uid)
+    assert queue.remembered_events == 0
+
+
+def test_events_that_interest_nobody_are_not_remembered() -> None:
+    queue = make_queue()
+    queue.add(pod_info("a"), 0.0)
+    queue.pop(0.0)
+    queue.move_on(POD_DELETE, None, None, 0.1)
+    assert queue.remembered_events == 0
+
+
+def test_a_change_of_one_pending_pod_says_nothing_about_another() -> None:
+    queue = make_queue()
+    gated = pod_info("gated", schedulingGates=[{"name": "g"}])
+    for name in ("a", "b"):
+        queue.add(pod_info(name), 0.0)
+    first, second = queue.pop(0.0), queue.pop(0.0)
+    assert first is not None
+    assert second is not None
+    queue.update(first.info, GATES_GONE, gated.pod, 0.1)
+    queue.reject(first, 0.2, plugins=("Gates",))
+    queue.reject(second, 0.2, plugins=("Gates",))
+    assert queue.counts() == {"active": 0, "backoff": 1, "unschedulable": 1, "gated": 0}
+
+
+def test_the_flush_wakes_whoever_waits_too_long() -> None:
+    queue = make_queue()
+    rejected(queue, "a", "Fit")
+    queue.flush(300.0)
+    assert queue.counts()["unschedulable"] == 1
+    queue.flush(300.1)
+    assert queue.counts()["active"] == 1
+
+
+def test_gates_keep_out_and_let_in_without_backoff() -> None:
+    queue = make_queue()
+    gated = pod_info("a", schedulingGates=[{"name": "g"}])
+    queue.add(gated, 0.0)
+    assert popped(queue) == ""
+    queue.move_on(NODE_ADD, None, node("n"), 0.0)
+    assert queue.counts()["gated"] == 1
+    queue.update(pod_info("a"), GATES_GONE, gated.pod, 50.0)
+    queued = queue.pop(50.0)
+    assert queued is not None
+    # The time behind the gate is not the scheduler's.
+    assert queued.added_at == 50.0
+
+
+def test_updates_reach_a_queued_pod() -> None:
+    queue = make_queue()
+    old = pod_info("a")
+    queue.add(old, 0.0)
+    new = pod_info("a", labels={"x": "y"})
+    queue.update(new, ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), old.pod, 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    assert queued.pod.metadata.labels == {"x": "y"}
+
+
+def test_deleted_pods_are_gone_wherever_they_were() -> None:
+    queue = make_queue()
+    rejected(queue, "unschedulable", "Fit")
+    queue.add(pod_info("gated", schedulingGates=[{"name": "g"}]), 0.0)
+    queue.add(pod_info("active"), 0.0)
+    for name in ("unschedulable", "gated", "active"):
+        queue.delete(f"uid-{name}")
+    assert sum(queue.counts().values()) == 0
+    queue.move_on(ANYTHING, None, None, 1.0)
+    assert popped(queue, 1.0) == ""
+
+
+def test_activate_brings_a_pod_back_at_once() -> None:
+    queue = make_queue()
+    rejected(queue, "a", "Fit")
+    queue.activate("uid-a", 0.1)
+    assert queue.counts()["active"] == 1
+    queue.activate("uid-unknown", 0.1)
+
+
+def test_what_comes_in_is_counted() -> None:
+    seen: list[tuple[str, str]] = []
+    queue = make_queue(observe_incoming=lambda name, event: seen.append((name, event)))
+    rejected(queue, "a", "Fit")
+    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    assert seen == [
+        ("active", "UnscheduledPodAdd"),
+        ("unschedulable", "ScheduleAttemptFailure"),
+        ("backoff", "NodeAdd"),
+    ]
+
+
+def test_a_pod_made_again_under_its_name_is_another_one() -> None:
+    queue = make_queue()
+    queue.add(pod_info("a", uid="1"), 0.0)
+    first = queue.pop(0.0)
+    assert first is not None
+    queue.delete("1")
+    queue.add(pod_info("a", uid="2"), 0.1)
+    queue.done("1")
+    assert isinstance(queue.pop(0.1).info, PodInfo)  # type: ignore[union-attr]
+    assert popped(queue, 20.0) == ""
