@@ -101,7 +101,10 @@ class ContainerEdits(_Part, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """Whether nothing would change."""
-        return self == ContainerEdits()
+        return self == NO_EDITS
+
+
+NO_EDITS: Final = ContainerEdits()
 
 
 class CdiDevice(_Part, frozen=True, kw_only=True):
@@ -119,7 +122,7 @@ class Spec(_Part, frozen=True, kw_only=True):
     kind: str
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     devices: tuple[CdiDevice, ...] = ()
-    container_edits: ContainerEdits = ContainerEdits()
+    container_edits: ContainerEdits = NO_EDITS
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,1 +1,35 @@
-"""The SDK a driver author imports."""
+"""The SDK a driver author imports: `from dray.driver import Driver, device, run`; docs/driver-sdk.md is its manual."""
+
+from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount
+from dray.api.types.resource_v1 import Device, DeviceTaint
+from dray.driver.attributes.files import numa_node, pci_attributes
+from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, PreparedDevice
+from dray.driver.devices import Pool, Version, counter_set, device
+from dray.driver.interface import DeviceHealth, Driver, Health
+from dray.driver.loop import DriverRunner, Options, run
+
+__all__ = [
+    "AllocatedDevice",
+    "Claim",
+    "ClaimError",
+    "ContainerEdits",
+    "Device",
+    "DeviceHealth",
+    "DeviceNode",
+    "DeviceTaint",
+    "Driver",
+    "DriverRunner",
+    "Health",
+    "Hook",
+    "Mount",
+    "Options",
+    "Pool",
+    "PreparedClaim",
+    "PreparedDevice",
+    "Version",
+    "counter_set",
+    "device",
+    "numa_node",
+    "pci_attributes",
+    "run",
+]

@@ -1,0 +1,102 @@
+"""A claim as a driver's author sees it: the devices this driver is to prepare, each with its configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.api.cdi import NO_EDITS, ContainerEdits
+from dray.api.document import UID, NamespacedName
+from dray.api.types.resource_v1 import (
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
+
+
+class ClaimError(Exception):
+    """A claim that cannot be prepared; the text is told to the Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """One device the scheduler gave to a request of the claim."""
+
+    request: str
+    pool: str
+    name: str
+    share_id: str | None = None
+    admin_access: bool = False
+    consumed_capacity: Mapping[str, str] = field(default_factory=dict)
+    # The parameters meant for this device, those of the class before those of the claim: later ones win.
+    parameters: tuple[Any, ...] = ()
+
+    def prepared(self, edits: ContainerEdits = NO_EDITS, *, cdi_device_ids: Sequence[str] = ()) -> PreparedDevice:
+        """The device, ready: what it does to containers, and CDI devices that exist already."""
+        return PreparedDevice(self, edits, tuple(cdi_device_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """What preparing a device came to."""
+
+    device: AllocatedDevice
+    edits: ContainerEdits = NO_EDITS
+    cdi_device_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim to prepare; `devices` are this driver's alone."""
+
+    uid: UID
+    key: NamespacedName
+    devices: tuple[AllocatedDevice, ...]
+    # The whole object, for what is not here.
+    object: ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedClaim:
+    """A claim to unprepare; its object may be long gone, so this comes from the driver's own record."""
+
+    uid: UID
+    key: NamespacedName
+    devices: tuple[AllocatedDevice, ...]
+
+
+def claim_for(driver: str, uid: UID, claim: ResourceClaim) -> Claim:
+    """The driver's part of an allocated claim; raises when it is not the claim that was meant."""
+    key = NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
+    if claim.status.allocation is None:
+        raise ClaimError(f"claim {key} not allocated")
+    if claim.metadata.uid != uid:
+        raise ClaimError(f"claim {key} got replaced")
+    allocated = claim.status.allocation.devices
+    devices = tuple(_allocated(driver, result, allocated) for result in allocated.results if result.driver == driver)
+    return Claim(uid, key, devices, claim)
+
+
+def _allocated(
+    driver: str, result: DeviceRequestAllocationResult, allocated: DeviceAllocationResult
+) -> AllocatedDevice:
+    return AllocatedDevice(
+        result.request,
+        result.pool,
+        result.device,
+        result.share_id,
+        bool(result.admin_access),
+        dict(result.consumed_capacity),
+        tuple(
+            config.opaque.parameters
+            for config in allocated.config
+            if config.opaque is not None and config.opaque.driver == driver and _applies(config, result.request)
+        ),
+    )
+
+
+def _applies(config: DeviceAllocationConfiguration, request: str) -> bool:
+    """No requests means all; a main request's name stands for its subrequests as well."""
+    return not config.requests or request in config.requests or request.partition("/")[0] in config.requests

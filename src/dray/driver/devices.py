@@ -1,0 +1,108 @@
+"""Short ways to write devices, counters and pools; what they make are the API's own structures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dray.api.types.core_v1 import NodeSelector
+from dray.api.types.resource_v1 import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+)
+
+
+class Version(str):
+    """A text that is a semantic version, so that selectors may compare it as one."""
+
+    __slots__ = ()
+
+
+AttributeValue = bool | int | str | Version | Sequence[bool] | Sequence[int] | Sequence[str]
+
+
+def device(
+    name: str,
+    *,
+    attributes: Mapping[str, AttributeValue | DeviceAttribute] | None = None,
+    capacity: Mapping[str, str | int | DeviceCapacity] | None = None,
+    consumes: Mapping[str, Mapping[str, str | int]] | None = None,
+    taints: Iterable[DeviceTaint] = (),
+    **fields: Any,
+) -> Device:
+    """A device: `consumes` is what it takes of each counter set; other fields are the API's, in snake case."""
+    return Device(
+        name=name,
+        attributes={key: attribute(value) for key, value in (attributes or {}).items()},
+        capacity={key: _capacity(value) for key, value in (capacity or {}).items()},
+        consumes_counters=tuple(
+            DeviceCounterConsumption(counter_set=key, counters=_counters(amounts))
+            for key, amounts in (consumes or {}).items()
+        ),
+        taints=tuple(taints),
+        **fields,
+    )
+
+
+def attribute(value: AttributeValue | DeviceAttribute) -> DeviceAttribute:
+    """A value as the attribute of its type."""
+    match value:
+        case DeviceAttribute():
+            return value
+        case bool():
+            return DeviceAttribute(bool_=value)
+        case int():
+            return DeviceAttribute(int_=value)
+        case Version():
+            return DeviceAttribute(version=str(value))
+        case str():
+            return DeviceAttribute(string=value)
+    return _list_attribute(tuple(value))
+
+
+def _list_attribute(values: tuple[Any, ...]) -> DeviceAttribute:
+    if all(isinstance(item, bool) for item in values):
+        return DeviceAttribute(bools=values)
+    if all(isinstance(item, int) for item in values):
+        return DeviceAttribute(ints=values)
+    if all(isinstance(item, Version) for item in values):
+        return DeviceAttribute(versions=tuple(str(item) for item in values))
+    return DeviceAttribute(strings=tuple(str(item) for item in values))
+
+
+def _capacity(value: str | int | DeviceCapacity) -> DeviceCapacity:
+    return value if isinstance(value, DeviceCapacity) else DeviceCapacity(value=str(value))
+
+
+def counter_set(name: str, counters: Mapping[str, str | int]) -> CounterSet:
+    """Amounts that devices of the pool share, e.g. a card's memory among its partitions."""
+    return CounterSet(name=name, counters=_counters(counters))
+
+
+def _counters(amounts: Mapping[str, str | int]) -> dict[str, Counter]:
+    return {key: Counter(value=str(amount)) for key, amount in amounts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Devices that are published together; without a choice of nodes they belong to the driver's node."""
+
+    devices: tuple[Device, ...] = ()
+    counters: tuple[CounterSet, ...] = ()
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    # Each device says itself where it can be used.
+    per_device_nodes: bool = False
+    # A number below what is published already counts for nothing.
+    generation: int = 0
+
+    @property
+    def on_node(self) -> bool:
+        """Whether the devices are the driver's node's own."""
+        return not (self.node_selector or self.all_nodes or self.per_device_nodes)

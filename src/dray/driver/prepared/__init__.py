@@ -1,0 +1,1 @@
+"""What the driver has prepared: a record that survives crashes, and the CDI files of it."""

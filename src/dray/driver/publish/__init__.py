@@ -1,0 +1,1 @@
+"""Keeping a driver's ResourceSlices equal to its pools."""

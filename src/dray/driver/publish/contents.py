@@ -1,0 +1,155 @@
+"""How a pool is cut into slices, and what of a slice is the driver's to say. Pure.
+
+Kubernetes allows 128 devices in a slice, 64 when any has taints, counters or lists; counter sets have slices of
+their own, 8 in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import NodeSelector
+from dray.api.types.resource_v1 import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceTaint,
+    ResourceSliceSpec,
+)
+from dray.driver.devices import Pool
+
+T = TypeVar("T")
+
+DEVICES_MAX: Final = 128
+DEVICES_WITH_EXTRAS_MAX: Final = 64
+COUNTER_SETS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SliceContent:
+    """What a slice says, apart from its pool's name, generation and count."""
+
+    devices: tuple[Device, ...] = ()
+    counters: tuple[CounterSet, ...] = ()
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_nodes: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What the slice holds, by which a slice that changed is known again."""
+        return frozenset(item.name for item in self.devices) | frozenset(item.name for item in self.counters)
+
+
+def contents_of(pool: Pool) -> tuple[SliceContent, ...]:
+    """The slices of a pool, counters first; a pool without anything is one empty slice, so that it is known."""
+    limit = DEVICES_WITH_EXTRAS_MAX if any(_has_extras(device) for device in pool.devices) else DEVICES_MAX
+    parts = [
+        *((part, ()) for part in _parts(tuple(_counter_set(item) for item in pool.counters), COUNTER_SETS_MAX)),
+        *(((), part) for part in _parts(tuple(_device(item) for item in pool.devices), limit)),
+    ]
+    return tuple(
+        SliceContent(devices, counters, pool.node_selector, pool.all_nodes, pool.per_device_nodes)
+        for counters, devices in parts or [((), ())]
+    )
+
+
+def content_of(spec: ResourceSliceSpec) -> SliceContent:
+    """What a published slice says; times the server added to taints are left out."""
+    return SliceContent(
+        tuple(_device(item) for item in spec.devices),
+        tuple(_counter_set(item) for item in spec.shared_counters),
+        spec.node_selector,
+        bool(spec.all_nodes),
+        bool(spec.per_device_node_selection),
+    )
+
+
+def _parts(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:
+    yield from (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _has_extras(device: Device) -> bool:
+    return bool(device.taints or device.consumes_counters) or any(map(_is_list, device.attributes.values()))
+
+
+def _is_list(attribute: DeviceAttribute) -> bool:
+    return bool(attribute.bools or attribute.ints or attribute.strings or attribute.versions)
+
+
+# --- One form for what means the same: the server writes quantities its own way and adds times to taints. ---
+
+
+def _device(device: Device) -> Device:
+    return msgspec.structs.replace(
+        device,
+        capacity={key: _capacity(value) for key, value in device.capacity.items()},
+        consumes_counters=tuple(
+            msgspec.structs.replace(item, counters=_counters(item.counters)) for item in device.consumes_counters
+        ),
+        taints=tuple(msgspec.structs.replace(taint, time_added=None) for taint in device.taints),
+    )
+
+
+def _capacity(capacity: DeviceCapacity) -> DeviceCapacity:
+    policy = capacity.request_policy
+    return DeviceCapacity(value=_quantity(capacity.value), request_policy=None if policy is None else _policy(policy))
+
+
+def _policy(policy: CapacityRequestPolicy) -> CapacityRequestPolicy:
+    valid = policy.valid_range
+    return CapacityRequestPolicy(
+        default=None if policy.default is None else _quantity(policy.default),
+        valid_range=None if valid is None else _range(valid),
+        valid_values=tuple(_quantity(value) for value in policy.valid_values),
+    )
+
+
+def _range(valid: CapacityRequestPolicyRange) -> CapacityRequestPolicyRange:
+    return CapacityRequestPolicyRange(
+        min=_quantity(valid.min),
+        max=None if valid.max is None else _quantity(valid.max),
+        step=None if valid.step is None else _quantity(valid.step),
+    )
+
+
+def _counter_set(item: CounterSet) -> CounterSet:
+    return CounterSet(name=item.name, counters=_counters(item.counters))
+
+
+def _counters(counters: Mapping[str, Counter]) -> dict[str, Counter]:
+    return {key: Counter(value=_quantity(value.value)) for key, value in counters.items()}
+
+
+def _quantity(text: str) -> str:
+    return str(Quantity.parse(text))
+
+
+def keep_times(published: Sequence[Device], devices: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices, their taints with the times the published ones have: a taint is no younger for being repeated."""
+    times = {(device.name, *_taint_key(taint)): taint.time_added for device in published for taint in device.taints}
+    return tuple(
+        msgspec.structs.replace(
+            device,
+            taints=tuple(
+                msgspec.structs.replace(
+                    taint, time_added=taint.time_added or times.get((device.name, *_taint_key(taint)))
+                )
+                for taint in device.taints
+            ),
+        )
+        for device in devices
+    )
+
+
+def _taint_key(taint: DeviceTaint) -> tuple[str, str, str]:
+    return taint.key, taint.value or "", taint.effect

@@ -1,0 +1,135 @@
+"""What to write so that a pool's slices are what the driver wants. Pure.
+
+The pool's generation tells the scheduler which slices belong together. It stays when at most one slice must be
+written and none is new: one write is atomic. Otherwise it grows by one and is written to all. Slices that are not
+wanted go first, so that devices the driver no longer has are not offered while the rest is being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.api.types.resource_v1 import ResourcePool, ResourceSlice, ResourceSliceSpec
+from dray.driver.devices import Pool
+from dray.driver.publish.contents import SliceContent, content_of, contents_of, keep_times
+
+# Pairs of what was wanted and what the server made of it, dropping fields it does not know or has switched off.
+Accepted = Sequence[tuple[SliceContent, SliceContent]]
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Whose slices they are."""
+
+    driver: str
+    node_name: str
+    # The Node, so that the slices go with it; None for a driver that is of no node.
+    owner: OwnerReference | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Writes, to be made in this order; each slice written comes with what it is meant to say."""
+
+    delete: tuple[ResourceSlice, ...] = ()
+    update: tuple[tuple[ResourceSlice, SliceContent], ...] = ()
+    create: tuple[tuple[ResourceSlice, SliceContent], ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything is as it should be."""
+        return not (self.delete or self.update or self.create)
+
+
+def plan_pool(
+    publisher: Publisher, name: str, pool: Pool | None, existing: Sequence[ResourceSlice], accepted: Accepted
+) -> Plan:
+    """Compare the pool the driver wants (None: no such pool) with its slices."""
+    if pool is None:
+        return Plan(delete=tuple(existing))
+    wanted = contents_of(pool)
+    expected = [_expected(content, accepted) for content in wanted]
+    newest = max((item.spec.pool.generation for item in existing), default=0)
+    kept = _match(expected, [item for item in existing if item.spec.pool.generation == newest])
+    kept_names = {item.metadata.name for item in kept.values()}
+    obsolete = tuple(item for item in existing if item.metadata.name not in kept_names)
+    published_pool = ResourcePool(name=name, generation=newest, resource_slice_count=len(wanted))
+    changed = [
+        index
+        for index, item in kept.items()
+        if item.spec.pool != published_pool or content_of(item.spec) != expected[index]
+    ]
+    new = [index for index in range(len(wanted)) if index not in kept]
+    generation = _generation(pool, newest, new=len(new), changed=len(changed))
+    if generation != newest:
+        changed = list(kept)
+        published_pool = msgspec.structs.replace(published_pool, generation=generation)
+    return Plan(
+        obsolete,
+        tuple((_updated(kept[index], published_pool, wanted[index]), wanted[index]) for index in sorted(changed)),
+        tuple((_created(publisher, published_pool, wanted[index], pool), wanted[index]) for index in new),
+    )
+
+
+def _generation(pool: Pool, newest: int, *, new: int, changed: int) -> int:
+    if pool.generation > newest:
+        return pool.generation
+    return newest if not new and changed <= 1 else newest + 1
+
+
+def _expected(content: SliceContent, accepted: Accepted) -> SliceContent:
+    return next((made for asked, made in accepted if asked == content), content)
+
+
+def _match(expected: Sequence[SliceContent], existing: Sequence[ResourceSlice]) -> dict[int, ResourceSlice]:
+    """Which slice becomes which content: the same first, then those that share the most names."""
+    left = [(content_of(item.spec), item) for item in sorted(existing, key=lambda item: item.metadata.name or "")]
+    matched: dict[int, ResourceSlice] = {}
+    for index, content in enumerate(expected):
+        same = next((pair for pair in left if pair[0] == content), None)
+        if same is not None:
+            matched[index] = same[1]
+            left.remove(same)
+    for index, content in enumerate(expected):
+        if index in matched or not left:
+            continue
+        best = max(left, key=lambda pair: len(pair[0].names & content.names))
+        if best[0].names & content.names:
+            matched[index] = best[1]
+            left.remove(best)
+    return matched
+
+
+def _updated(item: ResourceSlice, pool: ResourcePool, content: SliceContent) -> ResourceSlice:
+    spec = msgspec.structs.replace(
+        item.spec,
+        pool=pool,
+        devices=keep_times(item.spec.devices, content.devices),
+        shared_counters=content.counters,
+        node_selector=content.node_selector,
+        all_nodes=content.all_nodes or None,
+        per_device_node_selection=content.per_device_nodes or None,
+    )
+    return msgspec.structs.replace(item, spec=spec)
+
+
+def _created(publisher: Publisher, published: ResourcePool, content: SliceContent, pool: Pool) -> ResourceSlice:
+    owner = publisher.owner
+    prefix = f"{owner.name}-{publisher.driver}-" if owner is not None else f"{publisher.driver}-"
+    return ResourceSlice(
+        metadata=ObjectMeta(generate_name=prefix, owner_references=(owner,) if owner is not None else ()),
+        spec=ResourceSliceSpec(
+            driver=publisher.driver,
+            pool=published,
+            node_name=publisher.node_name or None if pool.on_node else None,
+            node_selector=content.node_selector,
+            all_nodes=content.all_nodes or None,
+            per_device_node_selection=content.per_device_nodes or None,
+            devices=content.devices,
+            shared_counters=content.counters,
+        ),
+    )

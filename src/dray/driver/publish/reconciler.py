@@ -1,0 +1,201 @@
+"""Publishes a driver's pools: follows its slices and writes what the plan says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.errors import APIError, InvalidError, NotFoundError
+from dray.api.types.core_v1 import Node
+from dray.api.types.meta_v1 import OwnerReference
+from dray.api.types.resource_v1 import ResourceSlice
+from dray.client.informer import Selection
+from dray.client.interface import Client, DeleteOptions, ListOptions, Resource
+from dray.client.loop import Controller, InformerLoop, Informers
+from dray.client.objects import resource_version_of
+from dray.driver.devices import Pool
+from dray.driver.publish.contents import SliceContent, content_of
+from dray.driver.publish.plan import Publisher, plan_pool
+from dray.lib.clock import Clock
+from dray.runtime.logs import fields
+from dray.runtime.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+SLICES: Final[Resource[ResourceSlice]] = Resource(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False
+)
+NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+POOL_INDEX: Final = "pool"
+# How long a slice that someone else deleted or changed waits for its repair. Kubernetes waits 30 s; a shorter wait
+# still keeps two instances that disagree from writing against each other all the time.
+REPAIR_SECONDS: Final = 5.0
+# How long one's own write may take to come back through the watch before working without it.
+ECHO_SECONDS_MAX: Final = 10.0
+
+
+class DroppedFieldsError(Exception):
+    """The server stored less than the driver asked for: a feature is switched off, or the server is older."""
+
+
+def _log_error(error: Exception) -> None:
+    _log.error("publishing devices", extra=fields(error=error))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSettings:
+    """Whose slices, and how they are kept; without a node the pools must say which nodes they are for."""
+
+    driver: str
+    node_name: str = ""
+    on_error: Callable[[Exception], None] = _log_error
+    repair_seconds: float = REPAIR_SECONDS
+
+
+class SlicePublisher:
+    """Keeps the slices of one driver (on one node, if it has one) equal to its pools."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        settings: PublishSettings,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._client = client
+        self._driver, self._node_name = settings.driver, settings.node_name
+        self._on_error = settings.on_error
+        self._repair_seconds = settings.repair_seconds
+        self._pools: Mapping[str, Pool] | None = None
+        # By pool: what the server made of contents whose fields it dropped.
+        self._accepted: dict[str, list[tuple[SliceContent, SliceContent]]] = {}
+        self._owner: OwnerReference | None = None
+        self._echo = asyncio.Event()
+        self._selector = f"spec.driver={self._driver}"
+        if self._node_name:
+            self._selector += f",spec.nodeName={self._node_name}"
+        self._slices: InformerLoop[ResourceSlice] = informers.informer(
+            SLICES, Selection(field_selector=self._selector), indexes={POOL_INDEX: _pool_of}
+        )
+        self._controller: Controller[str] = Controller("resource slices", self._reconcile, clock, metrics=metrics)
+        self._controller.follow(self._slices, self._changed)
+
+    def publish(self, pools: Mapping[str, Pool]) -> None:
+        """These are the driver's pools from now on; all others are removed."""
+        for name, pool in pools.items():
+            # A slice says one of the two; with the wrong one the publisher would not find its own slices again.
+            if pool.on_node != bool(self._node_name):
+                place = "belongs to a node" if self._node_name else "has no node"
+                raise ValueError(f"pool {name}: the driver {place}, the pool's choice of nodes says otherwise")
+        affected = {*(self._pools or ()), *pools, *(item.spec.pool.name for item in self._slices.lister.list())}
+        self._pools = dict(pools)
+        for name in sorted(affected):
+            self._controller.queue.add(name)
+
+    async def run(self) -> None:
+        """Publish and repair until cancelled."""
+        await self._controller.run()
+
+    async def remove_all(self) -> None:
+        """Delete every slice of the driver; for a driver that is being removed from the node."""
+        await self._client.delete_collection(SLICES, selection=ListOptions(field_selector=self._selector))
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is waiting to be written."""
+        return self._controller.queue.idle
+
+    def _changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        self._echo.set()
+        for item in (old, new):
+            if item is not None and self._pools is not None:
+                self._controller.queue.add_after(item.spec.pool.name, self._repair_seconds)
+
+    async def _reconcile(self, pool_name: str) -> None:
+        if self._pools is None:
+            return
+        pool = self._pools.get(pool_name)
+        accepted = self._accepted.setdefault(pool_name, [])
+        publisher = Publisher(self._driver, self._node_name, await self._owner_reference())
+        plan = plan_pool(publisher, pool_name, pool, self._slices.lister.by_index(POOL_INDEX, pool_name), accepted)
+        try:
+            for item in plan.delete:
+                await self._delete(item)
+            for item, content in plan.update:
+                await self._update(item, content, accepted)
+            for item, content in plan.create:
+                await self._create(item, content, accepted)
+        except InvalidError as error:
+            # Trying again cannot help before the driver changes its pools.
+            self._on_error(error)
+        except APIError as error:
+            self._on_error(error)
+            raise
+
+    async def _delete(self, item: ResourceSlice) -> None:
+        options = DeleteOptions(uid=item.metadata.uid or "", resource_version=resource_version_of(item))
+        name = item.metadata.name or ""
+        try:
+            await self._client.delete(SLICES, name, options=options)
+        except NotFoundError:
+            return
+        await self._seen(lambda: self._slices.lister.get(name) is None)
+
+    async def _update(
+        self, item: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
+    ) -> None:
+        written = await self._client.update(SLICES, item)
+        self._note(written, content, accepted)
+        before = resource_version_of(item)
+        await self._seen(lambda: self._version(written.metadata.name or "") != before)
+
+    async def _create(
+        self, item: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
+    ) -> None:
+        written = await self._client.create(SLICES, item)
+        self._note(written, content, accepted)
+        await self._seen(lambda: self._version(written.metadata.name or "") != "")
+
+    def _version(self, name: str) -> str:
+        item = self._slices.lister.get(name)
+        return "" if item is None else resource_version_of(item)
+
+    async def _seen(self, condition: Callable[[], bool]) -> None:
+        """Wait for the write to come back: the next plan must not be made without it, or it would be made twice."""
+        try:
+            async with asyncio.timeout(ECHO_SECONDS_MAX):
+                while not condition():
+                    self._echo.clear()
+                    await self._echo.wait()
+        except TimeoutError:
+            _log.warning("a slice was written but has not been seen", extra=fields(driver=self._driver))
+
+    def _note(
+        self, written: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
+    ) -> None:
+        """Remember what the server dropped, and say so once; asking again would be dropped again."""
+        made = content_of(written.spec)
+        if made == content or any(asked == content and known == made for asked, known in accepted):
+            return
+        accepted[:] = [(asked, known) for asked, known in accepted if asked != content] + [(content, made)]
+        self._on_error(
+            DroppedFieldsError(
+                f"pool {written.spec.pool.name}: slice {written.metadata.name}: the server dropped fields"
+            )
+        )
+
+    async def _owner_reference(self) -> OwnerReference | None:
+        if self._node_name and self._owner is None:
+            node = await self._client.get(NODES, self._node_name)
+            self._owner = OwnerReference(
+                api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid or "", controller=True
+            )
+        return self._owner
+
+
+def _pool_of(item: ResourceSlice) -> tuple[str, ...]:
+    return (item.spec.pool.name,)

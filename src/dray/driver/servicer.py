@@ -1,0 +1,148 @@
+"""The driver's gRPC services: registration, DRA v1 and v1beta1, health. They translate and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from dray.api.document import UID, NamespacedName
+from dray.driver.health import HealthBoard
+from dray.driver.interface import DeviceHealth
+from dray.driver.prepared.loop import ClaimRef, Outcome, Preparer
+from dray.driver.prepared.record import AnsweredDevice
+from dray.lib.clock import Clock
+from dray.rpc.pb.dra.v1 import api_pb2 as v1
+from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginServicer as V1Base
+from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
+from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import DRAPluginServicer as V1Beta1Base
+from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
+from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthServicer
+from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
+from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationServicer
+from dray.runtime.logs import fields
+from dray.runtime.pauses import pause
+
+_log = logging.getLogger(__name__)
+
+_MISSING = Outcome(error="driver returned no result")
+
+
+class Registration(RegistrationServicer):  # type: ignore[misc]
+    """Says who the driver is, and hears whether the node agent took it."""
+
+    def __init__(
+        self, name: str, endpoint: str, services: Sequence[str], on_status: Callable[[bool, str], None]
+    ) -> None:
+        self._info = registration.PluginInfo(
+            type="DRAPlugin", name=name, endpoint=endpoint, supported_versions=services
+        )
+        self._on_status = on_status
+
+    async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:
+        """Who the driver is."""
+        return self._info
+
+    async def NotifyRegistrationStatus(self, request: Any, context: Any) -> registration.RegistrationStatusResponse:
+        """What became of the registration."""
+        if not request.plugin_registered:
+            _log.error("registration refused", extra=fields(driver=self._info.name, error=request.error))
+        self._on_status(request.plugin_registered, request.error)
+        return registration.RegistrationStatusResponse()
+
+
+class _DRA:
+    """Both versions' calls; `messages` is the version's module."""
+
+    messages: Any
+
+    def __init__(self, preparer: Preparer) -> None:
+        self._preparer = preparer
+
+    async def NodePrepareResources(self, request: Any, context: Any) -> Any:
+        """Answer every claim once; one bad claim never fails the others."""
+        refs = _refs(request.claims)
+        outcomes = await self._preparer.prepare(refs)
+        response = self.messages.NodePrepareResourcesResponse()
+        for ref in refs:
+            response.claims[ref.uid].CopyFrom(self._prepared(outcomes.get(ref.uid, _MISSING)))
+        return response
+
+    async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:
+        """Answer every claim once."""
+        refs = _refs(request.claims)
+        outcomes: Mapping[UID, Outcome] = await self._preparer.unprepare(refs)
+        response = self.messages.NodeUnprepareResourcesResponse()
+        for ref in refs:
+            response.claims[ref.uid].error = outcomes.get(ref.uid, _MISSING).error
+        return response
+
+    def _prepared(self, outcome: Outcome) -> Any:
+        devices = [] if outcome.error else [self._device(item) for item in outcome.devices]
+        return self.messages.NodePrepareResourceResponse(devices=devices, error=outcome.error)
+
+    def _device(self, item: AnsweredDevice) -> Any:
+        message = self.messages.Device(
+            request_names=item.request_names,
+            pool_name=item.pool,
+            device_name=item.name,
+            cdi_device_ids=item.cdi_device_ids,
+        )
+        # v1beta1 has no shares.
+        if item.share_id is not None and "share_id" in message.DESCRIPTOR.fields_by_name:
+            message.share_id = item.share_id
+        return message
+
+
+class DRAV1(_DRA, V1Base):  # type: ignore[misc]
+    """`k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin`."""
+
+    messages = v1
+
+
+class DRAV1Beta1(_DRA, V1Beta1Base):  # type: ignore[misc]
+    """`k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin`."""
+
+    messages = v1beta1
+
+
+def _refs(claims: Sequence[Any]) -> list[ClaimRef]:
+    return [ClaimRef(UID(item.uid), NamespacedName(item.namespace, item.name)) for item in claims]
+
+
+class ResourceHealth(DRAResourceHealthServicer):  # type: ignore[misc]
+    """Sends the complete list at once, after each report, and in time before it expires."""
+
+    def __init__(self, board: HealthBoard, clock: Clock) -> None:
+        self._board = board
+        self._clock = clock
+        self._watchers: set[asyncio.Event] = set()
+
+    def changed(self) -> None:
+        """Something was reported."""
+        for watcher in self._watchers:
+            watcher.set()
+
+    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Stream until the caller leaves."""
+        wake = asyncio.Event()
+        self._watchers.add(wake)
+        try:
+            while True:
+                wake.clear()
+                devices = [_device_health(item, self._clock) for item in self._board.list()]
+                yield health.NodeWatchResourcesResponse(devices=devices)
+                await pause(self._clock, wake, self._board.repeat_seconds())
+        finally:
+            self._watchers.discard(wake)
+
+
+def _device_health(item: DeviceHealth, clock: Clock) -> health.DeviceHealth:
+    return health.DeviceHealth(
+        device=health.DeviceIdentifier(pool_name=item.pool, device_name=item.device),
+        health=item.health.name,
+        last_updated_time=int(clock.now().timestamp()),
+        health_check_timeout_seconds=item.timeout_seconds,
+        message=item.message,
+    )

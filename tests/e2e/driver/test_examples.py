@@ -1,0 +1,80 @@
+"""The example drivers, registered with a node over real sockets."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from dray.node.dra.loop import Prepared, PrepareError
+from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def load(example: str) -> Any:
+    spec = importlib.util.spec_from_file_location(example.replace("-", "_"), EXAMPLES / example / "driver.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_env(world: World, node: Node) -> None:
+    driver = load("env-driver").EnvDriver()
+    config = [
+        {"source": "FromClass", "opaque": {"driver": driver.name, "parameters": {"env": {"A": "class", "B": "class"}}}},
+        {"source": "FromClaim", "opaque": {"driver": driver.name, "parameters": {"env": {"B": "claim"}}}},
+    ]
+    async with driver_running(driver, node):
+        await world.claim("c", result("slot-3", driver.name), pods=["p"], config=config)
+        user = pod("p", "c")
+        assert isinstance(await node.claims.prepare(user), Prepared)
+        (name,) = node.claims.container_devices(user, user.spec.containers[0])
+        (file,) = (node.root / "cdi").glob("*.json")
+        spec = orjson.loads(file.read_bytes())
+        assert spec["cdiVersion"] == "0.3.0"
+        assert name == f"{spec['kind']}={spec['devices'][0]['name']}"
+        assert spec["devices"][0]["containerEdits"]["env"] == ["A=class", "B=claim", "DEVICE=slot-3"]
+        assert await node.claims.unprepare(user.metadata.uid) is None
+        assert not list((node.root / "cdi").iterdir())
+
+
+async def test_gpu_slices(world: World, node: Node) -> None:
+    async with driver_running(load("gpu-driver").GPUDriver(8), node):
+
+        async def published() -> bool:
+            found = await world.slices()
+            return len(found) == (found[0]["spec"]["pool"]["resourceSliceCount"] if found else -1)
+
+        await until(published)
+        slices = await world.slices()
+        assert sorted(len(item["spec"].get("devices", ())) for item in slices) == [0, 40, 64]
+        assert sum(len(item["spec"].get("sharedCounters", ())) for item in slices) == 8
+        assert {item["spec"]["nodeName"] for item in slices} == {NODE}
+
+
+async def test_host_devices(world: World, node: Node) -> None:
+    driver = load("host-devices").HostDevices(["/dev/null", "/dev/zero"])
+    async with driver_running(driver, node):
+        await world.claim("c", result("null", driver.name), pods=["p"])
+        await world.claim("gone", result("nothing", driver.name), pods=["p"])
+        user = pod("p", "c")
+        assert isinstance(await node.claims.prepare(user), Prepared)
+        (file,) = (node.root / "cdi").glob("*.json")
+        (device,) = orjson.loads(file.read_bytes())["devices"]
+        assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/null", "permissions": "rw"}]
+        failed = await node.claims.prepare(pod("p", "c", "gone"))
+        assert failed == PrepareError(
+            "prepare dynamic resources: NodePrepareResources failed for ResourceClaim gone: "
+            "device nothing is no longer there"
+        )
+
+
+@pytest.mark.parametrize("example", ["env-driver", "gpu-driver", "host-devices"])
+def test_examples_are_short(example: str) -> None:
+    assert len((EXAMPLES / example / "driver.py").read_text().splitlines()) <= 100
