@@ -9,6 +9,7 @@ from dray.allocator.errors import (
     SearchStoppedError,
     StopReason,
 )
+from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
 from dray.allocator.score import allocation_score, normalized_scores
 
@@ -17,9 +18,13 @@ __all__ = [
     "Allocations",
     "Allocator",
     "AllocatorError",
+    "DeviceReason",
+    "Explanation",
     "Inventory",
     "NodeAllocationError",
     "Outcome",
+    "Reason",
+    "RequestExplanation",
     "SearchStoppedError",
     "StopReason",
     "allocation_score",

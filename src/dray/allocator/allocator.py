@@ -8,7 +8,8 @@ from typing import Final
 
 from dray.allocator.allocations import Allocations
 from dray.allocator.choices import Chooser
-from dray.allocator.errors import INVALID_POOLS, NodeAllocationError
+from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
+from dray.allocator.explain import Explainer, Explanation
 from dray.allocator.gates import Gates
 from dray.allocator.inventory import Inventory
 from dray.allocator.plan import Plan, Planner
@@ -83,6 +84,15 @@ class Allocator:
                 if choice.obstacle is not None:
                     raise choice.obstacle
         return self._no_fit(view, Outcome(None, search.steps))
+
+    def explain(self, node: Node, claims: Sequence[ResourceClaim]) -> Explanation:
+        """Say for each request and device why the claims do not fit on the node; never raises."""
+        try:
+            plan = self.plan(claims)
+        except AllocationError as error:
+            return Explanation(node.metadata.name or "", fits=False, requests=(), summary=str(error))
+        view = self.inventory.node_view(node, self.gates)
+        return Explainer(plan, view, self.inventory, self.allocations).explain()
 
     def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
         """Check the claims and make them ready; the last plan is kept while its claims and classes are the same."""

@@ -6,7 +6,7 @@ state of a pool it sees, or its labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dray.allocator.content import ContentTable
 from dray.allocator.gates import Gates
@@ -138,6 +138,30 @@ class Inventory:
         view = NodeView(node, gates, versions, segments, terms)
         self._views[name] = view
         return view
+
+    def devices_of(self, node: Node, gates: Gates) -> Iterator[PoolDevice]:
+        """All devices of the newest generations that reach the node, also those that cannot be used."""
+        local = self._local.get(node.metadata.name or "")
+        for entry in () if local is None else local.entries.values():
+            if entry.generation == entry.pool.generation:
+                yield from entry.devices
+        for entry, reached in self.wide_entries(node, gates):
+            yield from (device for device in entry.devices if device.key in reached)
+
+    def wide_entries(self, node: Node, gates: Gates) -> Iterator[tuple[SliceEntry, frozenset[str]]]:
+        """The slices of the newest generations that name no node, each with its devices that reach this one."""
+        for entry in self._wide.entries.values():
+            # A pool that no node reaches has not been looked at yet.
+            entry.pool.refresh(counters=gates.partitionable)
+            if entry.generation != entry.pool.generation:
+                continue
+            if entry.per_device and gates.partitionable:
+                reached = frozenset(device.key for device in entry.devices if device_reaches(device.spec, node))
+            elif _wide_segment(entry, node, gates) is not None:
+                reached = frozenset(device.key for device in entry.devices)
+            else:
+                reached = frozenset()
+            yield entry, reached
 
     # ---- taking in
 

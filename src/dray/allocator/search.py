@@ -19,7 +19,7 @@ from dray.allocator.choices import Choice, RequestChoices
 from dray.allocator.content import Value
 from dray.allocator.errors import SearchStoppedError, StopReason
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, selector_error
-from dray.allocator.pools import CounterName, PoolDevice
+from dray.allocator.pools import CounterName, Pool, PoolDevice
 from dray.allocator.selection import SelectorFailure
 from dray.allocator.symmetry import Symmetry
 from dray.allocator.view import NodeView
@@ -81,7 +81,7 @@ class Frame:
 class Trace(Protocol):
     """Told about dead ends, for explanations."""
 
-    def dead_end(self, search: Search, request: int, choice_number: int, ordinal: int, candidates: int) -> None:
+    def dead_end(self, search: Search, request: int, choice_number: int, ordinal: int) -> None:
         """No device is left for the frame; the search is in the state in which it looked for one."""
 
 
@@ -205,7 +205,8 @@ class Search:
         elif self._symmetry is not None and start.bit_count() >= missing:
             start = self._bounded(request, choice, start, missing)
         if start.bit_count() < missing:
-            self._note_dead_end(request, choice_number, ordinal, after)
+            if self._trace is not None:
+                self._trace.dead_end(self, request, choice_number, ordinal)
             return False
         frame = Frame(request, choice_number, choice, ordinal, start)
         if self._symmetry is not None and self._frame_key(self._symmetry, frame) in self._failed:
@@ -242,7 +243,7 @@ class Search:
     def _exhausted(self, frame: Frame) -> bool:
         """Nothing is left in the frame that was just popped; whether there is somewhere to go on."""
         if self._trace is not None:
-            self._trace.dead_end(self, frame.request, frame.choice_number, frame.ordinal, frame.start)
+            self._trace.dead_end(self, frame.request, frame.choice_number, frame.ordinal)
         symmetry = self._learn()
         self._remember(self._frame_key(symmetry, frame))
         if frame.ordinal:
@@ -422,6 +423,10 @@ class Search:
         also = self._counters.get(pool.key)
         return pool.lacking_counter(device, _sum(used, also) if also else used)
 
+    def counters_of(self, pool: Pool) -> Mapping[CounterName, int]:
+        """What this attempt takes of the pool's counters."""
+        return self._counters.get(pool.key, {})
+
     def _count(self, device: PoolDevice, sign: int) -> None:
         used = self._counters.setdefault(device.entry.pool.key, {})
         for counter, amount in device.consumes:
@@ -499,11 +504,6 @@ class Search:
         verdict = choice.alternative.group.verdict(self.view.device(index).content)
         assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
         return selector_error(self.plan.claims[self.requests[request].claim], choice.alternative, verdict)
-
-    def _note_dead_end(self, request: int, choice_number: int, ordinal: int, after: int) -> None:
-        if self._trace is not None:
-            choice = self.requests[request].choices[choice_number]
-            self._trace.dead_end(self, request, choice_number, ordinal, above(choice.available, after))
 
 
 def combined(state: ConstraintState, values: frozenset[Value] | None, *, distinct: bool) -> frozenset[Value] | None:

@@ -1,0 +1,359 @@
+"""Why claims do not fit on a node: for each request and device the first reason, and one line for events.
+
+An explanation costs far more than an attempt and is made only when somebody asks.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dray.allocator.bits import indices
+from dray.allocator.capacity import fits, offers, share
+from dray.allocator.choices import Choice, Chooser, RequestChoices
+from dray.allocator.content import Value
+from dray.allocator.errors import AllocatorError, SearchStoppedError
+from dray.allocator.inventory import Inventory
+from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest
+from dray.allocator.pools import CounterName, Pool, PoolDevice, usable
+from dray.allocator.search import Limits, Search, combined
+from dray.allocator.segments import TaintRules
+from dray.allocator.selection import Mismatch, SelectorFailure
+from dray.allocator.taints import intolerable
+from dray.allocator.view import NodeView
+from dray.api.quantity import Quantity
+from dray.api.types.resource_v1 import DeviceTaint
+
+if TYPE_CHECKING:
+    from dray.allocator.allocations import Allocations
+
+# Steps spent on finding out how far an attempt gets.
+_STEPS_MAX: Final = 10_000
+_TOGETHER: Final = "each request can be met, but not all of them together"
+
+
+class Reason(enum.StrEnum):
+    """Why a request cannot have a device; in the order in which reasons are looked for."""
+
+    NODE_NOT_REACHED = "node not reached"
+    POOL_INCOMPLETE = "pool incomplete"
+    POOL_INVALID = "pool invalid"
+    FEATURE_DISABLED = "feature disabled"
+    SELECTOR = "selector"
+    SELECTOR_ERROR = "selector error"
+    IN_USE = "in use"
+    TAINT = "taint"
+    CAPACITY = "capacity"
+    COUNTER = "counter"
+    TAKEN = "taken"
+    CONSTRAINT = "constraint"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReason:
+    """Why one request cannot have one device; `brief` is the same for all devices to be counted together."""
+
+    device: str
+    reason: Reason
+    text: str
+    brief: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestExplanation:
+    """What one alternative of one request finds on the node."""
+
+    claim: str
+    request: str
+    needed: int
+    # Devices it could use, were it alone or were all that was chosen before it left as it is.
+    usable: int
+    reasons: tuple[DeviceReason, ...]
+    # What is wrong with the request as a whole.
+    note: str | None = None
+
+    @property
+    def satisfiable(self) -> bool:
+        """Whether there are enough devices."""
+        return self.note is None and self.usable >= self.needed
+
+    @property
+    def summary(self) -> str:
+        """One line, for people."""
+        head = f'request "{self.request}": '
+        if self.note is not None:
+            return head + self.note
+        total = self.usable + len(self.reasons)
+        if not total:
+            return head + "no devices"
+        counted = Counter(reason.brief for reason in self.reasons)
+        parts = [f"{count} {brief}" for brief, count in counted.most_common()]
+        if self.usable:
+            parts.append(f"{self.usable} usable but {self.needed} needed")
+        return f"{head}{total} {'device' if total == 1 else 'devices'}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What stands between the claims and the node; nothing when they fit."""
+
+    node: str
+    fits: bool
+    requests: tuple[RequestExplanation, ...]
+    summary: str
+
+
+class Explainer:
+    """Explains one plan on one node."""
+
+    def __init__(self, plan: Plan, view: NodeView, inventory: Inventory, allocations: Allocations) -> None:
+        self._plan = plan
+        self._view = view
+        self._inventory = inventory
+        self._allocations = allocations
+        self._rules: TaintRules = inventory.taint_rules
+        self._blocked = view.blocked(allocations)
+        self._unseen = tuple(self._unseen_devices())
+
+    def explain(self) -> Explanation:
+        """Say why the claims do not fit, or that they do."""
+        chooser = Chooser(self._plan, self._view, self._allocations, self._rules)
+        choices: list[RequestChoices] = []
+        explained: list[RequestExplanation] = []
+        culprits: list[RequestExplanation] = []
+        for request in self._plan.requests:
+            try:
+                found = chooser.choose(request)
+            except AllocatorError as error:
+                return self._explanation(explained, [], str(error))
+            choices.append(found)
+            own = [self._static(request, choice) for choice in found.choices]
+            explained += own
+            if not found.feasible and not culprits:
+                culprits = own
+        if culprits:
+            return self._explanation(explained, culprits)
+        return self._searched(choices, explained)
+
+    def _searched(self, choices: Sequence[RequestChoices], explained: list[RequestExplanation]) -> Explanation:
+        deepest = _Deepest(self)
+        search = Search(self._plan, choices, self._view, self._allocations, Limits(_never, _STEPS_MAX), deepest)
+        try:
+            if search.run():
+                return Explanation(self._view.name, fits=True, requests=tuple(explained), summary="")
+        except SearchStoppedError as error:
+            return self._explanation(explained, [*deepest.found.values()], str(error))
+        except AllocatorError as error:
+            return self._explanation(explained, [], str(error))
+        culprits = [*deepest.found.values()]
+        replaced = {(item.claim, item.request): item for item in culprits}
+        explained = [replaced.get((item.claim, item.request), item) for item in explained]
+        return self._explanation(explained, culprits)
+
+    def _explanation(
+        self, explained: Sequence[RequestExplanation], culprits: Sequence[RequestExplanation], error: str | None = None
+    ) -> Explanation:
+        several = len(self._plan.claims) > 1
+        lines = [f"claim {item.claim}, {item.summary}" if several else item.summary for item in culprits]
+        if error is not None:
+            lines.append(error)
+        lines = lines or [_TOGETHER]
+        return Explanation(self._view.name, fits=False, requests=tuple(explained), summary="; ".join(lines))
+
+    # ---- a request alone
+
+    def _static(self, request: PlannedRequest, choice: Choice) -> RequestExplanation:
+        alternative = choice.alternative
+        reasons = list(self._unseen)
+        missing = ~choice.available & (1 << self._view.device_count()) - 1
+        reasons += [self._reason(alternative, index) for index in indices(missing)]
+        return RequestExplanation(
+            claim=self._plan.claims[request.claim].label,
+            request=alternative.name,
+            needed=choice.needed,
+            usable=choice.available.bit_count(),
+            reasons=tuple(reasons),
+            note=_note(choice),
+        )
+
+    def _reason(self, alternative: Alternative, index: int) -> DeviceReason:
+        device = self._view.device(index)
+        verdict = alternative.group.verdict(device.content)
+        if isinstance(verdict, Mismatch):
+            owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
+            text = f"selector #{verdict.index} of {owner} is false: {verdict.expression}"
+            kind = "class" if verdict.of_class else "request"
+            return DeviceReason(device.key, Reason.SELECTOR, text, f"do not match {kind} selector")
+        if isinstance(verdict, SelectorFailure):
+            owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
+            text = f"selector #{verdict.index} of {owner}: {verdict.text}"
+            return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a selector fail")
+        if not alternative.admin_access and self._is_in_use(index, device):
+            holders = ", ".join(self._allocations.holders(device.key))
+            return DeviceReason(device.key, Reason.IN_USE, f"in use by claim {holders}", "in use")
+        taint = intolerable(self._view.taints(index, self._rules), alternative.tolerations)
+        if taint is not None and self._view.gates.taints:
+            name = _taint_name(taint)
+            return DeviceReason(device.key, Reason.TAINT, f"taint {name} is not tolerated", f"tainted ({name})")
+        if not self._blocked >> index & 1 or alternative.admin_access:
+            return self._capacity_reason(alternative, index, device)
+        return self._counter_reason(device, {})
+
+    def _is_in_use(self, index: int, device: PoolDevice) -> bool:
+        return self._allocations.in_use(device.key, shareable=bool(self._view.shared >> index & 1))
+
+    def _capacity_reason(self, alternative: Alternative, index: int, device: PoolDevice) -> DeviceReason:
+        text = "does not have the capacity asked for"
+        if self._view.shared >> index & 1:
+            taken = share(device.content, alternative.capacity)
+            consumed = self._allocations.consumed(device.key)
+            lacking = None if taken is None else fits(device.content, taken, consumed, {})
+            if taken is not None and lacking is not None:
+                whole = Quantity.parse(device.content.capacity[lacking].value).nanos
+                left = whole - consumed.get(lacking, 0)
+                text = f"capacity {lacking}: {_amount(taken[lacking])} needed, {_amount(left)} left"
+        else:
+            assert not offers(device.content, alternative.capacity), "every other reason was looked for"
+        return DeviceReason(device.key, Reason.CAPACITY, text, "lack capacity")
+
+    def _counter_reason(self, device: PoolDevice, also: Mapping[CounterName, int]) -> DeviceReason:
+        pool = device.entry.pool
+        used = dict(pool.used_counters(self._allocations))
+        for counter, amount in also.items():
+            used[counter] = used.get(counter, 0) + amount
+        lacking = pool.lacking_counter(device, used)
+        assert lacking is not None, "only devices without counters left are asked about"
+        needed = sum(amount for counter, amount in device.consumes if counter == lacking)
+        left = pool.counters.get(lacking, 0) - used.get(lacking, 0)
+        group, name = lacking
+        text = f"counter {name} of counter set {group}: {_amount(needed)} needed, {_amount(left)} left"
+        return DeviceReason(device.key, Reason.COUNTER, text, f"lack counter {group}/{name}")
+
+    # ---- devices that the node does not even see
+
+    def _unseen_devices(self) -> Iterator[DeviceReason]:
+        for pool in self._view.incomplete:
+            yield from self._of_pool(pool, Reason.POOL_INCOMPLETE, "being updated", "in pools being updated")
+        for pool in self._view.invalid:
+            yield from self._of_pool(pool, Reason.POOL_INVALID, f"invalid: {pool.problem}", "in invalid pools")
+        gates = self._view.gates
+        for entry, reached in self._inventory.wide_entries(self._view.node, gates):
+            for device in entry.devices:
+                if device.key not in reached and entry.pool.complete and entry.pool.problem is None:
+                    text = "cannot be used from the node"
+                    yield DeviceReason(device.key, Reason.NODE_NOT_REACHED, text, "not reachable from the node")
+        for device in self._inventory.devices_of(self._view.node, gates):
+            if not usable(device.spec, gates):
+                text = "needs a feature that is disabled"
+                yield DeviceReason(device.key, Reason.FEATURE_DISABLED, text, "need a disabled feature")
+
+    def _of_pool(self, pool: Pool, reason: Reason, state: str, brief: str) -> Iterator[DeviceReason]:
+        for device in self._inventory.devices_of(self._view.node, self._view.gates):
+            if device.entry.pool is pool:
+                yield DeviceReason(device.key, reason, f"resource pool {pool.key} is {state}", brief)
+
+    # ---- a request after others
+
+    def at_dead_end(self, search: Search, request: int, choice_number: int) -> RequestExplanation:
+        """What the request finds when the search has no device left for it."""
+        found = search.requests[request]
+        choice = found.choices[choice_number]
+        static = self._static(found.request, choice)
+        reasons = list(static.reasons)
+        for index in indices(choice.available):
+            reason = self._dynamic(search, request, choice, index)
+            if reason is not None:
+                reasons.append(reason)
+        return RequestExplanation(
+            claim=static.claim,
+            request=static.request,
+            needed=choice.needed,
+            usable=static.usable + len(static.reasons) - len(reasons),
+            reasons=tuple(reasons),
+        )
+
+    def _dynamic(self, search: Search, request: int, choice: Choice, index: int) -> DeviceReason | None:
+        device = self._view.device(index)
+        claim = search.requests[request].claim
+        for frame in search.frames:
+            same = frame.index == index and not self._view.shared >> index & 1
+            if same and frame.request == request:
+                return None
+            if same and not frame.choice.alternative.admin_access:
+                other = frame.choice.alternative.name
+                label = self._plan.claims[search.requests[frame.request].claim].label
+                text = f"taken by request {other} of claim {label}"
+                return DeviceReason(device.key, Reason.TAKEN, text, f"taken by request {other}")
+        for position in choice.alternative.constraints:
+            constraint = self._plan.claims[claim].constraints[position]
+            state = search.constraint_states[claim][position]
+            values = device.content.values(constraint.attribute, lists=self._view.gates.list_attributes)
+            if combined(state, values, distinct=constraint.distinct) is None:
+                needs = "another value than" if constraint.distinct else "the same value as"
+                text = f"attribute {constraint.attribute} is {_values(values)}, but {needs} {_values(state)} is needed"
+                verb = "repeat" if constraint.distinct else "differ in"
+                return DeviceReason(device.key, Reason.CONSTRAINT, text, f"{verb} {constraint.attribute}")
+        return self._dynamic_amounts(search, choice, index, device)
+
+    def _dynamic_amounts(self, search: Search, choice: Choice, index: int, device: PoolDevice) -> DeviceReason | None:
+        if self._view.shared >> index & 1:
+            taken = share(device.content, choice.alternative.capacity)
+            if taken is not None and search.lacking_capacity(index, device, taken) is not None:
+                text = "the shares chosen before leave too little capacity"
+                return DeviceReason(device.key, Reason.CAPACITY, text, "lack capacity")
+        elif device.consumes and search.lacking_counter(device) is not None:
+            return self._counter_reason(device, search.counters_of(device.entry.pool))
+        return None
+
+
+class _Deepest:
+    """Keeps what was found at the dead ends of the request that was reached last."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        self._explainer = explainer
+        self._request = -1
+        self._ordinals: dict[int, int] = {}
+        # By the number of the alternative.
+        self.found: dict[int, RequestExplanation] = {}
+
+    def dead_end(self, search: Search, request: int, choice_number: int, ordinal: int) -> None:
+        """Explain the dead end if none was further in."""
+        if request < self._request:
+            return
+        if request == self._request and ordinal <= self._ordinals.get(choice_number, -1):
+            return
+        if request > self._request:
+            self._request, self._ordinals, self.found = request, {}, {}
+        self._ordinals[choice_number] = ordinal
+        self.found[choice_number] = self._explainer.at_dead_end(search, request, choice_number)
+
+
+def _never() -> bool:
+    return False
+
+
+def _note(choice: Choice) -> str | None:
+    if choice.obstacle is not None:
+        return str(choice.obstacle).partition(": ")[2]
+    if choice.needed > DEVICES_MAX:
+        return f"{choice.needed} devices needed, more than the claim limit of {DEVICES_MAX}"
+    return None
+
+
+def _taint_name(taint: DeviceTaint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def _amount(nanos: int) -> str:
+    return str(Quantity(nanos))
+
+
+def _values(values: Iterable[Value] | None) -> str:
+    if values is None:
+        return "not set"
+    texts = sorted(str(value).lower() if isinstance(value, bool) else str(value) for _, value in values)
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
