@@ -136,6 +136,15 @@ def config_map(name: str, namespace: str, version: str = "") -> bytes:
     ).encode()
 
 
+def resource_claim(name: str, namespace: str) -> bytes:
+    """A claim for one device."""
+    return (
+        f'{{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1",'
+        f'"metadata":{{"name":"{name}","namespace":"{namespace}"}},'
+        f'"spec":{{"devices":{{"requests":[{{"name":"gpu","exactly":{{"deviceClassName":"gpu.example.com"}}}}]}}}}}}'
+    ).encode()
+
+
 def maps(namespace: str) -> str:
     """The path of the collection."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
@@ -159,10 +168,13 @@ async def create(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
     numbers = iter(range(plan["total"]))
     times: list[float] = []
 
+    claims = plan.get("kind") == "ResourceClaim"
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims" if claims else maps(namespace)
+    body = resource_claim if claims else config_map
+
     async def client(connection: Connection) -> None:
-        path = maps(namespace)
         for number in numbers:
-            data = request("POST", path, config_map(f"{prefix}-{number}", namespace))
+            data = request("POST", path, body(f"{prefix}-{number}", namespace))
             start = time.perf_counter()
             answer = await connection.call(data)
             times.append(time.perf_counter() - start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from bench.rows import Row, Target, percentile, progress
 from tests.servers import Server
 
 STARTS = 5
+SYNCS = 300
 IDLE_SECONDS = 3.0
 FILL_CLIENTS = 64
 WATCHERS_PER_USER = 1000
@@ -116,6 +118,31 @@ def _lists(server: Server, namespace: str, size: Size) -> Iterator[Row]:
 def _only_full(size: Size, target: Target) -> Target | None:
     """Targets about 50,000 objects say nothing about fewer."""
     return target if size.objects >= FULL.objects else None
+
+
+def disk(_size: Size) -> Iterator[Row]:
+    """What making a write durable costs here: rates of durable writes from two disks compare only beside this."""
+    times = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(SYNCS):
+            file.write(b"x" * 4096)
+            file.flush()
+            start = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - start)
+    parameters = {"directory": tempfile.gettempdir(), "bytes": 4096}
+    yield Row("disk: fdatasync, p50", 1e6 * percentile(times, 0.5), "us", parameters)
+    yield Row("disk: fdatasync, p99", 1e6 * percentile(times, 0.99), "us", parameters)
+
+
+def claims_over_tls(size: Size) -> Iterator[Row]:
+    """Creates of ResourceClaims, which have more to default and to check."""
+    with serving() as server:
+        load(server, "create", clients=4, total=100, prefix="warm", kind="ResourceClaim")
+        for clients, total in ((1, size.sequential), (32, size.writes)):
+            prefix = f"claim-{clients}"
+            result = load(server, "create", clients=clients, total=total, prefix=prefix, kind="ResourceClaim")
+            yield from _rates("claims created over TLS", result, {"clients": clients, "store": "sqlite"}, None)
 
 
 def over_tls(size: Size) -> Iterator[Row]:
@@ -217,9 +244,11 @@ def watches(size: Size) -> Iterator[Row]:
 
 
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
+    "disk": disk,
     "start-up": start_up,
     "idle": idle,
     "tls-sqlite": over_tls,
+    "tls-claims": claims_over_tls,
     "tls-etcd": over_tls_on_etcd,
     "in-process": in_process,
     "in-process-etcd": in_process_on_etcd,
