@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
-from dray.client.index import BY_NAMESPACE, IndexedCache, IndexFunction, namespace_values
+from dray.client.index import IndexedCache, IndexFunction
 from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
 from dray.client.lister import Lister
 from dray.client.objects import key_of, resource_version_of, uid_of
@@ -81,7 +81,7 @@ class Informer(Generic[T]):
     ) -> None:
         self._selection = selection
         self._rng = rng
-        self._cache: IndexedCache[T] = IndexedCache({BY_NAMESPACE: namespace_values, **(indexes or {})})
+        self._cache: IndexedCache[T] = IndexedCache(indexes)
         self.lister: Lister[T] = Lister(self._cache)
         self._handlers: list[Handler[T]] = []
         # Streams the list through the watch; switched off for good when the server refuses.

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.index import BY_NAMESPACE, BY_OWNER_UID, IndexedCache
+from dray.client.index import BY_NAMESPACE, BY_OWNER_UID, IndexedCache, namespace_values
 
 T = TypeVar("T")
 
@@ -28,6 +28,8 @@ class Lister(Generic[T]):
     def list(self, namespace: str = "") -> tuple[T, ...]:
         """All objects, or those of one namespace."""
         if namespace:
+            # Made when it is first asked for: most informers of many objects never are.
+            self._cache.add_index(BY_NAMESPACE, namespace_values)
             return self._cache.by_index(BY_NAMESPACE, namespace)
         return self._cache.values()
 

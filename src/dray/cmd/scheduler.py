@@ -11,14 +11,12 @@ import uuid
 
 from dray.api.features import FeatureGates
 from dray.client.files import load_access
-from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.leader_election.loop import LeaderElector
 from dray.client.loop import Informers
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
-from dray.runtime.http import serve_health
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
@@ -47,6 +45,10 @@ def spawn_scheduler(
 
 async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Schedule, while leading if asked to, until told to stop."""
+    # Only a process of its own needs HTTP; `dray up` starts faster and smaller without.
+    from dray.client.http import http_client
+    from dray.runtime.http import serve_health
+
     clock, metrics = SystemClock(), Metrics()
     config = read_config(settings.scheduler_config)
     access = load_access(os.environ, path=settings.kubeconfig)
