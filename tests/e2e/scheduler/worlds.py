@@ -1,0 +1,135 @@
+"""A real API server and schedulers in one process, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import Client, ListOptions, unstructured
+from dray.client.loop import Informers
+from dray.client.memory import memory_client
+from dray.cmd import apiserver
+from dray.cmd.settings import APIServerSettings
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.handle import PluginFactory
+from dray.scheduler.loop import Scheduler
+from dray.scheduler.registry import BUILT_IN
+
+CORE = GroupVersion("", "v1")
+NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
+PODS = unstructured(CORE, "pods", "Pod")
+EVENTS = unstructured(CORE, "events", "Event")
+SECONDS_MAX = 20.0
+
+
+def node(name: str, *, labels: Any = None, cpu: str = "4", **spec: Any) -> Document:
+    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": spec,
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+
+
+def pod(name: str, *, cpu: str = "100m", labels: Any = None, **spec: Any) -> Document:
+    container = {"name": "c", "image": "image", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+@dataclass(slots=True)
+class World:
+    """A running server; `client` may do everything."""
+
+    running: apiserver.Running
+    client: Client
+    group: TaskGroup
+
+    def start_scheduler(
+        self,
+        factories: Mapping[str, PluginFactory] = BUILT_IN,
+        config: SchedulerConfig | None = None,
+        client: Client | None = None,
+    ) -> tuple[Scheduler, Callable[[], Awaitable[None]]]:
+        """A scheduler, and what stops it."""
+        own = client or memory_client(self.running.local, user="system:kube-scheduler")
+        informers = Informers(own, self.running.clock, random.Random(1))
+        scheduler = Scheduler(own, informers, self.running.clock, Metrics(), factories=factories, config=config)
+        tasks = (self.group.spawn(informers.run(), "informers"), self.group.spawn(scheduler.run(), "scheduler"))
+
+        async def stop() -> None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        return scheduler, stop
+
+    async def create(self, *documents: Document) -> None:
+        for document in documents:
+            await self.client.create(PODS if "containers" in document["spec"] else NODES, document)
+
+    async def pod(self, name: str) -> Document:
+        return await self.client.get(PODS, name, "default")
+
+    async def node_of(self, name: str) -> str:
+        """Wait until the Pod has a node."""
+        found = await self.eventually(lambda: self.pod(name), lambda item: bool(item["spec"].get("nodeName")))
+        return str(found["spec"]["nodeName"])
+
+    async def condition(self, name: str, reason: str, containing: str = "") -> Document:
+        """Wait until PodScheduled has the reason, and a message with the text."""
+
+        def get(item: Document) -> Document:
+            conditions = item.get("status", {}).get("conditions") or ()
+            return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+
+        def ready(item: Document) -> bool:
+            return get(item).get("reason") == reason and containing in get(item).get("message", "")
+
+        return get(await self.eventually(lambda: self.pod(name), ready))
+
+    async def event_messages(self, name: str, reason: str) -> list[str]:
+        """Wait until there is such an event of the Pod."""
+        selector = f"involvedObject.name={name},reason={reason}"
+
+        async def read() -> list[str]:
+            page = await self.client.list(EVENTS, "default", ListOptions(field_selector=selector))
+            return [item["message"] for item in page.items]
+
+        return await self.eventually(read, bool)
+
+    async def eventually(self, read: Callable[[], Awaitable[Any]], good: Callable[[Any], bool]) -> Any:
+        """Read until it is good, or fail with what was read last."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SECONDS_MAX
+        while True:
+            found = await read()
+            if good(found):
+                return found
+            assert loop.time() < deadline, f"still {found}"
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[World]:
+    """A server with the service account that Pods need."""
+    running = await apiserver.start(APIServerSettings(data_dir=str(folder), port=0, store="memory"))
+    client = memory_client(running.local, user="admin", groups=("system:masters",))
+    accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
+    try:
+        await client.create(accounts, {"metadata": {"name": "default", "namespace": "default"}})
+        async with TaskGroup("test") as group:
+            yield World(running, client, group)
+            await group.cancel()
+    finally:
+        await running.stop()

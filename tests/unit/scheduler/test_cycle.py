@@ -1,0 +1,257 @@
+"""The scheduling cycle with small plugins: order of calls, Skip, node subsets, errors, rotation, nominations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from dray.api.types.core_v1 import Pod
+from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import EXTENSION_POINTS, Plugin, PreFilterResult, takes_part
+from dray.framework.snapshot import Snapshot
+from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unschedulable
+from dray.scheduler.cycle import AttemptError, Cycle, Placement, feasible_nodes_wanted
+from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.plugins.priority_sort import PrioritySort
+from dray.scheduler.profile import Profile
+from tests.unit.scheduler.builders import node_info, pod_info, state
+
+
+class Recorder:
+    """A plugin at every point of the scheduling cycle, with answers that a test may set."""
+
+    def __init__(self, name: str, calls: list[str], **answers: Any) -> None:
+        self.name = name
+        self._calls = calls
+        self._answers = answers
+
+    def _said(self, point: str, default: Any = SUCCESS) -> Any:
+        self._calls.append(f"{self.name}.{point}")
+        return self._answers.get(point, default)
+
+    def pre_filter(self, _state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        names = self._answers.get("names")
+        return PreFilterResult(frozenset(names)) if names is not None else None, self._said("pre_filter")
+
+    def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        answer = self._said(f"filter {node.name}", None)
+        return cast(Status, answer or self._answers.get("filter", SUCCESS))
+
+    def pre_score(self, _state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
+        return cast(Status, self._said("pre_score"))
+
+    def score(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        return cast(int, self._said(f"score {node.name}", 0))
+
+    def normalize_scores(self, _state: CycleState, _pod: Pod, _scores: list[int]) -> None:
+        self._said("normalize")
+
+
+def profile(*plugins: Plugin, weights: dict[str, int] | None = None, percentage: int = 0) -> Profile:
+    every = (PrioritySort(), *plugins)
+    points = {point: [item for item in every if takes_part(item, point)] for point in EXTENSION_POINTS}
+    return Profile("default-scheduler", points, weights or {}, percentage)
+
+
+def cycle(*names: str, nominations: Nominations | None = None) -> Cycle:
+    return Cycle(Snapshot([node_info(name) for name in names]), nominations or Nominations())
+
+
+def rejection(found: Placement | Diagnosis) -> Diagnosis:
+    assert isinstance(found, Diagnosis)
+    return found
+
+
+def node_of(found: Placement | Diagnosis) -> str:
+    assert isinstance(found, Placement)
+    return found.node_name
+
+
+def test_order_of_the_extension_points() -> None:
+    calls: list[str] = []
+    found = cycle("x", "y").place(profile(Recorder("A", calls), Recorder("B", calls)), state(pod_info()))
+    assert node_of(found) == "x"
+    assert calls == [
+        *("A.pre_filter", "B.pre_filter"),
+        *("A.filter x", "B.filter x", "A.filter y", "B.filter y"),
+        *("A.pre_score", "B.pre_score"),
+        *("A.score x", "A.score y", "A.normalize", "B.score x", "B.score y", "B.normalize"),
+    ]
+
+
+def test_the_first_no_of_a_node_counts() -> None:
+    calls: list[str] = []
+    answers = {"filter x": unschedulable("full")}
+    found = cycle("x", "y").place(profile(Recorder("A", calls, **answers), Recorder("B", calls)), state(pod_info()))
+    assert node_of(found) == "y"
+    assert "B.filter x" not in calls
+    # A single feasible node needs no scores.
+    assert not [call for call in calls if "score" in call]
+
+
+@pytest.mark.parametrize(
+    ("answers", "unwanted"),
+    [({"pre_filter": SKIP}, "A.filter"), ({"pre_score": SKIP}, "A.score")],
+)
+def test_skip_leaves_the_plugin_out(answers: dict[str, Any], unwanted: str) -> None:
+    calls: list[str] = []
+    cycle("x", "y").place(profile(Recorder("A", calls, **answers), Recorder("B", calls)), state(pod_info()))
+    assert not [call for call in calls if call.startswith(unwanted)]
+    assert [call for call in calls if call.startswith(unwanted.replace("A", "B"))]
+
+
+def test_node_subsets_are_intersected() -> None:
+    calls: list[str] = []
+    plugins = Recorder("A", calls, names=["x", "y"]), Recorder("B", calls, names=["y", "gone"])
+    assert node_of(cycle("x", "y", "z").place(profile(*plugins), state(pod_info()))) == "y"
+    assert "A.filter x" not in calls
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (["x"], ["y"], "0/2 nodes are available: node(s) didn't satisfy plugin(s) [A B] simultaneously."),
+        ([], None, "0/2 nodes are available: node(s) didn't satisfy plugin A."),
+    ],
+)
+def test_empty_node_subsets(first: Any, second: Any, message: str) -> None:
+    plugins = Recorder("A", [], names=first), Recorder("B", [], names=second)
+    assert rejection(cycle("x", "y").place(profile(*plugins), state(pod_info()))).message() == message
+
+
+def test_nodes_outside_of_the_subset_are_in_the_message() -> None:
+    plugins = Recorder("A", [], names=["x"]), Recorder("B", [], filter=unschedulable("full"))
+    found = rejection(cycle("x", "y", "z").place(profile(*plugins), state(pod_info())))
+    assert found.message() == "0/3 nodes are available: 1 full, 2 node(s) didn't satisfy plugin(s) [A]."
+    assert found.plugins == {"A", "B"}
+
+
+def test_a_pre_filter_no_is_for_all_nodes() -> None:
+    plugins = Recorder("A", [], pre_filter=unschedulable("no")), Recorder("B", [])
+    found = rejection(cycle("x").place(profile(*plugins), state(pod_info())))
+    assert (found.message(), found.plugins) == ("0/1 nodes are available: no.", {"A"})
+
+
+def test_who_rejected_and_who_is_pending() -> None:
+    pending = Status(Code.PENDING, ("soon",))
+    plugins = Recorder("A", [], **{"filter x": unschedulable("full"), "filter y": pending})
+    found = rejection(cycle("x", "y").place(profile(plugins), state(pod_info())))
+    assert (found.plugins, found.pending_plugins) == (frozenset(), {"A"})
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"pre_filter": error("broke")}, 'running PreFilter plugin "A": broke'),
+        ({"filter y": error("broke")}, 'running "A" filter plugin: broke'),
+        ({"pre_score": error("broke")}, 'running PreScore plugin "A": broke'),
+        ({"score x": 101}, 'plugin "A" gives a score outside of 0 to 100'),
+    ],
+)
+def test_an_error_on_any_node_breaks_the_attempt(answers: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttemptError) as broke:
+        cycle("x", "y").place(profile(Recorder("A", [], **answers)), state(pod_info()))
+    assert str(broke.value) == message
+
+
+def test_no_nodes_wait_for_any_filter_to_hear_of_one() -> None:
+    found = rejection(cycle().place(profile(Recorder("A", [])), state(pod_info())))
+    assert (found.message(), found.plugins) == ("no nodes available to schedule pods", {"A"})
+
+
+def test_weights() -> None:
+    first = Recorder("A", [], **{"score x": 100, "score y": 0})
+    second = Recorder("B", [], **{"score x": 0, "score y": 60})
+    assert node_of(cycle("x", "y").place(profile(first, second), state(pod_info()))) == "x"
+    weighted = profile(first, second, weights={"B": 2})
+    assert node_of(cycle("x", "y").place(weighted, state(pod_info()))) == "y"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "percentage", "wanted"),
+    [
+        (10, 0, 10),
+        (99, 50, 99),
+        (100, 0, 100),
+        (1000, 0, 420),
+        (5000, 0, 500),
+        (6000, 0, 300),
+        (20000, 0, 1000),
+        (1000, 40, 400),
+        (1000, 5, 100),
+        (1000, 100, 1000),
+    ],
+)
+def test_how_many_feasible_nodes_are_enough(nodes: int, percentage: int, wanted: int) -> None:
+    assert feasible_nodes_wanted(nodes, percentage) == wanted
+
+
+def test_the_next_search_starts_where_the_last_one_ended() -> None:
+    names = [f"n{number}" for number in range(250)]
+    running = cycle(*names)
+    tried: list[str] = []
+    plugin = Recorder("A", tried)
+    for _ in range(3):
+        running.place(profile(plugin, percentage=40), state(pod_info()))
+    filtered = [call.removeprefix("A.filter ") for call in tried if "filter n" in call]
+    assert filtered == [*names, *names[:50]]
+
+
+def test_without_scores_one_node_is_enough() -> None:
+    class OnlyFilter:
+        name = "OnlyFilter"
+
+        def filter(self, _state: CycleState, _pod: Pod, _node: NodeInfo) -> Status:
+            return SUCCESS
+
+    found = cycle("x", "y").place(profile(OnlyFilter()), state(pod_info()))
+    assert found == Placement("x", 1, 1)
+
+
+def test_the_nominated_node_is_tried_first() -> None:
+    calls: list[str] = []
+    nominated = state(pod_info(status={"nominatedNodeName": "y"}))
+    assert node_of(cycle("x", "y").place(profile(Recorder("A", calls)), nominated)) == "y"
+    assert "A.filter x" not in calls
+
+
+def test_room_is_left_for_nominated_pods_that_matter_as_much() -> None:
+    class Room:
+        name = "Room"
+
+        def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+            fits = state.pod_info.requests.milli_cpu <= node.free_milli_cpu
+            return SUCCESS if fits else unschedulable("Insufficient cpu")
+
+    def place(priority: int) -> Placement | Diagnosis:
+        nominations = Nominations()
+        nominations.set(pod_info("expected", requests={"cpu": "3"}, priority=5), "x")
+        running = cycle("x", nominations=nominations)
+        return running.place(profile(Room()), state(pod_info(requests={"cpu": "2"}, priority=priority)))
+
+    assert isinstance(place(5), Diagnosis)
+    assert isinstance(place(6), Placement)
+
+
+def test_the_same_every_time() -> None:
+    def run() -> list[str]:
+        running = cycle(*(f"n{number}" for number in range(120)))
+        plugin = Recorder("A", [], **{f"score n{number}": number % 7 for number in range(120)})
+        return [node_of(running.place(profile(plugin), state(pod_info(f"p{number}")))) for number in range(5)]
+
+    assert run() == run()
+
+
+def test_an_exception_of_a_plugin_is_not_swallowed_here() -> None:
+    class Broken:
+        name = "Broken"
+
+        def filter(self, _state: CycleState, _pod: Pod, _node: NodeInfo) -> Status:
+            raise ValueError("bug")
+
+    with pytest.raises(ValueError, match="bug"):
+        cycle("x").place(profile(Broken()), state(pod_info()))
