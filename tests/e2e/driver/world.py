@@ -72,11 +72,11 @@ class Node:
 
 
 @asynccontextmanager
-async def node_running(root: Path, client: Client) -> AsyncIterator[Node]:
+async def node_running(root: Path, client: Client, known: Collection[UID] | None = None) -> AsyncIterator[Node]:
     metrics = Metrics()
     claims = DynamicResources(client, NODE, str(root), CLOCK, metrics)
     plugins = PluginRegistry(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, CLOCK, metrics)
-    node = Node(root, client, claims, plugins, metrics)
+    node = Node(root, client, claims, plugins, metrics, known)
     async with TaskGroup("node") as group:
         group.spawn(claims.run(lambda: node.known), "claims")
         group.spawn(plugins.run(), "plugins")

@@ -56,6 +56,7 @@ from dray.node.plugins.interface import Plugin
 from dray.runtime.locks import KeyedLocks
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
+from dray.runtime.pauses import pause
 from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
@@ -134,6 +135,8 @@ class DynamicResources:
         self._saving = asyncio.Lock()
         self._group: TaskGroup | None = None
         self._running = asyncio.Event()
+        # A driver has come: what could not be unprepared without it now can.
+        self._wake = asyncio.Event()
         # Told of Pods whose devices' health has changed; set by the owner.
         self.on_health: Callable[[frozenset[UID]], None] = lambda _: None
         self._show_claims()
@@ -164,10 +167,11 @@ class DynamicResources:
 
     async def _reconcile_forever(self, known_pods: Callable[[], Collection[UID] | None]) -> None:
         while True:
+            self._wake.clear()
             known = known_pods()
             if known is not None:
                 await self.reconcile(known)
-            await self._clock.sleep(RECONCILE_SECONDS)
+            await pause(self._clock, self._wake, RECONCILE_SECONDS)
 
     # --- For whoever runs Pods. ---
 
@@ -246,6 +250,7 @@ class DynamicResources:
             tasks.append(self._health.follow(connection))
         instance.tasks = tuple(self._group.spawn(task, f"driver {driver}") for task in tasks)
         self._sync_slices(driver)
+        self._wake.set()
 
     async def deregister(self, plugin: Plugin) -> None:
         """Give up the instance; calls under way fail and are made again elsewhere."""

@@ -1,0 +1,430 @@
+"""The node prepares claims through drivers on real sockets, with the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Any
+
+import grpc
+import orjson
+import pytest
+
+from dray.api.document import UID
+from dray.node.dra.checkpoint import CheckpointError, decode
+from dray.node.dra.loop import DynamicResources, Prepared, PrepareError, UnprepareError
+from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
+from dray.runtime.metrics import Metrics
+from tests.e2e.driver.servicer import FakeDriver
+from tests.e2e.driver.world import CLOCK, NODE, Node, World, node_running, pod, result, until
+
+pytestmark = pytest.mark.timeout(90)
+
+PREFIX = "prepare dynamic resources: "
+
+
+async def ready(driver: FakeDriver, node: Node) -> None:
+    node.plugins.rescan()
+    assert await driver.status() == (True, "")
+    await until(lambda: driver.name in node.drivers())
+
+
+def saved(node: Node) -> dict[str, set[str]]:
+    """The Pods of each claim in the checkpoint."""
+    return {info.key.name: set(info.pod_uids) for info in decode(node.checkpoint.read_bytes())}
+
+
+@pytest.mark.behaviour("SP-111", "SP-115", "SP-121")
+async def test_prepare_and_unprepare(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        await world.claim("a", result("x"), pods=["p"])
+        await world.claim("b", result("y"), pods=["p"])
+        # No container uses b: it is prepared all the same.
+        user = pod("p", "a", "b", containers=[{"name": "m", "resources": {"claims": [{"name": "a"}]}}])
+        seen: list[dict[str, set[str]]] = []
+        answer = driver.on_prepare
+
+        async def look(*arguments: Any) -> None:
+            seen.append(saved(node))
+            await answer(*arguments)
+
+        driver.on_prepare = look
+        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert driver.calls == [("v1", "prepare", ("a", "b"))]
+        # The checkpoint came before the call.
+        assert seen == [{"a": {"uid-p"}, "b": {"uid-p"}}]
+        assert node.claims.container_devices(user, user.spec.containers[0]) == ("test.example.com/claim=a",)
+        assert [info.key.name for info in node.claims.claim_infos(user, user.spec.containers[0])] == ["a"]
+        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert len(driver.calls) == 1
+        assert node.claims.uses_claims(UID("uid-p"))
+        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert driver.calls[1:] == [("v1", "unprepare", ("a", "b"))]
+        assert not node.claims.uses_claims(UID("uid-p"))
+        assert saved(node) == {}
+        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert len(driver.calls) == 2
+
+
+@pytest.mark.behaviour("SP-110")
+async def test_nothing_is_noted_when_validation_fails(world: World, node: Node) -> None:
+    await world.claim("a", result("x"), pods=["p"])
+    await world.claim("other", result("x"), pods=["q"])
+    claim = await world.local.request("get", "resource.k8s.io/v1/resourceclaims/other@default")
+    cases = {
+        "a": "DRA driver test.example.com is not registered",
+        "none": 'fetch ResourceClaim none: resourceclaims.resource.k8s.io "none" not found',
+        "other": f"pod p (uid-p) is not allowed to use ResourceClaim other ({claim['metadata']['uid']})",
+    }
+    for name, text in cases.items():
+        assert await node.claims.prepare(pod("p", name)) == PrepareError(PREFIX + text)
+    assert not node.checkpoint.exists()
+    assert not node.claims.uses_claims(UID("uid-p"))
+
+
+@pytest.mark.behaviour("SP-112", "SP-116")
+async def test_faulty_answers_keep_the_pod_waiting_until_a_retry_succeeds(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        made = await world.claim("a", result("x"), pods=["p"])
+        uid = made["metadata"]["uid"]
+        good = driver.on_prepare
+
+        async def entry_error(request: Any, answer: Any, context: Any) -> None:
+            answer.claims[uid].error = "no power"
+
+        async def unknown(request: Any, answer: Any, context: Any) -> None:
+            answer.claims["other"].error = ""
+
+        async def nothing(request: Any, answer: Any, context: Any) -> None:
+            pass
+
+        async def broken(request: Any, answer: Any, context: Any) -> None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no hardware")
+
+        cases = [
+            (entry_error, "NodePrepareResources failed for ResourceClaim a: no power"),
+            (unknown, "NodePrepareResources returned result for unknown claim UID other"),
+            (nothing, "NodePrepareResources skipped 1 ResourceClaims"),
+            (broken, "NodePrepareResources: rpc error: code = Unavailable desc = no hardware"),
+        ]
+        for behaviour, text in cases:
+            driver.on_prepare = behaviour
+            assert await node.claims.prepare(pod("p", "a")) == PrepareError(PREFIX + text)
+        driver.on_prepare = good
+        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        (claim,) = node.claims.claims()
+        assert len(claim.devices["test.example.com"]) == 1
+
+
+@pytest.mark.behaviour("SP-112")
+async def test_an_empty_entry_is_success_without_devices(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+
+        async def empty(request: Any, answer: Any, context: Any) -> None:
+            for claim in request.claims:
+                answer.claims[claim.uid].SetInParent()
+
+        driver.on_prepare = empty
+        await world.claim("a", result("x"), pods=["p"])
+        user = pod("p", "a")
+        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert node.claims.container_devices(user, user.spec.containers[0]) == ()
+
+
+@pytest.mark.behaviour("SP-117")
+async def test_unprepare_waits_for_the_last_pod_and_is_retried(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        await world.claim("a", result("x"), pods=["p", "q"])
+        for name in ("p", "q"):
+            assert isinstance(await node.claims.prepare(pod(name, "a")), Prepared)
+        assert driver.names("prepare") == [("a",)]
+        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert driver.names("unprepare") == []
+        good = driver.on_unprepare
+
+        async def busy(request: Any, answer: Any, context: Any) -> None:
+            for claim in request.claims:
+                answer.claims[claim.uid].error = "busy"
+
+        driver.on_unprepare = busy
+        text = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim a: busy"
+        assert await node.claims.unprepare(UID("uid-q")) == UnprepareError(text)
+        assert saved(node) == {"a": {"uid-q"}}
+        driver.on_unprepare = good
+        assert await node.claims.unprepare(UID("uid-q")) is None
+        assert saved(node) == {}
+
+
+@pytest.mark.behaviour("SP-114")
+async def test_a_claim_made_again_under_its_name_waits_for_the_old_one(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        old = await world.claim("a", result("x"), pods=["p"])
+        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        await world.local.request("delete", "resource.k8s.io/v1/resourceclaims/a@default")
+        await world.claim("a", result("x"), pods=["q"])
+        text = (
+            f"old ResourceClaim with same name a and different UID {old['metadata']['uid']} still exists "
+            "(previous pod force-deleted?!)"
+        )
+        assert await node.claims.prepare(pod("q", "a")) == PrepareError(PREFIX + text)
+        await node.claims.unprepare(UID("uid-p"))
+        assert isinstance(await node.claims.prepare(pod("q", "a")), Prepared)
+
+
+@pytest.mark.behaviour("SP-118", "SP-120")
+async def test_after_a_restart_of_the_node_agent(world: World) -> None:
+    root = world.folder / "kubelet"
+    driver = FakeDriver()
+    async with driver.running(root):
+        await world.claim("a", result("x"), pods=["p"])
+        await world.claim("b", result("x"), pods=["q"])
+        async with node_running(root, world.client) as node:
+            await ready(driver, node)
+            for name, claim in (("p", "a"), ("q", "b")):
+                assert isinstance(await node.claims.prepare(pod(name, claim)), Prepared)
+        driver.calls.clear()
+        async with node_running(root, world.client) as node:
+            await ready(driver, node)
+            # p runs on: it is prepared once more. q went away meanwhile: it is unprepared.
+            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+            await node.claims.reconcile({UID("uid-p")})
+        assert driver.calls == [("v1", "prepare", ("a",)), ("v1", "unprepare", ("b",))]
+
+
+@pytest.mark.behaviour("SP-118")
+async def test_the_loop_unprepares_what_gone_pods_left_once_pods_are_known(world: World) -> None:
+    root = world.folder / "kubelet"
+    driver = FakeDriver()
+    async with driver.running(root):
+        await world.claim("a", result("x"), pods=["p"])
+        async with node_running(root, world.client) as node:
+            await ready(driver, node)
+            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        # Not before the node knows its Pods.
+        async with node_running(root, world.client) as node:
+            await ready(driver, node)
+            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert driver.names("unprepare") == []
+        async with node_running(root, world.client, known=()) as node:
+            await ready(driver, node)
+            await until(lambda: saved(node) == {})
+        assert driver.names("unprepare") == [("a",)]
+
+
+@pytest.mark.behaviour("SP-119")
+async def test_a_damaged_checkpoint_stops_the_start(world: World) -> None:
+    root = world.folder / "kubelet"
+    root.mkdir()
+    data = '{"kind":"DRACheckpoint"}'
+    content = orjson.dumps({"Data": data, "Checksum": zlib.crc32(data.encode()) ^ 1})
+    (root / "dra_manager_state").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"checkpoint is corrupted.*drain the node, remove"):
+        DynamicResources(world.client, NODE, str(root), CLOCK, Metrics())
+
+
+@pytest.mark.behaviour("SP-122")
+async def test_one_connection_serves_all_calls(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        for name in ("a", "b", "c"):
+            await world.claim(name, result("x"), pods=["p"])
+            assert isinstance(await node.claims.prepare(pod("p", name)), Prepared)
+        assert len(driver.names("prepare")) == 3
+        assert len(driver.peers) == 1
+
+
+@pytest.mark.behaviour("SP-122")
+async def test_a_call_that_takes_too_long_fails(world: World, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.node.dra.drivers.loop.CALL_TIMEOUT_SECONDS", 0.2)
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+
+        async def stuck(request: Any, answer: Any, context: Any) -> None:
+            await asyncio.Event().wait()
+
+        driver.on_prepare = stuck
+        await world.claim("a", result("x"), pods=["p"])
+        failed = await node.claims.prepare(pod("p", "a"))
+        text = "NodePrepareResources: rpc error: code = DeadlineExceeded desc = "
+        assert isinstance(failed, PrepareError)
+        assert failed.message.startswith(PREFIX + text)
+
+
+@pytest.mark.behaviour("SP-132")
+@pytest.mark.parametrize("versions", [("v1beta1.DRAPlugin", "v1.DRAPlugin"), ("v1beta1.DRAPlugin",)])
+async def test_the_service_the_plugin_prefers_is_spoken(world: World, node: Node, versions: tuple[str, ...]) -> None:
+    async with FakeDriver(versions=versions).running(node.root) as driver:
+        await ready(driver, node)
+        await world.claim("a", result("x"), pods=["p"])
+        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert driver.calls == [("v1beta1", "prepare", ("a",)), ("v1beta1", "unprepare", ("a",))]
+
+
+@pytest.mark.behaviour("SP-133")
+async def test_a_rolling_update_moves_to_the_new_instance_and_back_when_it_fails(world: World, node: Node) -> None:
+    old, new = FakeDriver(), FakeDriver()
+    for name in ("a", "b", "c"):
+        await world.claim(name, result("x"), pods=["p"])
+    async with old.running(node.root, "old"):
+        await ready(old, node)
+        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        async with new.running(node.root, "new"):
+            node.plugins.rescan()
+            assert await new.status() == (True, "")
+            await until(lambda: node.claims._connection(new.name).endpoint == new.endpoint)
+            assert isinstance(await node.claims.prepare(pod("p", "b")), Prepared)
+        await until(lambda: node.claims._connection(old.name).endpoint == old.endpoint)
+        assert isinstance(await node.claims.prepare(pod("p", "c")), Prepared)
+    assert (old.names("prepare"), new.names("prepare")) == ([("a",), ("c",)], [("b",)])
+
+
+@pytest.mark.behaviour("SP-133")
+async def test_the_endpoint_of_another_instance_is_refused(node: Node) -> None:
+    first, second = FakeDriver(), FakeDriver()
+    async with first.running(node.root):
+        await ready(first, node)
+        second.endpoint = first.endpoint
+        async with second.registered_at(node.root / "plugins_registry" / "second.sock"):
+            node.plugins.rescan()
+            registered, text = await second.status()
+            assert not registered
+            assert text.endswith(f"endpoint {first.endpoint} already registered for DRA driver plugin {first.name}")
+
+
+@pytest.mark.behaviour("SP-123")
+async def test_metrics(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        await world.claim("a", result("x"), pods=["p"])
+        await node.claims.prepare(pod("p", "none"))
+        await node.claims.prepare(pod("p", "a"))
+        value = node.metrics.value
+        assert value("dra_resource_claims_in_use", {"driver_name": "<any>"}) == 1
+        assert value("dra_resource_claims_in_use", {"driver_name": driver.name}) == 1
+        await node.claims.unprepare(UID("uid-p"))
+        operations = "dra_operations_duration_seconds_count"
+        assert value(operations, {"operation_name": "PrepareResources", "is_error": "true"}) == 1
+        assert value(operations, {"operation_name": "PrepareResources", "is_error": "false"}) == 1
+        assert value(operations, {"operation_name": "UnprepareResources", "is_error": "false"}) == 1
+        for method in ("NodePrepareResources", "NodeUnprepareResources"):
+            labels = {
+                "driver_name": driver.name,
+                "method_name": f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}",
+                "grpc_status_code": "OK",
+            }
+            assert value("dra_grpc_operations_duration_seconds_count", labels) == 1
+        assert value("dra_resource_claims_in_use", {"driver_name": "<any>"}) == 0
+
+
+@pytest.mark.behaviour("SP-125")
+async def test_health_reaches_the_containers_status(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        await world.claim("a", result("x"), pods=["p"])
+        user = pod("p", "a")
+        await node.claims.prepare(user)
+        told: asyncio.Queue[frozenset[UID]] = asyncio.Queue()
+        node.claims.on_health = told.put_nowait
+
+        def shown() -> list[tuple[str | None, str | None]]:
+            (status,) = node.claims.resource_statuses(user, user.spec.containers[0])
+            assert status.name == "claim:a"
+            return [(item.health, item.message) for item in status.resources]
+
+        assert shown() == [("Unknown", None)]
+        identifier = health.DeviceIdentifier(pool_name="pool", device_name="x")
+        driver.healths.put_nowait([health.DeviceHealth(device=identifier, health=health.UNHEALTHY, message="hot")])
+        async with asyncio.timeout(10):
+            assert await told.get() == {"uid-p"}
+        assert shown() == [("Unhealthy", "hot")]
+        assert "hot" in (node.root / "dra_health_state").read_text()
+        # It counts for a second now, and nobody says it again.
+        driver.healths.put_nowait(
+            [health.DeviceHealth(device=identifier, health=health.HEALTHY, health_check_timeout_seconds=1)]
+        )
+        async with asyncio.timeout(10):
+            await told.get()
+            assert shown() == [("Healthy", None)]
+            await told.get()
+        assert shown() == [("Unknown", None)]
+
+
+@pytest.mark.behaviour("SP-124")
+async def test_all_slices_of_the_node_are_deleted_at_the_start(world: World) -> None:
+    def slice_of(name: str, node_name: str) -> dict[str, Any]:
+        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.example.com", "nodeName": node_name, "pool": pool}
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+    await world.create("resource.k8s.io/v1/resourceslices", slice_of("ours", NODE))
+    await world.create("resource.k8s.io/v1/resourceslices", slice_of("theirs", "node-2"))
+    async with node_running(world.folder / "kubelet", world.client):
+
+        async def only_theirs() -> bool:
+            return [item["metadata"]["name"] for item in await world.slices()] == ["theirs"]
+
+        await until(only_theirs)
+
+
+@pytest.mark.behaviour("SP-124")
+async def test_slices_of_a_driver_go_when_it_does_not_come_back(
+    world: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.node.dra.slices.plan.WIPING_DELAY_SECONDS", 0.3)
+    driver = FakeDriver()
+    async with driver.running(node.root):
+        await ready(driver, node)
+        await until(lambda: node.claims._instances.usable(driver.name))
+        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+        await world.create(
+            "resource.k8s.io/v1/resourceslices",
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": {"name": "s"},
+                "spec": {"driver": driver.name, "nodeName": NODE, "pool": pool},
+            },
+        )
+
+    async def none() -> bool:
+        return not await world.slices()
+
+    await until(none)
+
+
+async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        await world.claim("shared", result("x"), pods=["p", "q"])
+        await world.claim("own", result("x"), pods=["r"])
+        held, entered = asyncio.Event(), asyncio.Event()
+        good = driver.on_prepare
+
+        async def slow(request: Any, answer: Any, context: Any) -> None:
+            if request.claims[0].name == "shared":
+                entered.set()
+                await held.wait()
+            await good(request, answer, context)
+
+        driver.on_prepare = slow
+        first = asyncio.create_task(node.claims.prepare(pod("p", "shared")))
+        await entered.wait()
+        second = asyncio.create_task(node.claims.prepare(pod("q", "shared")))
+        undo = asyncio.create_task(node.claims.unprepare(UID("uid-p")))
+        assert isinstance(await node.claims.prepare(pod("r", "own")), Prepared)
+        assert not any(task.done() for task in (first, second, undo))
+        held.set()
+        async with asyncio.timeout(10):
+            assert isinstance(await first, Prepared)
+            assert isinstance(await second, Prepared)
+            assert await undo is None
+        assert driver.names("prepare") == [("shared",), ("own",)]
+        assert driver.names("unprepare") == []
+        assert saved(node) == {"own": {"uid-r"}, "shared": {"uid-q"}}
