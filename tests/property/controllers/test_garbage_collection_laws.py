@@ -6,7 +6,6 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from fake_local_server import FakeLocalServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from dray.client.loop import Informers
 from dray.client.memory import memory_client
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.runtime.clock import SystemClock
+from tests.fake_local_server import FakeLocalServer
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 NAMES = "abcdef"

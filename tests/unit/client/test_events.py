@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from fake_local_server import FakeLocalServer, fail
-
 from dray.api.document import GroupVersionKind
 from dray.api.errors import ServiceUnavailableError
 from dray.client.events import Correlator, CreateEvent, Happening, ObjectReference, PatchEvent, Source
 from dray.client.memory import memory_client
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.lib.clock import VirtualClock
+from tests.fake_local_server import FakeLocalServer, fail
 
 POD = GroupVersionKind("", "v1", "Pod")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_local_server import FakeLocalServer, fail
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import InvalidError, ServiceUnavailableError, TooManyRequestsError
@@ -18,6 +17,7 @@ from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent, uns
 from dray.client.loop import InformerLoop, Informers
 from dray.client.memory import memory_client
 from dray.runtime.clock import SystemClock
+from tests.fake_local_server import FakeLocalServer, fail
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 

@@ -7,7 +7,6 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from fake_local_server import FakeLocalServer
 
 from dray.api.errors import ServiceUnavailableError
 from dray.client.interface import LocalRequest
@@ -15,6 +14,7 @@ from dray.client.leader_election.loop import LeaderElector, LeadershipLostError
 from dray.client.leader_election.plan import Sighting, Take, Timing, Wait, plan_election, sight
 from dray.client.memory import memory_client
 from dray.lib.clock import VirtualClock
+from tests.fake_local_server import FakeLocalServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIMING = Timing()

@@ -7,7 +7,7 @@ import pytest
 from dray.api.document import UID, GroupResource
 from dray.client.interface import PropagationPolicy
 from dray.client.objects import OwnerReference
-from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Identity, Node, Observed
+from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed
 from dray.controllers.garbage_collector.plan import (
     DeleteObject,
     DropOwners,
@@ -38,7 +38,7 @@ def obj(
     uid: str, *owners: str, finalizers: tuple[str, ...] = (), deleted: bool = False, block: bool = True
 ) -> Observed:
     references = tuple(owner(item, block=block) for item in owners)
-    return Observed(UID(uid), Identity(PODS, "default", uid), references, finalizers, deleted, "1")
+    return Observed(UID(uid), PODS, "default", uid, references, finalizers, deleted, "1")
 
 
 def node(observed: Observed, *dependents: Observed) -> Node:
@@ -170,7 +170,7 @@ def test_a_circle_of_owners_is_two_nodes_and_is_forgotten_whole() -> None:
 def test_a_kind_that_is_no_longer_served_takes_its_objects_along() -> None:
     graph = Graph()
     widgets = GroupResource("example.com", "widgets")
-    graph.put(Observed(UID("w"), Identity(widgets, "default", "w")))
+    graph.put(Observed(UID("w"), widgets, "default", "w"))
     graph.put(obj("b", "w"))
     assert graph.remove_resource(widgets) == ("b",)
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_local_server import DEFAULT_SERVED, FakeLocalServer, served
 
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
@@ -17,6 +16,7 @@ from dray.client.memory import memory_client
 from dray.client.rest import RestClient
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.runtime.clock import SystemClock
+from tests.fake_local_server import DEFAULT_SERVED, FakeLocalServer, served
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 CRDS = served("customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io", namespaced=False)

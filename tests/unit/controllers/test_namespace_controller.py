@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
-from fake_local_server import FakeLocalServer, fail
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
@@ -21,6 +20,7 @@ from dray.controllers.namespace.reconciler import NAMESPACES, NamespaceControlle
 from dray.controllers.service_account.plan import plan_namespace
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.runtime.clock import SystemClock
+from tests.fake_local_server import FakeLocalServer, fail
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

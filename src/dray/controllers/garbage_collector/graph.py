@@ -20,20 +20,13 @@ ORPHAN: Final = "orphan"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Where an object is."""
-
-    resource: GroupResource
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Observed:
     """What garbage collection needs to know of one object."""
 
     uid: UID
-    identity: Identity
+    resource: GroupResource
+    namespace: str
+    name: str
     owners: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     being_deleted: bool = False
@@ -45,16 +38,6 @@ class Observed:
     def metadata(self) -> Observed:
         """Where name, namespace, uid and version are found."""
         return self
-
-    @property
-    def namespace(self) -> str:
-        """The object's namespace."""
-        return self.identity.namespace
-
-    @property
-    def name(self) -> str:
-        """The object's name."""
-        return self.identity.name
 
     @property
     def deleting_dependents(self) -> bool:
@@ -72,7 +55,9 @@ def observe(resource: GroupResource, document: Document) -> Observed:
     metadata = document.get("metadata") or {}
     return Observed(
         UID(metadata.get("uid") or ""),
-        Identity(resource, sys.intern(metadata.get("namespace") or ""), metadata.get("name") or ""),
+        resource,
+        sys.intern(metadata.get("namespace") or ""),
+        metadata.get("name") or "",
         owners_of(document),
         tuple(metadata.get("finalizers") or ()),
         bool(metadata.get("deletionTimestamp")),
@@ -160,7 +145,7 @@ class Graph:
     def remove_resource(self, resource: GroupResource) -> tuple[UID, ...]:
         """A whole kind is no longer served."""
         gone = [
-            node.uid for node in self._nodes.values() if node.observed and node.observed.identity.resource == resource
+            node.uid for node in self._nodes.values() if node.observed and node.observed.resource == resource
         ]
         return tuple(dict.fromkeys(uid for one in gone for uid in self.remove(one)))
 

@@ -13,7 +13,7 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resou
 from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
 from dray.client.objects import OwnerReference
 from dray.controllers.garbage_collector import plan
-from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Identity, Node, Observed, observe
+from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.logs import fields
@@ -82,7 +82,7 @@ class GarbageCollector:
         if document is None:
             # Gone already; the watch will say so, and then its dependents are looked at.
             return None
-        live = observe(known.identity.resource, document)
+        live = observe(known.resource, document)
         if (live.deleting_dependents, live.orphaning) != (known.deleting_dependents, known.orphaning):
             # The graph is behind; the watch's news of this very change will have it looked at again.
             return None
@@ -157,15 +157,15 @@ class GarbageCollector:
         return bool(nodes) and all(node is None or node.observed is None for node in nodes)
 
     async def _owner_state(self, dependent: Observed, owner: OwnerReference) -> plan.OwnerState:
-        reference = (owner.api_version, owner.kind, dependent.identity.namespace, owner.name, owner.uid)
+        reference = (owner.api_version, owner.kind, dependent.namespace, owner.name, owner.uid)
         if (owner.uid,) in self._absent or reference in self._absent:
             return plan.OwnerState.ABSENT
         served = self._served(owner)
         resource = served.resource(metadata_only=True)
-        if served.namespaced and not dependent.identity.namespace:
+        if served.namespaced and not dependent.namespace:
             raise _InvalidOwnerError(f"{owner.kind} {owner.name} is namespaced and its dependent is not")
         try:
-            document = await self._client.get(resource, owner.name, dependent.identity.namespace)
+            document = await self._client.get(resource, owner.name, dependent.namespace)
         except NotFoundError:
             document = None
         if document is None or document["metadata"].get("uid") != owner.uid:
@@ -184,17 +184,17 @@ class GarbageCollector:
 
     async def _read(self, known: Observed) -> Document | None:
         """The object as it is now; None when it, or this uid of it, is gone."""
-        resource = self._resource(known.identity)
+        resource = self._resource(known)
         if resource is None:
             return None
         try:
-            document = await self._client.get(resource, known.identity.name, known.identity.namespace)
+            document = await self._client.get(resource, known.name, known.namespace)
         except NotFoundError:
             return None
         return document if document["metadata"].get("uid") == known.uid else None
 
-    def _resource(self, identity: Identity) -> Resource[Document] | None:
-        monitor = self._monitors.get(identity.resource)
+    def _resource(self, known: Observed) -> Resource[Document] | None:
+        monitor = self._monitors.get(known.resource)
         return monitor[0].resource if monitor is not None else None
 
     # --- Writing. ---
@@ -226,7 +226,7 @@ class GarbageCollector:
         await self._patch(live, document, lambda read: plan.patch_without_finalizer(read, ORPHAN))
 
     async def _delete(self, live: Observed, document: Document, step: plan.DeleteObject) -> None:
-        resource = self._resource(live.identity)
+        resource = self._resource(live)
         if resource is None:
             return
         version = live.resource_version
@@ -237,7 +237,7 @@ class GarbageCollector:
         # The version guards against an owner that was added after the live read.
         options = DeleteOptions(uid=live.uid, resource_version=version, propagation_policy=step.policy)
         try:
-            await self._client.delete(resource, live.identity.name, live.identity.namespace, options)
+            await self._client.delete(resource, live.name, live.namespace, options)
         except NotFoundError:
             return
 
@@ -245,14 +245,14 @@ class GarbageCollector:
         self, known: Observed, document: Document | None, make: Callable[[Document], Document | None]
     ) -> None:
         """Write a patch bound to what was read; after a conflict read again."""
-        resource = self._resource(known.identity)
+        resource = self._resource(known)
         for _ in range(CONFLICTS_MAX):
             body = make(document) if document is not None else None
             if body is None or resource is None:
                 return
             try:
                 await self._client.patch(
-                    resource, known.identity.name, known.identity.namespace, Patch(PatchType.MERGE, body)
+                    resource, known.name, known.namespace, Patch(PatchType.MERGE, body)
                 )
             except NotFoundError:
                 return
@@ -260,7 +260,7 @@ class GarbageCollector:
                 document = await self._read(known)
             else:
                 return
-        raise ConflictError(known.identity.resource, known.identity.name)
+        raise ConflictError(known.resource, known.name)
 
 
 class _InvalidOwnerError(Exception):
@@ -272,8 +272,7 @@ def _collectable(item: ServedResource) -> bool:
 
 
 def _name(live: Observed) -> str:
-    identity = live.identity
-    return f"{identity.resource} {identity.namespace}/{identity.name}".replace(" /", " ")
+    return f"{live.resource} {live.namespace}/{live.name}".replace(" /", " ")
 
 
 async def _within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> None:

@@ -1,8 +1,0 @@
-"""The controllers are tested against the clients' fake server."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "client"))
