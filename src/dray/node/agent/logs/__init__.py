@@ -1,0 +1,1 @@
+"""Container logs in CRI's format: reading, following, serving."""

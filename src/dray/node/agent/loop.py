@@ -1,0 +1,582 @@
+"""The agent's hands for Pods: performs what each Pod's machine asks for and tells it how that went."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from dray.api.cdi import CdiError
+from dray.api.document import Document, GroupVersionKind
+from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.types.core_v1 import Container, Pod
+from dray.client.events import ObjectReference, reference_to
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
+from dray.client.loop import Controller, Result
+from dray.client.objects import key_of
+from dray.client.recorder.loop import EventRecorder
+from dray.lib.clock import Clock
+from dray.node.agent.admission import check_fit, check_place
+from dray.node.agent.building.loop import REFRESH_SECONDS, PodBuilder
+from dray.node.agent.pod.environment import ConfigError
+from dray.node.agent.pod.events import (
+    KUBELET_TIMING,
+    Admit,
+    Admitted,
+    BeginProbes,
+    ContainerExited,
+    ContainerStarted,
+    DeleteObject,
+    Event,
+    Forget,
+    PodRemoved,
+    PodUpdated,
+    PostStartDone,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+    ProbeJudged,
+    ProbeKind,
+    Rejected,
+    Release,
+    Released,
+    ReleaseFailed,
+    RemoveContainer,
+    RunPostStart,
+    StartContainer,
+    StartFailed,
+    StopContainer,
+    Tell,
+    TimePassed,
+    Timing,
+)
+from dray.node.agent.pod.machine import NORMAL, WARNING, PodMachine, Stage
+from dray.node.agent.pod.status import Place, pod_status
+from dray.node.agent.probes.http import Asker
+from dray.node.agent.probes.plan import Judge, first_at, period_seconds, probe_of, timeout_seconds
+from dray.node.interface import Rejection, ResourceError, ResourceManager, merge_options
+from dray.node.runtimes.interface import ContainerRecord, ImageFailure, Runtime, RuntimeFailure
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
+POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
+STATUS_WORKERS: Final = 4
+ORPHAN_GRACE_SECONDS: Final = 30.0
+# kubelet's: what is left for a container to end by itself after a hook that took long.
+GRACE_AFTER_HOOK_SECONDS: Final = 2.0
+# A hook after the start may take long; it is the container's own affair.
+POST_START_SECONDS_MAX: Final = 600.0
+# What a failed container's last output adds to its status, when its Pod asks for that.
+FALLBACK_LINES: Final = 80
+FALLBACK_BYTES: Final = 2048
+_STATUS: Final = WriteOptions(subresource="status")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What Pods are told of their node, and what they are measured against; asked anew each time."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PodWork:
+    """One Pod in the agent's hands."""
+
+    pod: Pod
+    machine: PodMachine
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    preparing: asyncio.Task[Any] | None = None
+    # By container name.
+    probes: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict)
+    stopping: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+    timer: asyncio.Task[Any] | None = None
+    told: Document | None = None
+    delete: bool = False
+
+    @property
+    def uid(self) -> str:
+        """The Pod's uid."""
+        return self.pod.metadata.uid or ""
+
+    def cancel(self) -> None:
+        """Stop everything that is being done for the Pod; containers run on."""
+        timer = [self.timer] if self.timer is not None else []
+        for task in (*self.tasks, *timer):
+            task.cancel()
+
+
+class StatusReporter:
+    """Writes statuses and final deletions; shared by all nodes of a process. One Pod is never written twice at once."""
+
+    def __init__(self, client: Client, clock: Clock, workers: int = STATUS_WORKERS) -> None:
+        self._client = client
+        self._clock = clock
+        self._works: dict[str, tuple[PodAgent, PodWork]] = {}
+        self.controller: Controller[str] = Controller("pod_status", self._report, clock, workers=workers)
+
+    def changed(self, agent: PodAgent, work: PodWork) -> None:
+        """The Pod's status may have to be written."""
+        self._works[work.uid] = (agent, work)
+        self.controller.queue.add(work.uid)
+
+    def forget(self, work: PodWork) -> None:
+        """The Pod is gone."""
+        self._works.pop(work.uid, None)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self.controller.run()
+
+    async def _report(self, uid: str) -> Result:
+        known = self._works.get(uid)
+        if known is None:
+            return None
+        agent, work = known
+        try:
+            await self._write(agent, work)
+            if work.delete:
+                await self._delete(work)
+        except (NotFoundError, ConflictError) as error:
+            # The object is gone, or one of the same name is another Pod: the informer will say so.
+            _log.debug("status not written", extra=fields(pod=str(key_of(work.pod)), error=str(error)))
+        return None
+
+    async def _write(self, agent: PodAgent, work: PodWork) -> None:
+        if work.machine.settled:
+            return
+        status = agent.status_of(work)
+        if status == work.told:
+            return
+        key = key_of(work.pod)
+        patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": status})
+        await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
+        work.told = status
+
+    async def _delete(self, work: PodWork) -> None:
+        key = key_of(work.pod)
+        await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an agent works with."""
+
+    clock: Clock
+    runtime: Runtime
+    builder: PodBuilder
+    reporter: StatusReporter
+    recorder: EventRecorder
+    asker: Asker
+    managers: Sequence[ResourceManager] = ()
+    timing: Timing = KUBELET_TIMING
+
+
+class PodAgent:
+    """The Pods of one node."""
+
+    def __init__(self, facts: Callable[[], NodeFacts], parts: Parts) -> None:
+        self._facts = facts
+        self._parts = parts
+        self._clock = parts.clock
+        self._works: dict[str, PodWork] = {}
+        # Runs found at the start, by Pod, until their Pod is seen.
+        self._found: dict[str, list[ContainerRecord]] = {}
+        self._admission = asyncio.Lock()
+        self._background: set[asyncio.Task[Any]] = set()
+
+    # --- What the owner calls. ---
+
+    async def start(self) -> None:
+        """Find what runs from before; afterwards Pods may be fed in."""
+        for record in await self._parts.runtime.start(self.exited):
+            self._found.setdefault(record.pod_uid, []).append(record)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """An informer's handler."""
+        if new is not None:
+            work = self._works.get(new.metadata.uid or "")
+            if work is None:
+                self._begin(new)
+            else:
+                work.pod = new
+                self._post(work, PodUpdated(new))
+        elif old is not None:
+            work = self._works.get(old.metadata.uid or "")
+            if work is not None:
+                self._post(work, PodRemoved())
+
+    def synced(self) -> None:
+        """All Pods have been seen: what runs for none of them must go."""
+        orphans = [record for records in self._found.values() for record in records]
+        self._found.clear()
+        for record in orphans:
+            self._spawn(self._remove_orphan(record), f"orphan {record.name}")
+
+    def exited(self, record: ContainerRecord) -> None:
+        """The runtime's listener."""
+        work = self._works.get(record.pod_uid)
+        if work is not None:
+            self._do(work, self._tell_exit(work, record), f"exit of {record.name}")
+
+    def resources_changed(self, uids: Sequence[str]) -> None:
+        """A manager's listener."""
+        for uid in uids:
+            work = self._works.get(uid)
+            if work is not None:
+                self._parts.reporter.changed(self, work)
+
+    async def stop(self) -> None:
+        """Let go of everything; containers run on."""
+        for work in self._works.values():
+            work.cancel()
+        for task in self._background:
+            task.cancel()
+        tasks = [task for work in self._works.values() for task in work.tasks]
+        await asyncio.gather(*tasks, *self._background, return_exceptions=True)
+        await self._parts.runtime.stop()
+        await self._parts.asker.close()
+
+    async def refresh(self) -> None:
+        """Make volumes from API objects again, now and then, until cancelled."""
+        while True:
+            await self._clock.sleep(REFRESH_SECONDS)
+            for work in tuple(self._works.values()):
+                if work.machine.stage is Stage.RUNNING:
+                    try:
+                        await self._parts.builder.prepare(work.pod)
+                    except ResourceError as error:
+                        self._tell_of(work, Tell(WARNING, error.reason, error.message))
+
+    # --- `PodSource`. ---
+
+    def active(self) -> tuple[Pod, ...]:
+        """Admitted Pods whose containers may still run."""
+        return tuple(work.pod for work in self._works.values() if work.machine.admitted)
+
+    def all(self) -> tuple[Pod, ...]:
+        """Every Pod the agent knows."""
+        return tuple(work.pod for work in self._works.values())
+
+    def get(self, uid: str) -> Pod | None:
+        """One Pod."""
+        work = self._works.get(uid)
+        return work.pod if work is not None else None
+
+    def work_of(self, namespace: str, name: str) -> PodWork | None:
+        """A Pod by its name."""
+        found = [work for work in self._works.values() if key_of(work.pod).name == name]
+        return next((work for work in found if key_of(work.pod).namespace == namespace), None)
+
+    def status_of(self, work: PodWork) -> Document:
+        """What to report of a Pod."""
+        facts = self._facts()
+
+        def allocated(container: str) -> Sequence[Document]:
+            return [item for part in self._parts.managers for item in part.container_resources(work.pod, container)]
+
+        place = Place(self._parts.runtime.name, facts.addresses)
+        return pod_status(work.machine, place, self._clock.now(), told=work.told, allocated=allocated)
+
+    # --- Events in, actions out. ---
+
+    def _begin(self, pod: Pod) -> None:
+        uid = pod.metadata.uid or ""
+        records = self._found.pop(uid, [])
+        machine = PodMachine(pod, records, now=self._clock.now(), timing=self._parts.timing)
+        work = PodWork(pod, machine)
+        self._works[uid] = work
+        self._post(work, None)
+
+    def _post(self, work: PodWork, event: Event | None) -> None:
+        for action in work.machine.handle(event, self._clock.now()):
+            _PERFORM[type(action)](self, work, action)
+        self._arm(work)
+        if work.machine.stage < Stage.FORGOTTEN:
+            self._parts.reporter.changed(self, work)
+
+    def _arm(self, work: PodWork) -> None:
+        if work.timer is not None:
+            work.timer.cancel()
+            work.timer = None
+        wake = work.machine.wake_at
+        if wake is not None:
+            work.timer = asyncio.create_task(self._wake(work, (wake - self._clock.now()).total_seconds()))
+
+    async def _wake(self, work: PodWork, seconds: float) -> None:
+        await self._clock.sleep(max(seconds, 0.001))
+        work.timer = None
+        self._post(work, TimePassed())
+
+    def _do(self, work: PodWork, job: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
+        task = asyncio.create_task(job, name=f"{key_of(work.pod)} {name}")
+        work.tasks.add(task)
+        task.add_done_callback(lambda done: self._done(done, work.tasks))
+        return task
+
+    def _spawn(self, job: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(job, name=name)
+        self._background.add(task)
+        task.add_done_callback(lambda done: self._done(done, self._background))
+
+    def _done(self, task: asyncio.Task[Any], among: set[asyncio.Task[Any]]) -> None:
+        among.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("work crashed", exc_info=task.exception(), extra=fields(task=task.get_name()))
+
+    # --- Admission, preparation, release. ---
+
+    def _perform_admit(self, work: PodWork, _action: Admit) -> None:
+        self._do(work, self._admit(work), "admission")
+
+    async def _admit(self, work: PodWork) -> None:
+        async with self._admission:
+            rejection = await self._ask_admission(work)
+        self._post(work, Rejected(rejection) if rejection is not None else Admitted())
+
+    async def _ask_admission(self, work: PodWork) -> Rejection | None:
+        facts = self._facts()
+        others = [pod for pod in self.active() if pod.metadata.uid != work.uid]
+        rejection = check_place(work.pod, facts.labels) or check_fit(work.pod, others, facts.allocatable)
+        if rejection is not None:
+            return rejection
+        for position, manager in enumerate(self._parts.managers):
+            rejection = await manager.admit(work.pod)
+            if rejection is not None:
+                for earlier in self._parts.managers[:position]:
+                    await earlier.release(work.pod)
+                return rejection
+        return None
+
+    def _perform_prepare(self, work: PodWork, _action: Prepare) -> None:
+        work.preparing = self._do(work, self._prepare(work), "preparation")
+
+    async def _prepare(self, work: PodWork) -> None:
+        try:
+            await self._parts.builder.prepare(work.pod)
+            for manager in self._parts.managers:
+                await manager.prepare(work.pod)
+            addresses = await self._parts.runtime.ensure_sandbox(self._parts.builder.sandbox(work.pod))
+        except ResourceError as error:
+            self._post(work, PrepareFailed(error.reason, error.message))
+        except (RuntimeFailure, APIError, OSError) as error:
+            self._post(work, PrepareFailed("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}"))
+        else:
+            self._post(work, Prepared(addresses))
+
+    def _perform_release(self, work: PodWork, _action: Release) -> None:
+        self._do(work, self._release(work), "release")
+
+    async def _release(self, work: PodWork) -> None:
+        if work.preparing is not None and not work.preparing.done():
+            work.preparing.cancel()
+            await asyncio.gather(work.preparing, return_exceptions=True)
+        try:
+            for manager in self._parts.managers:
+                await manager.release(work.pod)
+        except ResourceError as error:
+            self._post(work, ReleaseFailed(error.reason, error.message))
+            return
+        self._post(work, Released())
+
+    # --- Starting. ---
+
+    def _perform_start(self, work: PodWork, action: StartContainer) -> None:
+        self._do(work, self._start_container(work, action), f"start of {action.container}")
+
+    async def _start_container(self, work: PodWork, action: StartContainer) -> None:
+        container = work.machine.slots.by_name[action.container].spec
+        try:
+            event = await self._run(work, container, action.attempt)
+        except ImageFailure as error:
+            event = StartFailed(action.container, error.reason, str(error))
+        except ConfigError as error:
+            self._tell_of(work, Tell(WARNING, "Failed", f"Error: {error}", action.container))
+            event = StartFailed(action.container, "CreateContainerConfigError", str(error), "")
+        except ResourceError as error:
+            event = StartFailed(action.container, "CreateContainerConfigError", error.message, error.reason)
+        except (RuntimeFailure, CdiError, OSError) as error:
+            self._tell_of(work, Tell(WARNING, "Failed", f"Error: {error}", action.container))
+            event = StartFailed(action.container, "CreateContainerError", str(error), "")
+        self._post(work, event)
+
+    async def _run(self, work: PodWork, container: Container, attempt: int) -> Event:
+        parts, pod = self._parts, work.pod
+        image = await parts.runtime.ensure_image(
+            container.image or "", container.image_pull_policy or "IfNotPresent", parts.builder.sandbox(pod)
+        )
+        if image.id:
+            text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
+            self._tell_of(work, Tell(NORMAL, "Pulled", text, container.name))
+        options = merge_options([manager.container_options(pod, container.name) for manager in parts.managers])
+        spec = await parts.builder.container(pod, container, attempt, options, work.machine.addresses)
+        for manager in parts.managers:
+            await manager.pre_start(pod, container.name)
+        started = await parts.runtime.run(spec)
+        self._tell_of(work, Tell(NORMAL, "Created", "Container created", container.name))
+        if started.record.exit is not None:
+            self._tell_of(work, Tell(WARNING, "Failed", f"Error: {started.record.exit.message}", container.name))
+            return ContainerExited(started.record)
+        return ContainerStarted(started.record, started.warnings)
+
+    def _perform_post_start(self, work: PodWork, action: RunPostStart) -> None:
+        self._do(work, self._post_start(work, action), f"hook of {action.container}")
+
+    async def _post_start(self, work: PodWork, action: RunPostStart) -> None:
+        failure = await self._hook(work, action.container, action.container_id, "post_start", POST_START_SECONDS_MAX)
+        text = f"PostStartHook failed: {failure}" if failure else ""
+        self._post(work, PostStartDone(action.container, action.container_id, text))
+
+    async def _hook(self, work: PodWork, name: str, container_id: str, which: str, seconds: float) -> str:
+        container = work.machine.slots.by_name[name].spec
+        hook = getattr(container.lifecycle, which) if container.lifecycle is not None else None
+        if hook is None:
+            return ""
+        if hook.sleep is not None:
+            await self._clock.sleep(min(float(hook.sleep.seconds), seconds))
+            return ""
+        answer = await self._parts.asker.ask(hook, container, container_id, self._address(work), seconds)
+        return "" if answer.healthy else answer.text or "the hook failed"
+
+    # --- Probes. ---
+
+    def _perform_probes(self, work: PodWork, action: BeginProbes) -> None:
+        container = work.machine.slots.by_name[action.container].spec
+        self._end_probes(work, action.container)
+        work.probes[action.container] = [
+            self._do(work, self._probe(work, action, kind), f"{kind} probe of {action.container}")
+            for kind in ProbeKind
+            if probe_of(container, kind) is not None
+        ]
+
+    async def _probe(self, work: PodWork, action: BeginProbes, kind: ProbeKind) -> None:
+        slot = work.machine.slots.by_name[action.container]
+        probe = probe_of(slot.spec, kind)
+        assert probe is not None
+        judge = Judge(probe, kind)
+        await self._clock.sleep((first_at(probe, action.started_at) - self._clock.now()).total_seconds())
+        while not (kind is ProbeKind.STARTUP and slot.started):
+            if kind is ProbeKind.STARTUP or slot.started:
+                await self._ask(work, action, kind, judge)
+            await self._clock.sleep(period_seconds(probe))
+
+    async def _ask(self, work: PodWork, action: BeginProbes, kind: ProbeKind, judge: Judge) -> None:
+        slot = work.machine.slots.by_name[action.container]
+        answer = await self._parts.asker.ask(
+            judge.probe, slot.spec, action.container_id, self._address(work), timeout_seconds(judge.probe)
+        )
+        if not answer.healthy:
+            text = f"{kind.value} probe failed: {answer.text}".rstrip()
+            self._tell_of(work, Tell(WARNING, "Unhealthy", text, action.container))
+        verdict = judge.answer(healthy=answer.healthy)
+        if verdict is not None:
+            self._post(work, ProbeJudged(action.container, action.container_id, kind, verdict))
+
+    def _end_probes(self, work: PodWork, container: str) -> None:
+        for task in work.probes.pop(container, ()):
+            task.cancel()
+
+    def _address(self, work: PodWork) -> str:
+        addresses = work.machine.addresses or self._facts().addresses
+        return addresses[0] if addresses else "127.0.0.1"
+
+    # --- Stopping. ---
+
+    def _perform_stop(self, work: PodWork, action: StopContainer) -> None:
+        earlier = work.stopping.pop(action.container_id, None)
+        if earlier is not None:
+            earlier.cancel()
+        task = self._do(work, self._stop_container(work, action), f"stop of {action.container}")
+        work.stopping[action.container_id] = task
+
+    async def _stop_container(self, work: PodWork, action: StopContainer) -> None:
+        begun = self._clock.monotonic()
+        if action.hook and action.grace_seconds > 0:
+            failure = await self._hook(work, action.container, action.container_id, "pre_stop", action.grace_seconds)
+            if failure:
+                self._tell_of(
+                    work, Tell(WARNING, "FailedPreStopHook", f"PreStopHook failed: {failure}", action.container)
+                )
+        left = action.grace_seconds - (self._clock.monotonic() - begun)
+        if action.hook and action.grace_seconds > 0:
+            left = max(left, min(GRACE_AFTER_HOOK_SECONDS, action.grace_seconds))
+        try:
+            await self._parts.runtime.stop_container(action.container_id, left)
+        except RuntimeFailure as error:
+            self._tell_of(work, Tell(WARNING, "FailedKillPod", f"error killing pod: {error}", action.container))
+
+    async def _tell_exit(self, work: PodWork, record: ContainerRecord) -> None:
+        self._end_probes(work, record.name)
+        work.stopping.pop(record.id, None)
+        self._post(work, ContainerExited(await self._with_message(work, record)))
+
+    async def _with_message(self, work: PodWork, record: ContainerRecord) -> ContainerRecord:
+        assert record.exit is not None
+        words = await self._parts.builder.last_words(work.pod, record.name, record.attempt)
+        if not words or record.exit.message:
+            return record
+        return replace(record, exit=replace(record.exit, message=words))
+
+    # --- The end. ---
+
+    def _perform_remove(self, work: PodWork, action: RemoveContainer) -> None:
+        self._do(work, self._remove_run(work, action.record), f"removal of {action.record.name}")
+
+    async def _remove_run(self, work: PodWork, record: ContainerRecord) -> None:
+        await self._parts.runtime.remove_container(record.id)
+        await self._parts.builder.forget_run(work.pod, record.name, record.attempt)
+
+    def _perform_delete(self, work: PodWork, _action: DeleteObject) -> None:
+        work.delete = True
+
+    def _perform_forget(self, work: PodWork, _action: Forget) -> None:
+        self._works.pop(work.uid, None)
+        self._parts.reporter.forget(work)
+        work.cancel()
+        self._spawn(self._forget(work), f"removal of {key_of(work.pod)}")
+
+    async def _forget(self, work: PodWork) -> None:
+        for slot in work.machine.slots.all:
+            for record in (slot.current, slot.previous):
+                if record is not None:
+                    await self._parts.runtime.remove_container(record.id)
+        await self._parts.runtime.remove_sandbox(work.uid)
+        await self._parts.builder.forget(work.pod)
+
+    async def _remove_orphan(self, record: ContainerRecord) -> None:
+        _log.info("ending a container without a Pod", extra=fields(pod=record.pod_name, container=record.name))
+        await self._parts.runtime.stop_container(record.id, ORPHAN_GRACE_SECONDS)
+        await self._parts.runtime.remove_container(record.id)
+        await self._parts.runtime.remove_sandbox(record.pod_uid)
+
+    def _tell_of(self, work: PodWork, action: Tell) -> None:
+        about: ObjectReference = reference_to(POD_KIND, work.pod, field_path=self._field_path(work, action.container))
+        self._parts.recorder.event_at(about, action.type, action.reason, action.message)
+
+    def _field_path(self, work: PodWork, container: str) -> str:
+        if not container:
+            return ""
+        is_init = any(slot.name == container for slot in work.machine.slots.initial)
+        return f"spec.{'initContainers' if is_init else 'containers'}{{{container}}}"
+
+
+_PERFORM: Final[Mapping[type[Any], Callable[[PodAgent, PodWork, Any], None]]] = {
+    Admit: PodAgent._perform_admit,  # noqa: SLF001 - the class's own table
+    Prepare: PodAgent._perform_prepare,  # noqa: SLF001
+    StartContainer: PodAgent._perform_start,  # noqa: SLF001
+    RunPostStart: PodAgent._perform_post_start,  # noqa: SLF001
+    BeginProbes: PodAgent._perform_probes,  # noqa: SLF001
+    StopContainer: PodAgent._perform_stop,  # noqa: SLF001
+    RemoveContainer: PodAgent._perform_remove,  # noqa: SLF001
+    Release: PodAgent._perform_release,  # noqa: SLF001
+    Tell: PodAgent._tell_of,  # noqa: SLF001
+    DeleteObject: PodAgent._perform_delete,  # noqa: SLF001
+    Forget: PodAgent._perform_forget,  # noqa: SLF001
+}

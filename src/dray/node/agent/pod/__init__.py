@@ -1,0 +1,1 @@
+"""One Pod's life: what happened and what to do next. All thinking."""

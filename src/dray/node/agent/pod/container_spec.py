@@ -1,0 +1,133 @@
+"""What a runtime is told of a container, from its Pod and what its devices add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import Container, Pod
+from dray.node.agent.pod.environment import ConfigError, expand
+from dray.node.interface import RunOptions
+from dray.node.runtimes.interface import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
+
+# The kernel's smallest and usual weights, and the period that quotas are of.
+SHARES_LEAST: Final = 2
+SHARES_PER_CPU: Final = 1024
+PERIOD_MICROSECONDS: Final = 100_000
+QUOTA_LEAST: Final = 1000
+# kubelet's: who is ended first when memory runs out.
+OOM_GUARANTEED: Final = -997
+OOM_BEST_EFFORT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What was made ready for a container on this node."""
+
+    environment: Mapping[str, str]
+    mounts: Sequence[BindMount]
+    options: RunOptions
+
+
+def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
+    """What the Pod's containers share."""
+    metadata, spec = pod.metadata, pod.spec
+    name, namespace, uid = metadata.name or "", metadata.namespace or "", metadata.uid or ""
+    return Sandbox(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        hostname=(spec.hostname or name)[:63].rstrip("-."),
+        log_directory=f"{log_root}/{namespace}_{name}_{uid}",
+        labels=dict(metadata.labels or {}),
+        annotations=dict(metadata.annotations or {}),
+        host_network=bool(spec.host_network),
+        host_pid=bool(spec.host_pid),
+        host_ipc=bool(spec.host_ipc),
+    )
+
+
+def container_spec(pod: Pod, container: Container, attempt: int, sandbox: Sandbox, wiring: Wiring) -> ContainerSpec:
+    """One run of a container; raises `ConfigError`."""
+    # The Pod's own variables win over those of its devices.
+    variables = {**wiring.options.envs, **wiring.environment}
+    mounts = [BindMount(item.host_path, item.container_path, item.read_only) for item in wiring.options.mounts]
+    lifecycle = container.lifecycle
+    return ContainerSpec(
+        sandbox=sandbox,
+        name=container.name,
+        attempt=attempt,
+        image=container.image or "",
+        command=tuple(expand(text, variables) for text in container.command),
+        args=tuple(expand(text, variables) for text in container.args),
+        env=tuple(variables.items()),
+        working_dir=container.working_dir or "",
+        mounts=(*wiring.mounts, *mounts),
+        devices=wiring.options.devices,
+        cdi_devices=wiring.options.cdi_devices,
+        annotations=dict(wiring.options.annotations),
+        limits=limits_of(pod, container),
+        security=security_of(pod, container),
+        stop_signal=(lifecycle.stop_signal or "") if lifecycle is not None else "",
+        tty=bool(container.tty),
+    )
+
+
+def volume_mounts(
+    container: Container, volumes: Mapping[str, str], variables: Mapping[str, str]
+) -> list[tuple[BindMount, bool]]:
+    """The mounts, given where the volumes are; True marks a part of a volume, which may have to be made."""
+    found = []
+    for mount in container.volume_mounts:
+        if mount.name not in volumes:
+            raise ConfigError(f'volume "{mount.name}" is not mounted')
+        part = expand(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path or ""
+        if part.startswith("/") or ".." in part.split("/"):
+            raise ConfigError(f"subPath {part!r} must stay inside its volume")
+        path = f"{volumes[mount.name]}/{part}" if part else volumes[mount.name]
+        propagation = Propagation(mount.mount_propagation or Propagation.NONE)
+        destination = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
+        found.append((BindMount(path, destination, bool(mount.read_only), propagation, mount.name), bool(part)))
+    return found
+
+
+def limits_of(pod: Pod, container: Container) -> Limits:
+    """Shares from the request, quota and memory from the limits."""
+    requests, limits = container.resources.requests, container.resources.limits
+    milli = Quantity.parse(requests["cpu"]).milli_value() if "cpu" in requests else 0
+    quota = Quantity.parse(limits["cpu"]).milli_value() * PERIOD_MICROSECONDS // 1000 if "cpu" in limits else 0
+    return Limits(
+        cpu_shares=max(milli * SHARES_PER_CPU // 1000, SHARES_LEAST),
+        cpu_quota_microseconds=max(quota, QUOTA_LEAST) if quota else 0,
+        memory_bytes=Quantity.parse(limits["memory"]).value() if "memory" in limits else 0,
+        oom_score_adj=OOM_GUARANTEED if pod.status.qos_class == "Guaranteed" else OOM_BEST_EFFORT,
+    )
+
+
+def security_of(pod: Pod, container: Container) -> Security:
+    """The container's own settings before the Pod's; raises `ConfigError` for what may not run."""
+    own, shared = container.security_context, pod.spec.security_context
+    user = own.run_as_user if own is not None and own.run_as_user is not None else None
+    group = own.run_as_group if own is not None and own.run_as_group is not None else None
+    non_root = own.run_as_non_root if own is not None and own.run_as_non_root is not None else None
+    groups: tuple[int, ...] = ()
+    if shared is not None:
+        user = shared.run_as_user if user is None else user
+        group = shared.run_as_group if group is None else group
+        non_root = shared.run_as_non_root if non_root is None else non_root
+        groups = (*shared.supplemental_groups, *((shared.fs_group,) if shared.fs_group is not None else ()))
+    if non_root and user == 0:
+        raise ConfigError("container's runAsUser breaks non-root policy")
+    capabilities = own.capabilities if own is not None else None
+    return Security(
+        user=user,
+        group=group,
+        supplemental_groups=groups,
+        privileged=bool(own is not None and own.privileged),
+        read_only_root=bool(own is not None and own.read_only_root_filesystem),
+        no_new_privileges=own is not None and own.allow_privilege_escalation is False,
+        add_capabilities=capabilities.add if capabilities is not None else (),
+        drop_capabilities=capabilities.drop if capabilities is not None else (),
+    )

@@ -1,0 +1,191 @@
+"""The environment of a container, and the other places where a Pod's own fields are shown to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import ConfigMap, Container, EnvFromSource, EnvVarSource, Pod, ResourceFieldSelector, Secret
+
+CONFIG_MAP: Final = "configmap"
+SECRET: Final = "secret"  # noqa: S105 - a kind
+_REFERENCE: Final = re.compile(r"\$(\$|\(([^()]*)\))")
+_KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
+_VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+
+class ConfigError(Exception):
+    """The Pod refers to something that is not there; shown as CreateContainerConfigError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What was read from the API server for a Pod, by name; what is missing there is missing here."""
+
+    config_maps: Mapping[str, ConfigMap] = field(default_factory=dict)
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a Pod may ask about where it runs."""
+
+    node_name: str
+    host_addresses: tuple[str, ...] = ()
+    pod_addresses: tuple[str, ...] = ()
+    # Stands in for a limit that is not set.
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    # Where the API server is, as every container is told.
+    services: Mapping[str, str] = field(default_factory=dict)
+
+
+def referenced(container: Container) -> Iterator[tuple[str, str]]:
+    """The config maps and secrets that the environment needs, as (kind, name)."""
+    for source in container.env_from:
+        if source.config_map_ref is not None:
+            yield CONFIG_MAP, source.config_map_ref.name or ""
+        if source.secret_ref is not None:
+            yield SECRET, source.secret_ref.name or ""
+    for variable in container.env:
+        origin = variable.value_from
+        if origin is not None and origin.config_map_key_ref is not None:
+            yield CONFIG_MAP, origin.config_map_key_ref.name or ""
+        if origin is not None and origin.secret_key_ref is not None:
+            yield SECRET, origin.secret_key_ref.name or ""
+
+
+def environment(pod: Pod, container: Container, sources: Sources, around: Surroundings) -> dict[str, str]:
+    """The variables in order; raises `ConfigError`."""
+    result = dict(around.services) if pod.spec.enable_service_links is not False else _api_server(around.services)
+    for source in container.env_from:
+        result.update(_from_whole(source, sources))
+    for variable in container.env:
+        if variable.value_from is None:
+            result[variable.name] = expand(variable.value or "", result)
+            continue
+        value = _from_source(pod, container, variable.value_from, sources, around)
+        if value is not None:
+            result[variable.name] = value
+    return result
+
+
+def _api_server(services: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in services.items() if name.startswith("KUBERNETES_")}
+
+
+def _from_whole(source: EnvFromSource, sources: Sources) -> dict[str, str]:
+    prefix = source.prefix or ""
+    found: dict[str, str] = {}
+    if source.config_map_ref is not None:
+        reference = source.config_map_ref
+        config_map = sources.config_maps.get(reference.name or "")
+        if config_map is None and not reference.optional:
+            raise ConfigError(f'configmap "{reference.name}" not found')
+        found = dict(config_map.data) if config_map is not None else {}
+    elif source.secret_ref is not None:
+        reference_secret = source.secret_ref
+        secret = sources.secrets.get(reference_secret.name or "")
+        if secret is None and not reference_secret.optional:
+            raise ConfigError(f'secret "{reference_secret.name}" not found')
+        found = (
+            {key: value.decode(errors="replace") for key, value in secret.data.items()} if secret is not None else {}
+        )
+    return {prefix + key: value for key, value in found.items() if _VARIABLE.fullmatch(prefix + key)}
+
+
+def _from_source(
+    pod: Pod, container: Container, origin: EnvVarSource, sources: Sources, around: Surroundings
+) -> str | None:
+    if origin.field_ref is not None:
+        return field_value(pod, origin.field_ref.field_path, around)
+    if origin.resource_field_ref is not None:
+        return resource_value(pod, origin.resource_field_ref, around, default=container)
+    if origin.config_map_key_ref is not None:
+        plain = origin.config_map_key_ref
+        config_map = sources.config_maps.get(plain.name or "")
+        data = {key: value.encode() for key, value in config_map.data.items()} if config_map is not None else None
+        return _keyed("ConfigMap", pod, (plain.name or "", plain.key), data, optional=plain.optional)
+    if origin.secret_key_ref is not None:
+        reference = origin.secret_key_ref
+        secret = sources.secrets.get(reference.name or "")
+        data = dict(secret.data) if secret is not None else None
+        return _keyed("Secret", pod, (reference.name or "", reference.key), data, optional=reference.optional)
+    return None
+
+
+def _keyed(
+    kind: str, pod: Pod, wanted: tuple[str, str], data: Mapping[str, bytes] | None, *, optional: bool | None
+) -> str | None:
+    name, key = wanted
+    if data is not None and key in data:
+        return data[key].decode(errors="replace")
+    if optional:
+        return None
+    if data is None:
+        raise ConfigError(f'{kind.lower()} "{name}" not found')
+    raise ConfigError(f"couldn't find key {key} in {kind} {pod.metadata.namespace}/{name}")
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace $(NAME) by its value; unknown names stay, $$ is a dollar sign."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "$":
+            return "$"
+        return variables.get(match[2], match[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+def field_value(pod: Pod, path: str, around: Surroundings) -> str:
+    """A field of the Pod as text; labels and annotations as a whole are lines."""
+    keyed = _KEYED.fullmatch(path)
+    if keyed is not None:
+        holder = pod.metadata.labels if keyed[1] == "labels" else pod.metadata.annotations
+        return (holder or {}).get(keyed[2], "")
+    if path in ("metadata.labels", "metadata.annotations"):
+        holder = pod.metadata.labels if path.endswith("labels") else pod.metadata.annotations
+        return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted((holder or {}).items()))
+    pod_addresses = around.pod_addresses or around.host_addresses
+    plain = {
+        "metadata.name": pod.metadata.name or "",
+        "metadata.namespace": pod.metadata.namespace or "",
+        "metadata.uid": pod.metadata.uid or "",
+        "spec.nodeName": around.node_name,
+        "spec.serviceAccountName": pod.spec.service_account_name or "",
+        "status.hostIP": around.host_addresses[0] if around.host_addresses else "",
+        "status.hostIPs": ",".join(around.host_addresses),
+        "status.podIP": pod_addresses[0] if pod_addresses else "",
+        "status.podIPs": ",".join(pod_addresses),
+    }
+    if path not in plain:
+        raise ConfigError(f"unsupported fieldPath: {path}")
+    return plain[path]
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def resource_value(
+    pod: Pod, selector: ResourceFieldSelector, around: Surroundings, default: Container | None = None
+) -> str:
+    """A request or limit in units of the divisor, rounded up; a missing limit is all that the node has."""
+    containers = {item.name: item for item in (*pod.spec.containers, *pod.spec.init_containers)}
+    container = containers.get(selector.container_name or "", default)
+    if container is None:
+        raise ConfigError(f"container {selector.container_name} not found")
+    side, _, name = selector.resource.partition(".")
+    holder = container.resources.limits if side == "limits" else container.resources.requests
+    text = holder.get(name)
+    if text is None and side == "limits":
+        text = around.allocatable.get(name)
+    amount = Quantity.parse(text or "0")
+    divisor = Quantity.parse(selector.divisor or "1")
+    if divisor.nanos == 0:
+        divisor = Quantity.parse("1")
+    return str(-(-amount.nanos // divisor.nanos))

@@ -1,0 +1,240 @@
+"""A Pod's status as its node reports it; a pure view of the Pod's machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dray.api.codec import to_document
+from dray.api.document import Document
+from dray.api.timestamps import format_time
+from dray.node.agent.pod.conditions import Facts, conditions
+from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine, Stage
+from dray.node.agent.pod.slots import Kind, Slot, Work
+from dray.node.runtimes.interface import ContainerRecord, Exit
+
+STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+_LOST: Final = {
+    "terminated": {
+        "exitCode": 137,
+        "reason": STATUS_UNKNOWN,
+        "message": "The container could not be located when the pod was terminated",
+        "startedAt": None,
+        "finishedAt": None,
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the Pod runs: what its status says of the node and the runtime."""
+
+    runtime: str
+    addresses: tuple[str, ...] = ()
+
+
+# A container's `allocatedResourcesStatus`, by its name.
+Allocated = Callable[[str], Sequence[Document]]
+
+
+def pod_status(
+    machine: PodMachine,
+    place: Place,
+    now: datetime,
+    *,
+    told: Document | None = None,
+    allocated: Allocated = lambda _name: (),
+) -> Document:
+    """The status to report; fields that must go are None. `told` is what was reported last."""
+    pod = machine.pod
+    phase = pod_phase(machine)
+    sandbox = machine.prepared and machine.stage < Stage.RELEASING
+    facts = Facts(
+        phase,
+        sandbox,
+        incomplete=[slot.name for slot in machine.slots.initial if not _initialized(machine, slot)],
+        unready=[slot.name for slot in (*machine.slots.sidecars, *machine.slots.regular) if not _is_ready(slot)],
+    )
+    verdict = machine.verdict
+    status: Document = {
+        "observedGeneration": pod.metadata.generation,
+        "phase": phase,
+        "conditions": conditions(pod, facts, _known_conditions(machine, told), format_time(now)),
+        "startTime": format_time(machine.start_time),
+        **_addresses(machine, place),
+    }
+    if verdict is not None:
+        status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
+    if verdict is not None and not machine.prepared and not any(slot.current for slot in machine.slots.all):
+        # A Pod that was never let in has no containers to speak of.
+        return status
+    build = _Builder(machine, place, allocated)
+    if machine.slots.initial:
+        status["initContainerStatuses"] = [build.status(slot) for slot in machine.slots.initial]
+    status["containerStatuses"] = [build.status(slot) for slot in machine.slots.regular]
+    return status
+
+
+def _known_conditions(machine: PodMachine, told: Document | None) -> dict[str, Document]:
+    known = told["conditions"] if told is not None else [to_document(item) for item in machine.pod.status.conditions]
+    return {condition["type"]: condition for condition in known}
+
+
+def _verdict_message(machine: PodMachine) -> str:
+    assert machine.verdict is not None
+    rejected = not machine.prepared and machine.verdict.reason != "DeadlineExceeded"
+    return f"Pod was rejected: {machine.verdict.message}" if rejected else machine.verdict.message
+
+
+def _addresses(machine: PodMachine, place: Place) -> Document:
+    found: Document = {}
+    if place.addresses:
+        found["hostIP"] = place.addresses[0]
+        found["hostIPs"] = [{"ip": address} for address in place.addresses]
+    pod_addresses = machine.addresses or (place.addresses if machine.prepared else ())
+    if machine.prepared and pod_addresses:
+        found["podIP"] = pod_addresses[0]
+        found["podIPs"] = [{"ip": address} for address in pod_addresses]
+    return found
+
+
+def pod_phase(machine: PodMachine) -> str:
+    """Succeeded and Failed only once everything has ended; until then what the containers amount to."""
+    if machine.settled:
+        return machine.pod.status.phase or "Failed"
+    if machine.stage >= Stage.ENDED:
+        return _final_phase(machine)
+    if not machine.initialized:
+        return "Pending"
+    slots = machine.slots.regular
+    if any(slot.current is not None or slot.running for slot in slots) and all(_has_run(slot) for slot in slots):
+        return "Running"
+    # A container that waits for its first run keeps the Pod pending, unless the Pod was further already.
+    return "Running" if machine.pod.status.phase == "Running" else "Pending"
+
+
+def _has_run(slot: Slot) -> bool:
+    return slot.running or (slot.current is not None and slot.work is not Work.POST_START)
+
+
+def _final_phase(machine: PodMachine) -> str:
+    if machine.verdict is not None:
+        return "Failed"
+    for slot in machine.slots.all:
+        # A sidecar is ended by the node: how it takes that is no one's failure.
+        if slot.kind is Kind.SIDECAR and slot.current is not None:
+            continue
+        if slot.current is None or slot.current.exit is None or slot.current.exit.code != 0:
+            return "Failed"
+    return "Succeeded"
+
+
+def _initialized(machine: PodMachine, slot: Slot) -> bool:
+    if slot.kind is Kind.SIDECAR:
+        return machine.initialized or (slot.running and slot.started)
+    return slot.exit_code == 0 or machine.initialized
+
+
+def _is_ready(slot: Slot) -> bool:
+    return slot.running and slot.started and slot.ready
+
+
+class _Builder:
+    """Container statuses of one Pod."""
+
+    def __init__(self, machine: PodMachine, place: Place, allocated: Allocated) -> None:
+        self._machine = machine
+        self._runtime = place.runtime
+        self._allocated = allocated
+
+    def status(self, slot: Slot) -> Document:
+        """One container's status."""
+        shown = self._shown(slot)
+        status: Document = {
+            "name": slot.name,
+            "state": self._state(slot, shown),
+            "lastState": self._last_state(slot, shown),
+            "ready": self._ready(slot),
+            "restartCount": slot.current.attempt if slot.current is not None else 0,
+            "image": (slot.current.image if slot.current is not None else "") or slot.spec.image or "",
+            "imageID": slot.current.image_id if slot.current is not None else "",
+            "started": slot.running and slot.started,
+        }
+        if slot.current is not None:
+            status["containerID"] = f"{self._runtime}://{slot.current.id}"
+        if slot.spec.resources.requests or slot.spec.resources.limits:
+            status["resources"] = to_document(slot.spec.resources)
+            status["resources"].pop("claims", None)
+            if slot.spec.resources.requests:
+                status["allocatedResources"] = dict(slot.spec.resources.requests)
+        allocated = list(self._allocated(slot.name))
+        if allocated:
+            status["allocatedResourcesStatus"] = allocated
+        if slot.spec.volume_mounts:
+            status["volumeMounts"] = [
+                {"name": mount.name, "mountPath": mount.mount_path, **_read_only(mount.read_only)}
+                for mount in slot.spec.volume_mounts
+            ]
+        return status
+
+    def _shown(self, slot: Slot) -> ContainerRecord | None:
+        """The run that `state` tells of; None while it tells of waiting."""
+        if slot.current is None or slot.work in (Work.STARTING, Work.POST_START):
+            return None
+        if slot.current.exit is not None and slot.waiting is not None and self._machine.stage <= Stage.RUNNING:
+            return None
+        return slot.current
+
+    def _ready(self, slot: Slot) -> bool:
+        if slot.kind is Kind.INIT:
+            return slot.exit_code == 0
+        return _is_ready(slot)
+
+    def _state(self, slot: Slot, shown: ContainerRecord | None) -> Document:
+        if shown is not None:
+            return self._run_state(shown)
+        if self._machine.stage >= Stage.ENDED and self._machine.initialized and not self._machine.settled:
+            return dict(_LOST)
+        if slot.waiting is not None:
+            waiting: Document = {"reason": slot.waiting.reason}
+            if slot.waiting.message:
+                waiting["message"] = slot.waiting.message
+            return {"waiting": waiting}
+        initializing = bool(self._machine.slots.initial) and not self._machine.initialized
+        return {"waiting": {"reason": "PodInitializing" if initializing else "ContainerCreating"}}
+
+    def _last_state(self, slot: Slot, shown: ContainerRecord | None) -> Document:
+        last = slot.previous if shown is not None else slot.current
+        if slot.work is Work.POST_START:
+            last = slot.previous
+        return self._run_state(last) if last is not None and last.exit is not None else {}
+
+    def _run_state(self, record: ContainerRecord) -> Document:
+        if record.exit is None:
+            return {"running": {"startedAt": format_time(record.started_at)}}
+        return {"terminated": self._terminated(record, record.exit)}
+
+    def _terminated(self, record: ContainerRecord, ended: Exit) -> Document:
+        terminated: Document = {
+            "exitCode": ended.code,
+            "reason": ended.reason or ("Completed" if ended.code == 0 else "Error"),
+            "startedAt": format_time(record.started_at),
+            "finishedAt": format_time(ended.finished_at),
+            "containerID": f"{self._runtime}://{record.id}",
+        }
+        if ended.signal:
+            terminated["signal"] = ended.signal
+        if ended.message:
+            terminated["message"] = ended.message
+        return terminated
+
+
+def _read_only(value: bool | None) -> Document:  # noqa: FBT001 - a field's value
+    return {"readOnly": True, "recursiveReadOnly": "Disabled"} if value else {}
+
+
+def is_final(status: Document) -> bool:
+    """Whether the status says that the Pod is over."""
+    return status.get("phase") in TERMINAL_PHASES

@@ -1,0 +1,1 @@
+"""Probes: when to ask, and what several answers mean."""

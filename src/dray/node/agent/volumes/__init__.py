@@ -1,0 +1,1 @@
+"""Volumes: which files they hold, and putting them there."""

@@ -1,0 +1,86 @@
+"""Which device each CDI name means, given the spec files of all directories. Pure: `files` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dray.api.cdi import CdiDevice, CdiError, ContainerEdits, QualifiedName, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class SpecFile:
+    """A spec and where it was found; of two directories the later one has the higher priority."""
+
+    path: str
+    priority: int
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A device and the spec it is in."""
+
+    file: SpecFile
+    device: CdiDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All devices that can be used, and what is wrong with the files."""
+
+    devices: Mapping[str, Found] = field(default_factory=dict)
+    # By path; a file that cannot be read is skipped, one with a conflict is not.
+    problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def edits(self, names: Iterable[str]) -> ContainerEdits:
+        """What using the devices does to a container: a spec's own edits once, before its first device's."""
+        unknown = [name for name in dict.fromkeys(names) if name not in self.devices]
+        if unknown:
+            raise CdiError(f"unresolvable CDI devices {', '.join(unknown)}")
+        parts: list[ContainerEdits] = []
+        seen: set[str] = set()
+        for name in dict.fromkeys(names):
+            found = self.devices[name]
+            if found.file.path not in seen:
+                seen.add(found.file.path)
+                parts.append(found.file.spec.container_edits)
+            parts.append(found.device.container_edits)
+        return combine(parts)
+
+
+def build(files: Sequence[SpecFile], unreadable: Mapping[str, str]) -> Registry:
+    """Put the files together: the highest priority wins, and two equal ones make the device unusable."""
+    problems: dict[str, list[str]] = {path: [text] for path, text in unreadable.items()}
+    candidates: dict[str, list[Found]] = {}
+    for file in files:
+        vendor, _, device_class = file.spec.kind.partition("/")
+        for device in file.spec.devices:
+            name = str(QualifiedName(vendor, device_class, device.name))
+            candidates.setdefault(name, []).append(Found(file, device))
+    devices: dict[str, Found] = {}
+    for name, found in candidates.items():
+        highest = max(item.file.priority for item in found)
+        best = [item for item in found if item.file.priority == highest]
+        if len(best) == 1:
+            devices[name] = best[0]
+            continue
+        paths = ", ".join(item.file.path for item in best)
+        for item in best:
+            problems.setdefault(item.file.path, []).append(f'conflicting device "{name}" (specs {paths})')
+    return Registry(devices, problems)
+
+
+def combine(parts: Iterable[ContainerEdits]) -> ContainerEdits:
+    """Edits one after the other."""
+    result = ContainerEdits()
+    for part in parts:
+        result = ContainerEdits(
+            env=(*result.env, *part.env),
+            device_nodes=(*result.device_nodes, *part.device_nodes),
+            mounts=(*result.mounts, *part.mounts),
+            hooks=(*result.hooks, *part.hooks),
+            intel_rdt=part.intel_rdt if part.intel_rdt is not None else result.intel_rdt,
+            additional_gids=(*result.additional_gids, *part.additional_gids),
+        )
+    return result

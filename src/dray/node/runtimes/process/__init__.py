@@ -1,0 +1,1 @@
+"""Containers as plain child processes: no root, no images, no isolation."""
