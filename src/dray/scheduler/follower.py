@@ -73,7 +73,8 @@ class Follower:
     def _pod_gone(self, pod: Pod) -> None:
         uid = pod.metadata.uid or ""
         self._nominations.remove(uid)
-        if pod.spec.node_name:
+        # A Pod that was bound and deleted while the watch was broken is still assumed.
+        if pod.spec.node_name or self._cache.is_assumed(uid):
             self._cache.remove_pod(uid)
             self._queue.move_on(ASSIGNED_POD_DELETE, pod, None, self._now())
         else:

@@ -13,6 +13,7 @@ from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.recorder.loop import NORMAL, WARNING
 from dray.framework.cycle_state import CycleState
+from dray.framework.events import ClusterEvent
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
@@ -37,6 +38,7 @@ from dray.scheduler.queue import FLUSH_EVERY_SECONDS, SchedulingQueue
 from dray.scheduler.queued_pod import QueuedPod
 from dray.scheduler.registry import make_profiles
 from dray.scheduler.reporting.loop import Reporter
+from dray.scheduler.timing import SAMPLE_EVERY
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +76,10 @@ class Scheduler:
             backoff=config.backoff,
             observe_incoming=self._metrics.incoming,
         )
+        self._timed = {
+            name: profile.timed(clock.monotonic, self._metrics.plugin_ran) for name, profile in self.profiles.items()
+        }
+        self._attempts = 0
         self._cycle = Cycle(self._snapshot, self._nominations)
         self._binder = Binder(clock, self._held)
         self._wake = asyncio.Event()
@@ -159,10 +165,12 @@ class Scheduler:
         """The scheduling cycle; the binding cycle goes on beside the next one."""
         started = self._clock.monotonic()
         pod = queued.pod
-        if pod.metadata.deletion_timestamp is not None:
+        if pod.metadata.deletion_timestamp is not None or self.cache.node_of(queued.uid) is not None:
             self.queue.done(queued.uid)
             return
-        profile = self.profiles[pod.spec.scheduler_name or ""]
+        self._attempts += 1
+        profiles = self._timed if self._attempts % SAMPLE_EVERY == 0 else self.profiles
+        profile = profiles[pod.spec.scheduler_name or ""]
         state = CycleState(queued.info)
         self.cache.update_snapshot(self._snapshot)
         try:
@@ -317,8 +325,8 @@ class Scheduler:
             if held is not None:
                 held.reject("", "removed")
 
-    def _notify(self, event: object, old: object, new: object) -> None:
-        self.queue.move_on(event, old, new, self._clock.monotonic())  # type: ignore[arg-type]
+    def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
+        self.queue.move_on(event, old, new, self._clock.monotonic())
         self._wake.set()
 
     def _activate(self, uid: str) -> None:

@@ -15,7 +15,6 @@ ERROR: Final = "error"
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 _SLI_BUCKETS: Final = exponential_buckets(start=0.01, factor=2, count=20)
 _PLUGIN_BUCKETS: Final = exponential_buckets(start=0.00001, factor=1.5, count=20)
-_POINT_BUCKETS: Final = exponential_buckets(start=0.0001, factor=2, count=12)
 
 
 class SchedulerMetrics:
@@ -51,12 +50,6 @@ class SchedulerMetrics:
             ("plugin", "extension_point", "status"),
             _PLUGIN_BUCKETS,
         )
-        self._point = metrics.histogram(
-            "scheduler_framework_extension_point_duration_seconds",
-            "Time of all plugins of an extension point.",
-            ("extension_point", "status", "profile"),
-            _POINT_BUCKETS,
-        )
         self._pending = metrics.gauge("scheduler_pending_pods", "Pending Pods, by queue.", ("queue",))
         self._cache_size = metrics.gauge(
             "scheduler_scheduler_cache_size", "Nodes, Pods and assumed Pods in the cache.", ("type",)
@@ -91,10 +84,6 @@ class SchedulerMetrics:
     def plugin_ran(self, plugin: str, point: str, status: str, seconds: float) -> None:
         """One call of a plugin."""
         self._histogram(self._plugin, "plugin", plugin, point, status).observe(seconds)
-
-    def point_ran(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """All plugins of an extension point."""
-        self._histogram(self._point, "point", point, status, profile).observe(seconds)
 
     def _counter(self, metric: Counter, name: str, *labels: str) -> Counter:
         key = (name, *labels)

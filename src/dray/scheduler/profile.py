@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from dray.api.types.core_v1 import Pod
-from dray.framework.events import EventRegistration
+from dray.framework.events import EventRegistration, Hint, HintFunction
 from dray.framework.plugins import (
     BindPlugin,
     FilterPlugin,
@@ -22,7 +23,10 @@ from dray.framework.plugins import (
     ReservePlugin,
     ScorePlugin,
 )
-from dray.framework.status import SUCCESS, Status
+from dray.framework.status import SUCCESS, Status, error
+from dray.scheduler.timing import Observe, timed_points
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
@@ -38,6 +42,8 @@ class Profile:
         percentage_of_nodes_to_score: int = 0,
     ) -> None:
         self.scheduler_name = scheduler_name
+        self._points = points
+        self._weights = weights
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
         self._queue_sort = cast(QueueSortPlugin, points["queueSort"][0])
         self._pre_enqueue = cast("Sequence[PreEnqueuePlugin]", points.get("preEnqueue", ()))
@@ -55,6 +61,11 @@ class Profile:
         self.plugins: Mapping[str, Plugin] = {item.name: item for items in points.values() for item in items}
         self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
 
+    def timed(self, timer: Callable[[], float], observe: Observe) -> Profile:
+        """A twin that times its plugins; places Pods in the same way."""
+        points = timed_points(self._points, timer, observe)
+        return Profile(self.scheduler_name, points, self._weights, self.percentage_of_nodes_to_score)
+
     @property
     def queue_sort_name(self) -> str:
         """The plugin that orders the queue."""
@@ -69,7 +80,11 @@ class Profile:
     def pre_enqueue(self, pod: Pod) -> Status:
         """Whether the Pod may be queued; the first no counts."""
         for plugin in self._pre_enqueue:
-            status = plugin.pre_enqueue(pod)
+            try:
+                status = plugin.pre_enqueue(pod)
+            except Exception as failure:  # noqa: BLE001 - a plugin's bug holds up the Pod, not the queue
+                _log.exception("PreEnqueue plugin %s", plugin.name)
+                status = error(f"{type(failure).__name__}: {failure}")
             if status is not SUCCESS and not status.is_success:
                 return status.said_by(plugin.name)
         return SUCCESS
@@ -81,4 +96,21 @@ class Profile:
 
 def _registrations(plugin: Plugin) -> tuple[EventRegistration, ...]:
     register = getattr(plugin, "events_to_register", None)
-    return tuple(register()) if register is not None else ()
+    if register is None:
+        return ()
+    return tuple(EventRegistration(item.event, _guarded(plugin.name, item.hint)) for item in register())
+
+
+def _guarded(name: str, hint: HintFunction | None) -> HintFunction | None:
+    """A hint that breaks queues the Pod: better tried for nothing than forgotten."""
+    if hint is None:
+        return None
+
+    def guarded(pod: Pod, old: Any, new: Any) -> Hint:
+        try:
+            return hint(pod, old, new)
+        except Exception:  # noqa: BLE001 - a plugin's bug must not stop the informer that asks
+            _log.exception("queueing hint of plugin %s", name)
+            return Hint.QUEUE
+
+    return guarded

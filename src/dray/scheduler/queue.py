@@ -35,6 +35,8 @@ BACKOFF_MAX_SECONDS: Final = 10.0
 # Nobody may wait forever for an event that a plugin forgot to register.
 UNSCHEDULABLE_SECONDS_MAX: Final = 300.0
 FLUSH_EVERY_SECONDS: Final = 30.0
+# A Pod that is held at Permit for long must not fill the memory with events.
+EVENTS_REMEMBERED_MAX: Final = 100_000
 ADD: Final = ClusterEvent(UNSCHEDULED_POD, Action.ADD, "UnscheduledPodAdd")
 FLUSH: Final = ClusterEvent(WILDCARD, Action.ALL, "UnschedulableTimeout")
 _EXPONENT_MAX: Final = 30
@@ -151,6 +153,8 @@ class SchedulingQueue:
         self._in_flight: dict[str, int] = {}
         self._happened: deque[_Happened] = deque()
         self._event_number = 0
+        # Number of the newest event that had to be forgotten.
+        self._forgotten = 0
 
     # --- Pods come, change and go. ---
 
@@ -188,10 +192,8 @@ class SchedulingQueue:
 
     def pop(self, now: float) -> QueuedPod | None:
         """The next Pod to try; it is in flight until `done` or `reject`."""
-        queued = self._active.pop()
-        if queued is None:
-            self._release_due(now)
-            queued = self._active.pop() or self._backoff.pop()
+        self._release_due(now)
+        queued = self._active.pop() or self._backoff.pop()
         if queued is None:
             return None
         queued.attempts += 1
@@ -229,7 +231,7 @@ class SchedulingQueue:
         else:
             queued.errors_in_a_row = 0
             queued.rejected_times += 1
-        missed = () if since is None else tuple(item for item in self._happened if item.number > since)
+        missed = self._missed_since(since)
         self.done(uid)
         if uid in self:
             # It was deleted and made again meanwhile, or added back: that one counts.
@@ -376,6 +378,14 @@ class SchedulingQueue:
                 heap.remove(first[1].uid)
                 self._enqueue(first[1], now, ClusterEvent(WILDCARD, Action.ALL, "BackoffComplete"))
 
+    def _missed_since(self, since: int | None) -> tuple[_Happened, ...]:
+        """The events since a Pod was popped; one that stands for all when too many were to be remembered."""
+        if since is None:
+            return ()
+        if since < self._forgotten:
+            return (_Happened(self._forgotten, FLUSH, None, None),)
+        return tuple(item for item in self._happened if item.number > since)
+
     def _interested_in(self, event: ClusterEvent) -> frozenset[str]:
         """The plugins that are to be asked about such events; most events interest nobody."""
         key = (event.resource, event.action)
@@ -408,6 +418,8 @@ class SchedulingQueue:
         if self._in_flight:
             self._event_number += 1
             self._happened.append(_Happened(self._event_number, event, old, new))
+            if len(self._happened) > EVENTS_REMEMBERED_MAX:
+                self._forgotten = self._happened.popleft().number
 
     def _remove(self, uid: str) -> None:
         self._active.remove(uid)

@@ -144,6 +144,13 @@ class ClaimWriter:
         """Clear the allocation of this version of the claim."""
         self._tracker.assume(await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim)))
 
+    async def free_for(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Clear the allocation of a claim that only the pending Pod may use; not if it has a node after all."""
+        if await self._has_node(pod):
+            return False
+        await self.free(claim)
+        return True
+
     async def give_up(self, claim: ResourceClaim, allocation: AllocationResult, pod: Pod) -> None:
         """Clear an allocation that was just written, unless somebody else uses or has changed it."""
         current: ResourceClaim | None = claim
@@ -161,13 +168,17 @@ class ClaimWriter:
 
     async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
         """Take the Pod from the claim's users, unless it got its node after all."""
-        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
-        if live is not None and live.metadata.uid == pod.metadata.uid and live.spec.node_name:
+        if await self._has_node(pod):
             return
         patch = Patch(PatchType.STRATEGIC, writes.unreserve_patch(claim, pod))
         changed = await _found(self._client.patch(RESOURCE_CLAIMS, *_place(claim), patch, _STATUS))
         if changed is not None:
             self._tracker.assume(changed)
+
+    async def _has_node(self, pod: Pod) -> bool:
+        """Whether the Pod is bound, which an answer that got lost may have hidden."""
+        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        return live is not None and live.metadata.uid == pod.metadata.uid and bool(live.spec.node_name)
 
     # --- Waiting. ---
 

@@ -184,7 +184,8 @@ class DynamicResources:
             if not writes.may_free(claim, pod):
                 continue
             try:
-                await self._writer.free(claim)
+                if not await self._writer.free_for(claim, pod):
+                    continue
             except APIError as failure:
                 return None, error(str(failure))
             return None, unschedulable(DEALLOCATED)
