@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from dray.allocator.allocations import Allocations
 from dray.allocator.bits import indices, lowest
@@ -33,18 +33,19 @@ class Choice:
         self.obstacle: NodeAllocationError | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class RequestChoices:
     """A request and its alternatives on a node."""
 
-    request: PlannedRequest
-    claim: int
-    choices: tuple[Choice, ...]
+    __slots__ = ("choices", "claim", "feasible", "request")
 
-    @property
-    def feasible(self) -> bool:
-        """Whether some alternative could be met, were the request alone."""
-        return any(choice.feasible for choice in self.choices)
+    def __init__(self, request: PlannedRequest, choices: Sequence[Choice]) -> None:
+        self.request = request
+        self.claim = request.claim
+        self.choices = choices
+        # Whether some alternative could be met, were the request alone.
+        self.feasible = False
+        for choice in choices:
+            self.feasible = self.feasible or choice.feasible
 
     @property
     def least(self) -> int:
@@ -78,8 +79,7 @@ class Chooser:
 
     def choose(self, request: PlannedRequest) -> RequestChoices:
         """The choices of one request."""
-        choices = tuple(self._choice(request, alternative) for alternative in request.alternatives)
-        return RequestChoices(request, request.claim, choices)
+        return RequestChoices(request, [self._choice(request, alternative) for alternative in request.alternatives])
 
     def _choice(self, request: PlannedRequest, alternative: Alternative) -> Choice:
         choice = Choice(alternative)
@@ -127,7 +127,7 @@ class Chooser:
 
     def _with_capacity(self, alternative: Alternative, devices: int) -> int:
         """Without those that lack the capacity asked for; a share needs some left, even if none was asked for."""
-        if alternative.admin_access:
+        if alternative.admin_access or not (alternative.capacity or self._view.shared):
             return devices
         for index in indices(devices if alternative.capacity else devices & self._view.shared):
             device = self._view.device(index)
@@ -157,6 +157,9 @@ class Chooser:
                 raise choice.obstacle
 
     def _check_sizes(self, found: list[RequestChoices]) -> None:
+        if len(found) == 1:
+            # A single feasible request is within the limit by itself.
+            return
         for position, claim in enumerate(self._plan.claims):
             least = sum(choices.least for choices in found if choices.claim == position)
             check_size(claim.label, least, NodeAllocationError)

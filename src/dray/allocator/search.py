@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from dray.allocator.allocations import Allocations
 from dray.allocator.bits import above, lowest
+from dray.allocator.bounds import Bounds
 from dray.allocator.capacity import fits, share
 from dray.allocator.choices import Choice, RequestChoices
 from dray.allocator.content import Value
@@ -24,8 +25,8 @@ from dray.allocator.selection import SelectorFailure
 from dray.allocator.symmetry import Symmetry
 from dray.allocator.view import NodeView
 
-# Steps after which a search is given up; at two microseconds each this is well below Kubernetes' ten seconds.
-STEPS_MAX: Final = 1_000_000
+# Steps after which a search is given up: about two seconds, where Kubernetes allows ten.
+STEPS_MAX: Final = 100_000
 # Steps between two looks at the deadline.
 _STEPS_PER_LOOK: Final = 128
 # Failed states kept; a search with more of them is at the mercy of the step bound.
@@ -90,6 +91,7 @@ class Search:
 
     __slots__ = (
         "_admin_used",
+        "_bounds",
         "_claim_used",
         "_counters",
         "_counts",
@@ -98,6 +100,7 @@ class Search:
         "_least_after",
         "_limited",
         "_limits",
+        "_refuted",
         "_symmetry",
         "_trace",
         "allocations",
@@ -146,6 +149,8 @@ class Search:
         self._limits = limits
         self._trace = trace
         self._symmetry: Symmetry | None = None
+        self._bounds: Bounds | None = None
+        self._refuted = False
         self._failed: set[StateKey] = set()
 
     def run(self) -> bool:
@@ -202,8 +207,10 @@ class Search:
         if choice.alternative.takes_all:
             start = self._forced(choice, start, after)
             missing = 1
-        elif self._symmetry is not None and start.bit_count() >= missing:
+        elif self._bounds is not None and start.bit_count() >= missing:
             start = self._bounded(request, choice, start, missing)
+            if self._bounds.most(choice, start, self.counters_of) < missing:
+                start = 0
         if start.bit_count() < missing:
             if self._trace is not None:
                 self._trace.dead_end(self, request, choice_number, ordinal)
@@ -245,6 +252,8 @@ class Search:
         if self._trace is not None:
             self._trace.dead_end(self, frame.request, frame.choice_number, frame.ordinal)
         symmetry = self._learn()
+        if self._refuted:
+            return False
         self._remember(self._frame_key(symmetry, frame))
         if frame.ordinal:
             return True
@@ -253,6 +262,8 @@ class Search:
     def _retreat(self, request: int) -> bool:
         """From here the request and those after it cannot be met: go back to what could have mattered to them."""
         symmetry = self._learn()
+        if self._refuted:
+            return False
         self._remember(self._request_key(symmetry, request))
         while self.frames:
             if self._matters(symmetry, self.frames[-1], request):
@@ -311,6 +322,9 @@ class Search:
     def _is_hopeless(self, request: int) -> bool:
         """Whether this state failed before, or a later request has too few devices left."""
         assert self._symmetry is not None, "only after a dead end"
+        assert self._bounds is not None, "made together with it"
+        if self._bounds.refute(request, self.taken, self.counters_of):
+            return True
         for later in self.requests[request:]:
             if not any(self._has_enough(choice) for choice in later.choices if choice.feasible):
                 return True
@@ -320,7 +334,10 @@ class Search:
         usable = choice.available | choice.failing
         if not choice.alternative.admin_access:
             usable &= ~self.taken
-        return usable.bit_count() >= choice.needed
+        if choice.alternative.takes_all:
+            return not choice.everything & ~usable
+        assert self._bounds is not None, "only after a dead end"
+        return self._bounds.most(choice, usable, self.counters_of) >= choice.needed
 
     # ---- taking and undoing
 
@@ -451,6 +468,9 @@ class Search:
     def _learn(self) -> Symmetry:
         if self._symmetry is None:
             self._symmetry = Symmetry(self.plan, self.requests, self.view)
+            self._bounds = Bounds(self.requests, self.view, self.allocations)
+            # Counted once from the beginning: most of what cannot be met at all is known then.
+            self._refuted = self._bounds.refute(0, 0, _nothing)
         return self._symmetry
 
     def _remember(self, key: StateKey) -> None:
@@ -504,6 +524,10 @@ class Search:
         verdict = choice.alternative.group.verdict(self.view.device(index).content)
         assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
         return selector_error(self.plan.claims[self.requests[request].claim], choice.alternative, verdict)
+
+
+def _nothing(_pool: Pool) -> Mapping[CounterName, int]:
+    return {}
 
 
 def combined(state: ConstraintState, values: frozenset[Value] | None, *, distinct: bool) -> frozenset[Value] | None:

@@ -73,7 +73,7 @@ class NodeView:
 
     def is_current(self, node: Node, gates: Gates, versions: tuple[int, int]) -> bool:
         """Whether nothing of the node has changed since this was made."""
-        if self._versions != versions or self.gates != gates:
+        if self._versions != versions or (self.gates is not gates and self.gates != gates):
             return False
         if self.node is not node:
             if self._by_labels and self.node.metadata.labels != node.metadata.labels:
@@ -121,6 +121,8 @@ class NodeView:
         """The devices whose taints keep a request with these tolerations away."""
         if not self.gates.taint_rules:
             rules = NO_RULES
+        if len(self.segments) == 1:
+            return self.segments[0].untolerated(tolerations, rules)
         untolerated = 0
         for offset, segment in zip(self._offsets, self.segments, strict=True):
             untolerated |= segment.untolerated(tolerations, rules) << offset

@@ -16,6 +16,7 @@ from tests.conformance.allocator.builders import (
     all_devices,
     cel,
     claim,
+    counter_set,
     device,
     device_class,
     devices,
@@ -36,6 +37,7 @@ from tests.conformance.allocator.cases import Case, allocated, devices_of
 
 SPECIAL = 'device.attributes["driver-a"].special'
 LARGE = 'device.capacity["driver-a"].memory.compareTo(quantity("8Gi")) >= 0'
+LISTS = {"DRAListTypeAttributes": True}
 SMALL = 'device.capacity["driver-a"].memory.compareTo(quantity("4Gi")) >= 0'
 
 
@@ -730,29 +732,75 @@ def test_a_selector_can_name_the_node() -> None:
         assert (allocated(case) is not None) is reached
 
 
-@pytest.mark.behaviour("SP-46")
-@pytest.mark.behaviour("SP-47")
-def test_hard_cases_are_decided_in_few_steps() -> None:
-    """Kubernetes needs up to 2^n steps for each of these; the numbers are what is needed here."""
+def gpus(count: int) -> list[r.ResourceSlice]:
+    """GPUs of seven slots and 80 units of memory, cut in every way there is."""
+    members, sets = [], []
+    for gpu in range(count):
+        sets.append(counter_set(f"gpu-{gpu}", memory="80", **{f"slot-{n}": "1" for n in range(7)}))
+        for size, amount in ((7, 80), (4, 40), (3, 40), (2, 20), (1, 10)):
+            for start in range(8 - size):
+                slots = {f"slot-{n}": "1" for n in range(start, start + size)}
+                consumes = {f"gpu-{gpu}": {"memory": str(amount), **slots}}
+                members.append(device(f"gpu-{gpu}-{size}g-{start}", {"size": size, "gpu": gpu}, consumes=consumes))
+    return [slice_of(*members, name="a", size=2), slice_of(name="b", size=2, shared_counters=tuple(sets))]
+
+
+def cut(name: str, size: int, count: int = 1) -> r.DeviceRequest:
+    return request(name, "class-a", count, f'device.attributes["driver-a"].size == {size}')
+
+
+def hard_cases() -> dict[str, tuple[Case, int]]:
+    """Cases without a solution, for which Kubernetes needs up to 2^n or 8^n steps, and the steps needed here."""
     numa = [device(f"d{numa}-{n}", {"numa": numa}) for numa in range(4) for n in range(7)]
+    values = [device(f"d{n}", {"values": [n % 5, n % 7, n % 11]}) for n in range(24)]
     partitions = [device(f"p{n}", consumes={"s": {"m": str(n % 3 + 2)}}) for n in range(24)]
     counters = [
         slice_of(*partitions, name="a", size=2),
-        slice_of(name="b", size=2, shared_counters=(r.CounterSet(name="s", counters={"m": r.Counter(value="23")}),)),
+        slice_of(name="b", size=2, shared_counters=(counter_set("s", m="23"),)),
     ]
-    eight = [first_of(f"r{n}", *(sub(f"s{m}", "class-a", 1) for m in range(8))) for n in range(8)]
-    cases = {
+    eight = [first_of(f"r{n}", *(sub(f"s{m}") for m in range(8))) for n in range(8)]
+    sizes = [first_of(f"r{n}", *(sub(f"s{m}", "class-a", 8 - m) for m in range(8))) for n in range(8)]
+    odd = 'device.attributes["driver-a"].odd'
+    mixed = [device(f"m{n}", {"odd": n > 6}) for n in range(12)]
+    whole = [claim(cut("a", 4), cut("b", 3), name=f"c{n}", constraints=[match("gpu")]) for n in range(9)]
+    return {
         "32 of 31": (Case([claim(request(count=32))], [slice_of(*devices(31))]), 0),
-        "eight of the same of four sevens": (
+        "eight that match, of four times seven": (
             Case([claim(request(count=8), constraints=[match("numa")])], [slice_of(*numa)]),
             48,
         ),
-        "seven devices, eight lists of eight": (Case([claim(*eight)], [slice_of(*devices(7))]), 56),
-        "twelve partitions where nine fit": (Case([claim(request(count=12))], counters), 281),
+        "seven lists that have nothing in common": (
+            Case([claim(request(count=7), constraints=[distinct("values")])], [slice_of(*values)], gates=LISTS),
+            153,
+        ),
+        "eight lists of eight alternatives, seven devices": (Case([claim(*eight)], [slice_of(*devices(7))]), 7),
+        "eight lists of eight sizes, seven devices and others": (
+            Case([claim(*sizes, request("odd", "class-a", 5, odd))], [slice_of(*mixed)]),
+            12,
+        ),
+        "twelve partitions where nine fit": (Case([claim(request(count=12))], counters), 21),
+        "17 thirds of 8 GPUs": (Case([claim(cut("r", 3, 17))], gpus(8)), 40),
+        "16 thirds and 8 sevenths of 8 GPUs": (Case([claim(cut("r", 3, 16), cut("q", 1, 8))], gpus(8)), 88),
+        "29 sevenths of 4 GPUs": (Case([claim(*(cut(f"r{n}", 1, 7) for n in range(4)), cut("q", 1))], gpus(4)), 28),
+        "9 times a whole GPU in two parts, of 8": (Case(whole, gpus(8)), 268),
     }
-    found = {}
-    for name, (case, _) in cases.items():
-        outcome = case.allocator().allocate(case.node, case.claims)
-        assert not outcome.fits
-        found[name] = outcome.steps
-    assert found == {name: steps for name, (_, steps) in cases.items()}
+
+
+@pytest.mark.behaviour("SP-46", "SP-47", "PL-17")
+@pytest.mark.parametrize("name", hard_cases())
+def test_hard_cases_are_decided_in_few_steps(name: str) -> None:
+    case, steps = hard_cases()[name]
+    outcome = case.allocator().allocate(case.node, case.claims)
+    assert not outcome.fits
+    assert outcome.steps == steps
+
+
+@pytest.mark.behaviour("SP-69")
+def test_a_step_bound_ends_the_search() -> None:
+    case, _ = hard_cases()["9 times a whole GPU in two parts, of 8"]
+    with pytest.raises(SearchStoppedError) as caught:
+        case.allocator().allocate(case.node, case.claims, steps_max=100)
+    assert caught.value.reason is StopReason.STEPS
+    assert caught.value.steps == 101
+    assert str(caught.value).startswith("node node-1: claim ns/c")
+    assert ": limit of 100 steps exceeded while trying device driver-a/pool-1/gpu-" in str(caught.value)
