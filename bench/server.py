@@ -90,7 +90,8 @@ def memory_and_lists(size: Size) -> Iterator[Row]:
             result = load(server, "read", clients=1, total=3, path="/api/v1/namespaces/many/configmaps")
             value = statistics.median(result["times"])
             megabytes = round(result["bytes"] / 1e6, 1)
-            yield Row("list", value, "s", {"objects": size.objects - few, "format": "JSON", "tls": True, "MB": megabytes})
+            parameters = {"objects": size.objects - few, "format": "JSON", "tls": True, "MB": megabytes}
+            yield Row("list", value, "s", parameters)
 
 
 def _filled(server: Server, namespace: str, objects: int, *, already: int = 0) -> Iterator[Row]:

@@ -126,7 +126,7 @@ def test_a_circle_of_waiting_is_opened() -> None:
 
 def test_a_dependent_is_looked_at_when_its_owner_goes() -> None:
     graph = Graph()
-    assert graph.put(obj("a")) == ()
+    assert graph.put(obj("a"), as_owner=True) == ()
     assert graph.put(obj("b", "a")) == ()
     assert graph.remove(UID("a")) == ("b",)
 
@@ -170,7 +170,7 @@ def test_a_circle_of_owners_is_two_nodes_and_is_forgotten_whole() -> None:
 def test_a_kind_that_is_no_longer_served_takes_its_objects_along() -> None:
     graph = Graph()
     widgets = GroupResource("example.com", "widgets")
-    graph.put(Observed(UID("w"), widgets, "default", "w"))
+    graph.put(Observed(UID("w"), widgets, "default", "w"), as_owner=True)
     graph.put(obj("b", "w"))
     assert graph.remove_resource(widgets) == ("b",)
 
@@ -196,3 +196,12 @@ def test_patches_are_bound_to_the_version_read() -> None:
     assert patch_without_finalizer(document, "absent") is None
     unblocked = patch_unblocking(document)["metadata"]["ownerReferences"]
     assert [item["blockOwnerDeletion"] for item in unblocked] == [False, False]
+
+
+def test_what_owns_nothing_and_is_owned_by_nothing_is_not_kept() -> None:
+    graph = Graph()
+    graph.put(obj("alone"))
+    assert len(graph) == 0
+    graph.put(obj("alone"), as_owner=True)
+    graph.put(obj("b", "alone"))
+    assert graph.is_observed(UID("alone"))

@@ -117,14 +117,22 @@ class Graph:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def put(self, new: Observed) -> tuple[UID, ...]:
-        """An object was added or changed."""
-        node = self._nodes.get(new.uid) or self._make(new.uid)
+    def put(self, new: Observed, *, as_owner: bool = False) -> tuple[UID, ...]:
+        """An object was added or changed.
+
+        One that owns nothing, is owned by nothing and stays is not kept, since there may be very many; it is
+        put again `as_owner` before the first object that names it.
+        """
+        node = self._nodes.get(new.uid)
+        if node is None:
+            if not (as_owner or new.owners or new.being_deleted):
+                return ()
+            node = self._make(new.uid)
         old, node.observed = node.observed, new
         look: dict[UID, None] = {}
         self._relink(node, old.owners if old else (), new.owners, look)
         self._note_transitions(node, old, new, look)
-        if old is None and any(not self._is_observed(owner.uid) for owner in new.owners):
+        if old is None and any(not self.is_observed(owner.uid) for owner in new.owners):
             # Its owner may have gone before it came: only a live read can tell.
             look[new.uid] = None
         if old is not None and not new.being_deleted and old.owners != new.owners:
@@ -153,7 +161,8 @@ class Graph:
         node = self._nodes[uid] = Node(uid)
         return node
 
-    def _is_observed(self, uid: UID) -> bool:
+    def is_observed(self, uid: UID) -> bool:
+        """Whether the object itself is in the graph, not only its uid."""
         node = self._nodes.get(uid)
         return node is not None and node.observed is not None
 

@@ -119,10 +119,28 @@ class GarbageCollector:
         if resource == CRDS:
             self.controller.queue.add(_DISCOVERY)
         if new is not None:
+            self._know_owners(new)
             self._look_at(self._graph.put(new))
         elif old is not None:
             self._absent.add((old.uid,))
             self._look_at(self._graph.remove(old.uid))
+
+    def _know_owners(self, dependent: Observed) -> None:
+        """Put owners into the graph that were of no interest until now."""
+        for owner in dependent.owners:
+            if self._graph.is_observed(owner.uid):
+                continue
+            known = self._cached(owner, dependent.namespace)
+            if known is not None and known.uid == owner.uid:
+                self._look_at(self._graph.put(known, as_owner=True))
+
+    def _cached(self, owner: OwnerReference, namespace: str) -> Observed | None:
+        group, _, version = owner.api_version.rpartition("/")
+        served = self._by_kind.get(GroupVersionKind(group, version, owner.kind))
+        monitor = self._monitors.get(GroupResource(served.group, served.plural)) if served is not None else None
+        if served is None or monitor is None:
+            return None
+        return monitor[0].lister.get(owner.name, namespace if served.namespaced else "")
 
     def _look_at(self, uids: tuple[UID, ...]) -> None:
         for uid in uids:
