@@ -1,0 +1,124 @@
+"""Which container has which devices, and which may use them again. Pure.
+
+A device has one holder, except that containers of a Pod may take over what its finished init containers had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dray.api.types.core_v1 import Container, Pod
+
+# Kubernetes' mark for a device that is close to no NUMA node.
+NO_NUMA_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One resource of one container."""
+
+    pod_uid: str
+    container: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The devices by NUMA node (one that is close to several is in each), and the plugin's answer as it came."""
+
+    devices: Mapping[int, tuple[str, ...]]
+    response: bytes
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The devices."""
+        return frozenset(name for names in self.devices.values() for name in names)
+
+
+class Assignments:
+    """All assignments of the node; changed only by `put` and `remove`."""
+
+    def __init__(self, items: Iterable[tuple[Slot, Assignment]] = ()) -> None:
+        # By Pod, since Pods come and go as a whole.
+        self._pods: dict[str, dict[Slot, Assignment]] = {}
+        for slot, assignment in items:
+            self.put(slot, assignment)
+
+    def put(self, slot: Slot, assignment: Assignment) -> None:
+        """Note what the slot has."""
+        self._pods.setdefault(slot.pod_uid, {})[slot] = assignment
+
+    def remove(self, pod_uid: str) -> bool:
+        """Forget a Pod; whether it had anything."""
+        return self._pods.pop(pod_uid, None) is not None
+
+    def get(self, slot: Slot) -> Assignment | None:
+        """What the slot has."""
+        return self._pods.get(slot.pod_uid, {}).get(slot)
+
+    def all(self) -> Iterator[tuple[Slot, Assignment]]:
+        """Everything, in the order of Pods, containers and resources."""
+        for uid in sorted(self._pods):
+            yield from self.of_pod(uid)
+
+    def of_pod(self, pod_uid: str) -> tuple[tuple[Slot, Assignment], ...]:
+        """What the Pod's containers have."""
+        return tuple(
+            sorted(self._pods.get(pod_uid, {}).items(), key=lambda item: (item[0].container, item[0].resource))
+        )
+
+    def of_container(self, pod_uid: str, container: str) -> tuple[tuple[Slot, Assignment], ...]:
+        """What one container has."""
+        return tuple(item for item in self.of_pod(pod_uid) if item[0].container == container)
+
+    def pod_uids(self) -> tuple[str, ...]:
+        """The Pods that have anything."""
+        return tuple(sorted(self._pods))
+
+    def in_use(self, resource: str) -> frozenset[str]:
+        """The devices of the resource that somebody has."""
+        return frozenset(
+            name
+            for slots in self._pods.values()
+            for slot, assignment in slots.items()
+            if slot.resource == resource
+            for name in assignment.ids
+        )
+
+    def resources(self) -> frozenset[str]:
+        """The resources somebody has devices of."""
+        return frozenset(slot.resource for slots in self._pods.values() for slot in slots)
+
+    def users_of(self, resource: str, ids: frozenset[str]) -> frozenset[str]:
+        """The Pods that have any of these devices."""
+        return frozenset(
+            slot.pod_uid for slot, assignment in self.all() if slot.resource == resource and assignment.ids & ids
+        )
+
+
+def is_restartable(container: Container) -> bool:
+    """Whether an init container goes on beside those after it."""
+    return container.restart_policy == "Always"
+
+
+def reusable(pod: Pod, container: str, held: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    """What the container may take over of one resource; `held` says which devices each container has.
+
+    Ordinary init containers leave their devices to those after them; whoever keeps running keeps its own.
+    """
+    left: set[str] = set()
+    kept: set[str] = set()
+    after = False
+    for init in pod.spec.init_containers:
+        after = after or init.name == container
+        if init.name == container:
+            continue
+        if is_restartable(init):
+            kept |= held(init.name)
+        elif not after:
+            left |= held(init.name)
+    for other in pod.spec.containers:
+        if other.name != container:
+            kept |= held(other.name)
+    return frozenset(left - kept)

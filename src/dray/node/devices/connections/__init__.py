@@ -1,0 +1,1 @@
+"""Which plugin serves which resource."""

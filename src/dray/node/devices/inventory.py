@@ -1,0 +1,167 @@
+"""Which devices plugins have told of, and how healthy they are. Pure: times are arguments.
+
+A registration opens a *session*: the one stream of device lists from that plugin. What an older session says or how
+it ends never touches a newer one. When a session ends the resource's devices count as unhealthy; after the grace the
+resource is dropped, and only its name stays, with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NewType
+
+from dray.node.topology.hints import mask_of
+
+Session = NewType("Session", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as its plugin last told of it."""
+
+    id: str
+    healthy: bool
+    numa_nodes: tuple[int, ...] = ()
+
+    @property
+    def mask(self) -> int:
+        """The NUMA nodes it is close to."""
+        return mask_of(self.numa_nodes)
+
+
+@dataclass(slots=True)
+class _Resource:
+    devices: dict[str, Device] = field(default_factory=dict)
+    session: Session | None = None
+    endpoint: str = ""
+    # The current session has sent its devices; until then those of the one before are kept, as unhealthy.
+    listed: bool = False
+    # Set exactly while there is no session.
+    stopped_at: float | None = None
+
+
+class TakenError(Exception):
+    """Another plugin serves the resource."""
+
+
+class Inventory:
+    """All resources of device plugins; changed only by its methods."""
+
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self._resources: dict[str, _Resource] = {}
+        self._dropped: set[str] = set()
+        self._sessions = 0
+
+    # --- What happens. ---
+
+    def restore(self, resources: Iterable[str], now: float) -> None:
+        """The agent has restarted; these resources' plugins have to register again within the grace."""
+        for name in resources:
+            self._resources[name] = _Resource(stopped_at=now)
+
+    def check_free(self, resource: str, endpoint: str) -> None:
+        """Raise when a plugin at another endpoint serves the resource."""
+        found = self._resources.get(resource)
+        if found is not None and found.session is not None and found.endpoint != endpoint:
+            raise TakenError(f'the ResourceName "{resource}" is already registered by endpoint "{found.endpoint}"')
+
+    def opened(self, resource: str, endpoint: str) -> Session:
+        """A plugin has registered; it replaces the one before."""
+        self.check_free(resource, endpoint)
+        self._sessions += 1
+        found = self._resources.setdefault(resource, _Resource())
+        found.session, found.endpoint = Session(self._sessions), endpoint
+        found.listed, found.stopped_at = False, None
+        self._dropped.discard(resource)
+        return found.session
+
+    def told(self, resource: str, session: Session, devices: Iterable[Device]) -> frozenset[str] | None:
+        """All devices of the resource; the ids whose health is another now. None when the session is an old one."""
+        found = self._resources.get(resource)
+        if found is None or found.session != session:
+            return None
+        before = {name: self.is_healthy(resource, name) for name in found.devices}
+        found.devices = {device.id: device for device in devices}
+        found.listed = True
+        changed = {name for name, was in before.items() if self.is_healthy(resource, name) != was}
+        return frozenset(changed | (found.devices.keys() - before.keys()))
+
+    def closed(self, resource: str, session: Session, now: float) -> frozenset[str] | None:
+        """The session has ended; the ids that are unhealthy thereby. None when it is an old one."""
+        found = self._resources.get(resource)
+        if found is None or found.session != session:
+            return None
+        healthy = self.healthy(resource)
+        found.session, found.listed, found.stopped_at = None, False, now
+        return healthy
+
+    def expire(self, now: float) -> bool:
+        """Drop the resources whose grace is over; whether there were any."""
+        gone = {
+            name
+            for name, found in self._resources.items()
+            if found.stopped_at is not None and now >= found.stopped_at + self._grace_seconds
+        }
+        for name in gone:
+            del self._resources[name]
+        self._dropped |= gone
+        return bool(gone)
+
+    # --- What is. ---
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When `expire` has something to do, at the earliest."""
+        stops = [found.stopped_at for found in self._resources.values() if found.stopped_at is not None]
+        return min(stops) + self._grace_seconds if stops else None
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Names of the resources whose plugin is there or may come back."""
+        return tuple(sorted(self._resources))
+
+    def knows(self, resource: str) -> bool:
+        """Whether the resource is one of device plugins."""
+        return resource in self._resources
+
+    def session(self, resource: str) -> Session | None:
+        """The session of the plugin that serves the resource now."""
+        found = self._resources.get(resource)
+        return None if found is None else found.session
+
+    def devices(self, resource: str) -> Mapping[str, Device]:
+        """The devices last told of, by id."""
+        found = self._resources.get(resource)
+        return {} if found is None else found.devices
+
+    def is_current(self, resource: str) -> bool:
+        """Whether a plugin that has told of its devices is connected."""
+        found = self._resources.get(resource)
+        return found is not None and found.listed
+
+    def is_healthy(self, resource: str, device_id: str) -> bool:
+        """Whether the device can be given away."""
+        found = self._resources.get(resource)
+        if found is None or not found.listed:
+            return False
+        device = found.devices.get(device_id)
+        return device is not None and device.healthy
+
+    def healthy(self, resource: str) -> frozenset[str]:
+        """The ids of devices that can be given away or are."""
+        return frozenset(name for name in self.devices(resource) if self.is_healthy(resource, name))
+
+    def has_topology(self, resource: str) -> bool:
+        """Whether any device says where it is."""
+        return any(device.mask for device in self.devices(resource).values())
+
+    def amounts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Capacity (all devices) and allocatable (healthy ones); dropped resources have nothing."""
+        capacity = dict.fromkeys(sorted(self._dropped), 0)
+        allocatable = dict(capacity)
+        for name in self.resources:
+            capacity[name] = len(self.devices(name))
+            allocatable[name] = len(self.healthy(name))
+        return capacity, allocatable

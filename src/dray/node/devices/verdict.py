@@ -1,0 +1,38 @@
+"""Whether an unhealthy device fails the Pod that has it, as KEP-3573 expects. Pure.
+
+Only what a connected plugin says of a device counts: a plugin that is gone fails no Pod, nor does a device it forgot
+to list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from dray.api.types.core_v1 import Pod
+from dray.node.devices.assignments import Assignment, Slot, is_restartable
+from dray.node.devices.choice import in_order
+from dray.node.devices.inventory import Inventory
+from dray.node.interface import Rejection
+
+REASON: Final = "UnhealthyDevice"
+
+
+def verdict(pod: Pod, assigned: Iterable[tuple[Slot, Assignment]], inventory: Inventory) -> Rejection | None:
+    """The first unhealthy device that a container still uses."""
+    done = _finished_init_containers(pod)
+    for slot, assignment in assigned:
+        if slot.container in done or not inventory.is_current(slot.resource):
+            continue
+        devices = inventory.devices(slot.resource)
+        for name in in_order(assignment.ids):
+            if name in devices and not devices[name].healthy:
+                text = f"device {name} of resource {slot.resource}, in use by container {slot.container}, is unhealthy"
+                return Rejection(REASON, text)
+    return None
+
+
+def _finished_init_containers(pod: Pod) -> frozenset[str]:
+    ordinary = {item.name for item in pod.spec.init_containers if not is_restartable(item)}
+    statuses = pod.status.init_container_statuses
+    return frozenset(item.name for item in statuses if item.name in ordinary and item.state.terminated is not None)

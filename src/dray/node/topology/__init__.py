@@ -1,0 +1,1 @@
+"""Keeping what a container gets close together: NUMA hints, policies, exclusive CPUs and pinned memory."""
