@@ -33,10 +33,9 @@ class _Group:
 class Bounds:
     """What can be counted about the requests of an attempt on a node."""
 
-    __slots__ = ("_allocations", "_demands", "_groups", "_needs", "_pools", "_view")
+    __slots__ = ("_allocations", "_demands", "_groups", "_needs", "_pools")
 
     def __init__(self, requests: Sequence[RequestChoices], view: NodeView, allocations: Allocations) -> None:
-        self._view = view
         self._allocations = allocations
         self._demands = _demands(requests, view)
         self._groups: dict[int, list[_Group]] = {}
@@ -61,20 +60,18 @@ class Bounds:
 
     def most(self, choice: Choice, candidates: int, counters: Taken) -> int:
         """The most candidates that the counters can still bear."""
-        groups = self._groups.get(id(choice))
-        if not groups:
-            return candidates.bit_count()
-        total = (candidates & ~self._view.consumers).bit_count()
-        for group in groups:
+        total = candidates.bit_count()
+        for group in self._groups.get(id(choice), ()):
             members = (candidates & group.members).bit_count()
             if not members:
                 continue
             used, also = group.pool.used_counters(self._allocations), counters(group.pool)
+            bearable = members
             for counter, amount in group.least.items():
                 left = group.pool.counters[counter] - used.get(counter, 0) - also.get(counter, 0)
                 if amount > 0:
-                    members = min(members, max(left, 0) // amount)
-            total += members
+                    bearable = min(bearable, max(left, 0) // amount)
+            total -= members - bearable
         return total
 
     def _left_by_name(self, counters: Taken) -> dict[str, int]:

@@ -428,6 +428,20 @@ SHARES = [
     ),
     row(
         "SP-72",
+        "a shared partition beside one that is not",
+        Case(
+            [claim(request(count=2), constraints=[distinct("bus")])],
+            partitioned(
+                partition("a", 3, attributes={"bus": 0}),
+                device("b", {"bus": 0}),
+                partition("c", 1, attributes={"bus": 1}, allow_multiple_allocations=True),
+                total="3Gi",
+            ),
+            [["req-0 driver-a/pool-1/b", "req-0 driver-a/pool-1/c"]],
+        ),
+    ),
+    row(
+        "SP-72",
         "values must be different between shares",
         Case(
             [claim(request("r0"), request("r1"), constraints=[distinct("name")])],
