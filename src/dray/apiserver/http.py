@@ -406,7 +406,9 @@ class Listener:
         if not any(name == "Cache-Control" for name, _ in result.headers):
             headers = (_NO_CACHE, *headers)
         if result.stream is not None:
-            await connection.write_stream(result.status, headers, result.stream)
+            # A client that leaves early must not leave the source behind.
+            async with aclosing(result.stream) as chunks:
+                await connection.write_stream(result.status, headers, chunks)
             return result.status
         encoding, body = await _compress(message, result.body)
         connection.write_answer(result.status, (*headers, *encoding), body, head_only=message.method == "HEAD")

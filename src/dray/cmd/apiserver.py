@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from dray.apiserver.authentication.authenticator import Authenticator
-from dray.apiserver.authentication.files import PKI, ensure_pki, read_token_file, server_context, write_kubeconfig
+from dray.apiserver.authentication.files import (
+    PKI,
+    ensure_pki,
+    kubelet_tls,
+    read_token_file,
+    server_context,
+    write_kubeconfig,
+)
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.authorization.node import NodeAuthorizer
@@ -30,6 +37,7 @@ from dray.apiserver.flow.turnstile import Turnstile
 from dray.apiserver.http import Listener
 from dray.apiserver.memory import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
+from dray.apiserver.nodes.http import NodeLogs
 from dray.apiserver.openapi.source import OpenAPI
 from dray.apiserver.registry import builtin
 from dray.apiserver.world import TokenLookup, World
@@ -85,10 +93,12 @@ class Running:
     url: str
     kubeconfig: Path
     tasks: list[asyncio.Task[None]]
+    nodes: NodeLogs
 
     async def stop(self) -> None:
         """End everything; what was acknowledged is on disk."""
         await self.listener.stop()
+        await self.nodes.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -121,6 +131,8 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     local = LocalTransport(server)
     custom = CustomResources(server.catalog, local, clock)
     server.world.on_definition, server.settle_definition = custom.observe, custom.settle
+    nodes = NodeLogs(kubelet_tls(pki, clock.now()))
+    server.subresources.logs = nodes
     follower = Follower(store, server.world)
     await follower.start()
     await Bootstrap(local).run()
@@ -135,7 +147,7 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
         asyncio.create_task(_compact(store, clock), name="compaction"),
         asyncio.create_task(custom.run(), name="custom resources"),
     ]
-    return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, tasks)
+    return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, tasks, nodes)
 
 
 def _write_kubeconfigs(pki: PKI, url: str) -> None:

@@ -41,6 +41,7 @@ PROCESSES: Final = {
         "the controllers, against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"
     ),
     "scheduler": Process("the scheduler, against any API server", "dray.cmd.scheduler", "SchedulerSettings"),
+    "node": Process("the node agent: runs the Pods bound to this machine", "dray.cmd.node", "NodeSettings"),
 }
 
 

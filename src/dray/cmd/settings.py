@@ -97,3 +97,35 @@ class SchedulerSettings(Common):
     leader_elect: bool = setting(BOOLEAN, True, "run only while holding the leader lease")  # noqa: FBT003
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10259, "port for health and metrics; 0 picks a free one")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings(Common):
+    """`dray node`."""
+
+    kubeconfig: str = setting(STRING, "", "kubeconfig of the node; empty takes the cluster of --data-dir")
+    data_dir: str = setting(STRING, ".dray", "data directory of a cluster on this machine, for identity and keys")
+    node_name: str = setting(
+        STRING, "", "name of the Node; empty means the host's", flag="hostname-override", key="hostnameOverride"
+    )
+    root_dir: str = setting(STRING, "/var/lib/kubelet", "directory of sockets, volumes, logs and containers")
+    runtime: str = setting(
+        choice("auto", "process", "runc", "cri"), "auto", "what runs containers; auto is runc as root, else process"
+    )
+    container_runtime_endpoint: str = setting(
+        STRING, "unix:///run/containerd/containerd.sock", "CRI socket, for --runtime=cri"
+    )
+    cdi_spec_dirs: tuple[str, ...] = setting(
+        STRINGS, ("/etc/cdi", "/var/run/cdi"), "directories of CDI specs; a later one wins"
+    )
+    host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104
+    node_ip: str = setting(STRING, "", "address of the node; empty finds it")
+    port: int = setting(PORT, 10250, "port to serve logs on; 0 picks a free one")
+    node_labels: tuple[str, ...] = setting(STRINGS, (), "labels of the Node, as name=value")
+    register_with_taints: tuple[str, ...] = setting(STRINGS, (), "taints of a new Node, as key=value:effect")
+    max_pods: int = setting(number(1, 10_000), 110, "how many Pods may run")
+    container_restart_backoff: float = setting(DURATION, 10.0, "first pause before a container is restarted again")
+    max_container_restart_period: float = setting(DURATION, 300.0, "longest pause before a container is restarted")
+    client_ca_file: str = setting(STRING, "", "authority of those who may ask for logs; empty means the kubeconfig's")
+    tls_cert_file: str = setting(STRING, "", "certificate to serve logs with; empty makes one")
+    tls_private_key_file: str = setting(STRING, "", "key of --tls-cert-file")

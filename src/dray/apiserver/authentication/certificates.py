@@ -48,6 +48,8 @@ class Identity:
 ADMIN: Final = Identity("kubernetes-admin", ("system:masters",))
 SCHEDULER: Final = Identity("system:kube-scheduler")
 CONTROLLER_MANAGER: Final = Identity("system:kube-controller-manager")
+# As whom the API server asks nodes for logs.
+KUBELET_CLIENT: Final = Identity("kube-apiserver-kubelet-client")
 
 
 def node_identity(node_name: str) -> Identity:

@@ -92,6 +92,31 @@ def ensure_node_client(pki: PKI, node_name: str, now: datetime) -> KeyPair:
     return pair
 
 
+@dataclass(frozen=True, slots=True)
+class KubeletTLS:
+    """With what the API server asks nodes; both show its client certificate."""
+
+    # For nodes that the cluster's authority certified.
+    certified: ssl.SSLContext
+    # For nodes known by their certificate's fingerprint, which the caller must compare.
+    pinned: ssl.SSLContext
+
+
+def kubelet_tls(pki: PKI, now: datetime) -> KubeletTLS:
+    """Load or make the certificate with which the API server asks nodes."""
+    with _locked(pki.directory):
+        _ensure_client(pki.directory, "apiserver-kubelet-client", pki.authority, certificates.KUBELET_CLIENT, now)
+        _sync_directory(pki.directory)
+    certified = ssl.create_default_context(cadata=pki.authority.certificate.decode())
+    pinned = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    pinned.check_hostname = False
+    pinned.verify_mode = ssl.CERT_NONE
+    stem = pki.directory / "apiserver-kubelet-client"
+    for context in (certified, pinned):
+        context.load_cert_chain(stem.with_suffix(".crt"), stem.with_suffix(".key"))
+    return KubeletTLS(certified, pinned)
+
+
 def write_kubeconfig(path: Path, *, server_url: str, authority: bytes, certificate: bytes, key: bytes) -> None:
     """Write a kubeconfig with everything embedded, so that it can be carried anywhere."""
     document = {

@@ -90,7 +90,7 @@ class APIServer:
         self._deleter: Final = Deleter(services, self._reader)
         self.watcher: Final = Watcher(store, self._reader, random_source)
         self._reviews: Final = Reviews(authenticator, authorizer, clock)
-        self._subresources: Final = Subresources(
+        self.subresources: Final = Subresources(
             services, self._reader, self._changer, self._deleter, authenticator.service_accounts, lookup
         )
         self._verbs: Final[Mapping[str, Handler]] = {
@@ -104,12 +104,12 @@ class APIServer:
             "deletecollection": self._deleter.delete_collection,
         }
         self._special: Final[Mapping[tuple[str, str], Handler]] = {
-            ("binding", "create"): self._subresources.bind,
-            ("eviction", "create"): self._subresources.evict,
-            ("log", "get"): self._subresources.log,
-            ("token", "create"): self._subresources.create_token,
-            ("finalize", "update"): self._subresources.finalize,
-            **dict.fromkeys(STREAMS, self._subresources.stream),
+            ("binding", "create"): self.subresources.bind,
+            ("eviction", "create"): self.subresources.evict,
+            ("log", "get"): self.subresources.log,
+            ("token", "create"): self.subresources.create_token,
+            ("finalize", "update"): self.subresources.finalize,
+            **dict.fromkeys(STREAMS, self.subresources.stream),
         }
 
     async def execute(self, call: Call) -> Result:
@@ -175,7 +175,7 @@ class APIServer:
         info = call.info
         call.info = RequestInfo(info.method, info.path, "create", "", "v1", "pods", "binding", info.namespace, name)
         call.body = binding
-        return await self._subresources.bind(call, pods)
+        return await self.subresources.bind(call, pods)
 
     async def _subresource(self, call: Call, endpoint: Endpoint) -> Result:
         name, verb = call.info.subresource, call.info.verb
@@ -208,9 +208,9 @@ class APIServer:
         scaler = endpoint.scaler or _REPLICAS
         match call.info.verb:
             case "get":
-                return await self._subresources.get_scale(call, endpoint, scaler)
+                return await self.subresources.get_scale(call, endpoint, scaler)
             case "update" | "patch":
-                return await self._subresources.update_scale(call, endpoint, scaler)
+                return await self.subresources.update_scale(call, endpoint, scaler)
             case _:
                 raise MethodNotAllowedError
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import orjson
 
@@ -15,7 +16,7 @@ from dray.apiserver.admission import Operation
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint, ScaleSource
-from dray.apiserver.flow.call import Call, DocumentResult, ObjectResult, Result, success
+from dray.apiserver.flow.call import Call, DocumentResult, ObjectResult, Result, TextResult, success
 from dray.apiserver.flow.changes import Change, Changer
 from dray.apiserver.flow.deletes import Deleter
 from dray.apiserver.flow.reads import Reader
@@ -29,6 +30,13 @@ _BINDABLE: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 # Subresource and verb of what needs a two-way stream to a container.
 STREAMS: Final = tuple((name, verb) for name in ("attach", "exec", "portforward") for verb in ("create", "get"))
 _BINDING: Final = GroupResource("", "pods/binding")
+
+
+class LogSource(Protocol):
+    """Asks a node for a container's output."""
+
+    async def open(self, node: Document, place: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Start reading `namespace/pod/container`; raises `APIError` when the node refuses or cannot be reached."""
 
 
 class _Unruled(Strategy):
@@ -56,6 +64,8 @@ class Subresources:
         self._deleter = deleter
         self._tokens = tokens
         self._lookup = lookup
+        # How nodes are asked for logs; set once the server has keys to ask with.
+        self.logs: LogSource | None = None
 
     # --- pods/binding ---
 
@@ -205,13 +215,17 @@ class Subresources:
         _check_log_options(call)
         found = await self._reader.get(call, endpoint)
         pod = endpoint.decode(found.entry.value, found.entry.revision)
-        _log_container(pod, call.query.get("container", ""), call.info.name)
-        node = pod["spec"].get("nodeName")
-        if not node:
+        container = _log_container(pod, call.query.get("container", ""), call.info.name)
+        node_name = pod["spec"].get("nodeName")
+        if not node_name:
             raise BadRequestError(f"pod {call.info.name} does not have a host assigned")
-        # Until a node agent has registered and said where it can be asked, there is nobody to ask.
-        # kube-apiserver names the node, yet calls it a pod.
-        raise NotFoundError(GroupResource("", "pods"), node)
+        entry = await self._services.store.get(f"{KEY_ROOT}core/nodes/{node_name}")
+        if entry is None or self.logs is None:
+            # Nobody has registered who could be asked; kube-apiserver names the node, yet calls it a pod.
+            raise NotFoundError(GroupResource("", "pods"), node_name)
+        place = f"{call.info.namespace}/{call.info.name}/{container}"
+        stream = await self.logs.open(orjson.loads(entry.value), place, log_query(call.query))
+        return TextResult(b"", "text/plain", stream=stream)
 
     # --- pods/attach, pods/exec, pods/portforward ---
 
@@ -268,6 +282,12 @@ def _set_scheduled(pod: Document, now: str) -> None:
 
 
 _COUNTS: Final = ("tailLines", "limitBytes", "sinceSeconds")
+_LOG_OPTIONS: Final = (*_COUNTS, "follow", "previous", "timestamps", "sinceTime", "stream")
+
+
+def log_query(query: Mapping[str, str]) -> dict[str, str]:
+    """What of the query is the node's concern."""
+    return {name: query[name] for name in _LOG_OPTIONS if name in query}
 
 
 def _check_log_options(call: Call) -> None:

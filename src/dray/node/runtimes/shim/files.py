@@ -112,6 +112,8 @@ class ShimRuntime:
             _write(folder / "record.json", _to_file(record))
             answer = await self._launch(folder)
         except BaseException:
+            # Whatever got as far as living must not live on unknown.
+            self._send(Followed(record, folder), "SIGKILL")
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
         if "error" in answer:

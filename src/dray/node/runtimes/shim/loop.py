@@ -44,6 +44,8 @@ class StartError(Exception):
 
 def main(path: str) -> None:
     """Run the job in the file."""
+    # Some event loops leave copies of their pipes open in children; whoever reads those would wait for our end.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     with open(path, "rb") as file:
         job: _Job = json.load(file)
     os.chdir(job["folder"])

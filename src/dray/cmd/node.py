@@ -1,0 +1,201 @@
+"""`dray node`: the node agent, as a client of any Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from dray.apiserver.nodes.addresses import FINGERPRINT_ANNOTATION
+from dray.client.events import Source
+from dray.client.http import http_client
+from dray.client.informer import Selection
+from dray.client.interface import Client
+from dray.client.loop import Informers
+from dray.client.recorder.loop import EventRecorder
+from dray.cmd.node_identity import NodeIdentity, find_identity, serving_context
+from dray.cmd.settings import NodeSettings
+from dray.lib.clock import Clock
+from dray.node.agent.building.loop import LocalPods
+from dray.node.agent.logs.http import KubeletServer
+from dray.node.agent.loop import PODS, NodeFacts, Parts, PodAgent, StatusReporter
+from dray.node.agent.pod.environment import Surroundings
+from dray.node.agent.pod.events import Timing
+from dray.node.agent.probes.http import Asker
+from dray.node.agent.registration.document import NodeSpec, parse_labels, parse_taints
+from dray.node.agent.registration.files import read_machine
+from dray.node.agent.registration.loop import NodeRegistration
+from dray.node.cdi.files import CdiCache
+from dray.node.interface import ResourceManager
+from dray.node.runtimes.interface import Runtime
+from dray.runtime.clock import SystemClock
+from dray.runtime.metrics import Metrics
+from dray.runtime.settings import SettingsError
+from dray.runtime.tasks import TaskGroup
+
+COMPONENT: Final = "kubelet"
+
+
+async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
+    """Run the agent until told to stop; its containers run on."""
+    clock = SystemClock()
+    name = node_name(settings)
+    address = settings.node_ip or read_machine(Path("/")).addresses[0]
+    names = tuple(dict.fromkeys([name, socket.gethostname(), address, "127.0.0.1", "localhost"]))
+    identity = find_identity(settings, name, names, clock.now())
+    client = http_client(identity.access, clock, user_agent="kubelet/dray")
+    try:
+        async with TaskGroup("node") as group:
+            agent, port = await start(settings, group, client, identity, clock)
+            try:
+                sys.stdout.write(f"ready {identity.access.server} node {name} port {port}\n")
+                sys.stdout.flush()
+                await group.wait(stop)
+                await group.cancel()
+            finally:
+                await agent.stop()
+    finally:
+        await client.close()
+
+
+def node_name(settings: NodeSettings) -> str:
+    """The Node's name."""
+    return settings.node_name or socket.gethostname().lower()
+
+
+async def start(
+    settings: NodeSettings, group: TaskGroup, client: Client, identity: NodeIdentity, clock: Clock
+) -> tuple[PodAgent, int]:
+    """Start the agent in the group; returns it and the port of its logs."""
+    root = _make_folders(settings.root_dir)
+    name, metrics = node_name(settings), Metrics()
+    cdi = CdiCache(settings.cdi_spec_dirs)
+    runtime = make_runtime(settings, root, clock, cdi)
+    spec = _node_spec(settings, name, root, runtime, identity)
+    managers = _managers()
+    registration = NodeRegistration(client, clock, spec, lambda: [part.node_resources() for part in managers])
+    recorder = EventRecorder(client, clock, Source(COMPONENT, name))
+    reporter = StatusReporter(client, clock)
+    services = _services(identity)
+
+    def around() -> Surroundings:
+        return Surroundings(name, spec.machine.addresses, (), registration.allocatable, services)
+
+    builder = LocalPods(client, clock, root, around)
+    timing = replace(
+        Timing(),
+        restart_backoff=settings.container_restart_backoff,
+        restart_backoff_max=settings.max_container_restart_period,
+        start_retry=min(Timing().start_retry, settings.container_restart_backoff),
+    )
+
+    def facts() -> NodeFacts:
+        return NodeFacts(name, spec.machine.addresses, registration.labels, registration.allocatable)
+
+    agent = PodAgent(facts, Parts(clock, runtime, builder, reporter, recorder, Asker(runtime), managers, timing))
+    for manager in managers:
+        manager.on_change(lambda uids: agent.resources_changed(uids) if uids else registration.resources_changed())
+    await agent.start()
+    registration.spec = replace(spec, runtime_version=f"{runtime.name}://{runtime.version}")
+    server = KubeletServer(agent, clock, builder.log_root, metrics.exposition)
+    port = await server.start(settings.host, settings.port, serving_context(identity))
+    registration.spec = replace(registration.spec, port=port)
+    await registration.register()
+    group.spawn(_serve(server), "logs")
+    group.spawn(recorder.run(), "events")
+    group.spawn(reporter.run(), "status")
+    group.spawn(registration.run(), "node status")
+    group.spawn(registration.renew_lease(), "node lease")
+    group.spawn(agent.refresh(), "volumes")
+    group.spawn(_watch_pods(client, clock, name, agent), "pods")
+    return agent, port
+
+
+async def _watch_pods(client: Client, clock: Clock, name: str, agent: PodAgent) -> None:
+    informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+    pods = informers.informer(PODS, Selection(field_selector=f"spec.nodeName={name}"))
+    pods.add_handler(agent.pod_changed)
+    async with TaskGroup("pods") as group:
+        group.spawn(informers.run(), "informers")
+        await pods.wait_for_sync()
+        agent.synced()
+        await group.wait()
+
+
+async def _serve(server: KubeletServer) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await server.stop()
+
+
+def make_runtime(settings: NodeSettings, root: Path, clock: Clock, cdi: CdiCache) -> Runtime:
+    """The runtime that the settings name."""
+    name = settings.runtime
+    if name == "auto":
+        name = "runc" if os.geteuid() == 0 and shutil.which("runc") else "process"
+    from dray.node.runtimes.process.loop import ProcessRuntime
+
+    return ProcessRuntime(root / "containers", clock, cdi)
+
+
+def _managers() -> tuple[ResourceManager, ...]:
+    return ()
+
+
+def _node_spec(settings: NodeSettings, name: str, root: Path, runtime: Runtime, identity: NodeIdentity) -> NodeSpec:
+    try:
+        labels, taints = parse_labels(settings.node_labels), parse_taints(settings.register_with_taints)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return NodeSpec(
+        name=name,
+        machine=read_machine(root, hostname=settings.node_name, address=settings.node_ip),
+        runtime_version=f"{runtime.name}://{runtime.version}",
+        labels=labels,
+        annotations={FINGERPRINT_ANNOTATION: identity.fingerprint},
+        taints=taints,
+        pods_max=settings.max_pods,
+    )
+
+
+def _services(identity: NodeIdentity) -> dict[str, str]:
+    """Where containers find the API server."""
+    parts = urlsplit(identity.access.server)
+    port = str(parts.port or 443)
+    host = parts.hostname or ""
+    return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
+        "KUBERNETES_PORT": f"tcp://{host}:{port}",
+        f"KUBERNETES_PORT_{port}_TCP": f"tcp://{host}:{port}",
+        f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
+        f"KUBERNETES_PORT_{port}_TCP_PORT": port,
+        f"KUBERNETES_PORT_{port}_TCP_ADDR": host,
+    }
+
+
+def _make_folders(path: str) -> Path:
+    """The layout that drivers and plugins expect."""
+    root = Path(path).resolve()
+    try:
+        for name, mode in (
+            ("plugins_registry", 0o755),
+            ("plugins", 0o750),
+            ("device-plugins", 0o750),
+            ("pod-resources", 0o750),
+            ("pods", 0o750),
+            ("logs", 0o750),
+        ):
+            (root / name).mkdir(parents=True, exist_ok=True, mode=mode)
+    except PermissionError as error:
+        raise SettingsError(f"--root-dir: cannot write to {root}: run as root or name another folder") from error
+    return root
