@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -89,8 +89,21 @@ HintFunction: TypeAlias = Callable[[Pod, Any, Any], Hint]
 
 
 @dataclass(frozen=True, slots=True)
+class EventKeys:
+    """How Pods and changed objects belong together: only Pods that have a key in common are asked about.
+
+    Worth it where many Pods wait and most changes concern one of them. Neither function may fail.
+    """
+
+    of_pod: Callable[[Pod], Iterable[str]]
+    # Told (old, new); None means that the change concerns every Pod.
+    of_change: Callable[[Any, Any], Iterable[str] | None]
+
+
+@dataclass(frozen=True, slots=True)
 class EventRegistration:
     """A plugin's interest in an event; without a hint function every such event queues the Pod."""
 
     event: ClusterEvent
     hint: HintFunction | None = None
+    keys: EventKeys | None = None

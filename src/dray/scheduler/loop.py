@@ -44,6 +44,9 @@ _log = logging.getLogger(__name__)
 
 # In one process with the API server, a long run of attempts must not keep requests waiting.
 TURN_SECONDS_MAX: Final = 0.002
+# A Pod that fails again for the same reasons is not told of more often: with thousands waiting for one slot,
+# telling would cost more than trying.
+TELL_AGAIN_SECONDS: Final = 60.0
 
 
 class Scheduler:
@@ -311,7 +314,9 @@ class Scheduler:
         if nominated is not None:
             self._nominations.set(queued.info, nominated)
         self._reporter.set_status(pod, reason, message, nominated)
-        self._reporter.event(pod, WARNING, "FailedScheduling", message)
+        if message != queued.told or now - queued.told_at > TELL_AGAIN_SECONDS:
+            queued.told, queued.told_at = message, now
+            self._reporter.event(pod, WARNING, "FailedScheduling", message)
 
     # --- What others cause. ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from dray.api.types.core_v1 import Pod
@@ -98,7 +99,7 @@ def _registrations(plugin: Plugin) -> tuple[EventRegistration, ...]:
     register = getattr(plugin, "events_to_register", None)
     if register is None:
         return ()
-    return tuple(EventRegistration(item.event, _guarded(plugin.name, item.hint)) for item in register())
+    return tuple(replace(item, hint=_guarded(plugin.name, item.hint)) for item in register())
 
 
 def _guarded(name: str, hint: HintFunction | None) -> HintFunction | None:

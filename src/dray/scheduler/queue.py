@@ -28,6 +28,7 @@ from dray.framework.events import (
 )
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
+from dray.scheduler.parking import Parking
 from dray.scheduler.queued_pod import QueuedPod
 
 BACKOFF_FIRST_SECONDS: Final = 1.0
@@ -135,9 +136,7 @@ class SchedulingQueue:
         observe_incoming: Callable[[str, str], None] = lambda _queue, _event: None,
     ) -> None:
         self._rules = rules
-        # Every interest of any profile, and what was found out from them for each kind of event.
-        self._registrations = [item for one in all_rules for item in one.registrations().items()]
-        self._interested: dict[tuple[str, Action], frozenset[str]] = {}
+        registrations = [item for one in all_rules for item in one.registrations().items()]
         self._backoff_rule = backoff or Backoff()
         self._unschedulable_seconds_max = unschedulable_seconds_max
         self._observe = observe_incoming
@@ -145,10 +144,8 @@ class SchedulingQueue:
         # Rejected Pods back off for courtesy, broken ones for safety: only the former may be tried early.
         self._backoff = _Heap()
         self._error_backoff = _Heap()
-        self._unschedulable: dict[str, QueuedPod] = {}
-        # Plugin -> the unschedulable Pods that it rejected.
-        self._rejected_by: dict[str, dict[str, QueuedPod]] = {}
-        self._gated: dict[str, QueuedPod] = {}
+        self._unschedulable = Parking(registrations)
+        self._gated = Parking(registrations)
         # uid -> number of the last event before the Pod was popped; numbers never fall.
         self._in_flight: dict[str, int] = {}
         self._happened: deque[_Happened] = deque()
@@ -180,8 +177,10 @@ class SchedulingQueue:
             return
         queued.info = info
         if uid in self._gated:
+            self._gated.changed(uid)
             self._ungate_if(queued, event, old, info.pod, now)
         else:
+            self._unschedulable.changed(uid)
             self._move_if(queued, event, old, info.pod, now)
 
     def delete(self, uid: str) -> None:
@@ -242,26 +241,24 @@ class SchedulingQueue:
         for item in missed:
             if _concerns(item, uid) and self._move_if(queued, item.event, item.old, item.new, now):
                 return
-        self._shelve(queued)
+        self._unschedulable.park(queued, queued.rejecting_plugins | queued.pending_plugins)
         self._observe("unschedulable", "ScheduleAttemptFailure")
 
     # --- The cluster changes. ---
 
     def move_on(self, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
         """Wake the Pods that the event may help."""
-        plugins = self._interested_in(event)
-        if not plugins:
+        if not self._unschedulable.interests(event):
             return
         self._remember(event, old, new)
-        for queued in self._unschedulable_by(plugins):
+        for queued in self._unschedulable.concerned(event, old, new):
             self._move_if(queued, event, old, new, now)
-        for queued in tuple(self._gated.values()):
-            if queued.gated_by in plugins:
-                self._ungate_if(queued, event, old, new, now)
+        for queued in self._gated.concerned(event, old, new):
+            self._ungate_if(queued, event, old, new, now)
 
     def activate(self, uid: str, now: float) -> None:
         """Have a Pod tried soon, whatever holds it back but a gate."""
-        queued = self._unshelve(uid) or self._backoff.remove(uid) or self._error_backoff.remove(uid)
+        queued = self._unschedulable.take(uid) or self._backoff.remove(uid) or self._error_backoff.remove(uid)
         if queued is not None:
             queued.queued_at = now
             self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, "ForceActivate"))
@@ -269,7 +266,7 @@ class SchedulingQueue:
     def flush(self, now: float) -> None:
         """Let go of what has waited long enough."""
         self._release_due(now)
-        for queued in tuple(self._unschedulable.values()):
+        for queued in self._unschedulable:
             if now - queued.queued_at > self._unschedulable_seconds_max:
                 self._move_if(queued, FLUSH, None, None, now)
 
@@ -308,8 +305,8 @@ class SchedulingQueue:
         heaps = (self._active, self._backoff, self._error_backoff)
         return (
             *(queued for heap in heaps for queued in heap.pods()),
-            *self._unschedulable.values(),
-            *self._gated.values(),
+            *self._unschedulable,
+            *self._gated,
         )
 
     # --- Deciding. ---
@@ -320,7 +317,7 @@ class SchedulingQueue:
         status = rules.pre_enqueue(queued.pod)
         if status is not SUCCESS and not status.is_success:
             queued.gated_by = status.plugin
-            self._gated[queued.uid] = queued
+            self._gated.park(queued, (queued.gated_by,))
             self._observe("gated", event.label)
             return
         queued.gated_by = ""
@@ -334,7 +331,7 @@ class SchedulingQueue:
         helped = self._helped(queued, waiting, event, old, new)
         if not helped:
             return False
-        self._unshelve(queued.uid)
+        self._unschedulable.take(queued.uid)
         if helped & queued.pending_plugins:
             self._enqueue(queued, now, event)
         else:
@@ -343,7 +340,7 @@ class SchedulingQueue:
 
     def _ungate_if(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
         if self._helped(queued, frozenset((queued.gated_by,)), event, old, new):
-            del self._gated[queued.uid]
+            self._gated.take(queued.uid)
             if not queued.attempts:
                 queued.added_at = now
             self._enqueue(queued, now, event)
@@ -386,34 +383,6 @@ class SchedulingQueue:
             return (_Happened(self._forgotten, FLUSH, None, None),)
         return tuple(item for item in self._happened if item.number > since)
 
-    def _interested_in(self, event: ClusterEvent) -> frozenset[str]:
-        """The plugins that are to be asked about such events; most events interest nobody."""
-        key = (event.resource, event.action)
-        found = self._interested.get(key)
-        if found is None:
-            found = frozenset(
-                plugin for plugin, items in self._registrations if any(item.event.covers(event) for item in items)
-            )
-            self._interested[key] = found
-        return found
-
-    def _unschedulable_by(self, plugins: frozenset[str]) -> list[QueuedPod]:
-        """In the order of their rejection."""
-        found = {uid: queued for name in sorted(plugins) for uid, queued in self._rejected_by.get(name, {}).items()}
-        return sorted(found.values(), key=_rejected_at) if len(plugins) > 1 else list(found.values())
-
-    def _shelve(self, queued: QueuedPod) -> None:
-        self._unschedulable[queued.uid] = queued
-        for plugin in queued.rejecting_plugins | queued.pending_plugins:
-            self._rejected_by.setdefault(plugin, {})[queued.uid] = queued
-
-    def _unshelve(self, uid: str) -> QueuedPod | None:
-        queued = self._unschedulable.pop(uid, None)
-        if queued is not None:
-            for plugin in queued.rejecting_plugins | queued.pending_plugins:
-                del self._rejected_by[plugin][uid]
-        return queued
-
     def _remember(self, event: ClusterEvent, old: Any, new: Any) -> None:
         if self._in_flight:
             self._event_number += 1
@@ -425,12 +394,8 @@ class SchedulingQueue:
         self._active.remove(uid)
         self._backoff.remove(uid)
         self._error_backoff.remove(uid)
-        self._unshelve(uid)
-        self._gated.pop(uid, None)
-
-
-def _rejected_at(queued: QueuedPod) -> float:
-    return queued.queued_at
+        self._unschedulable.take(uid)
+        self._gated.take(uid)
 
 
 def _concerns(item: _Happened, uid: str) -> bool:

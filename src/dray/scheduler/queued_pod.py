@@ -22,6 +22,8 @@ class QueuedPod:
         "rejected_times",
         "rejecting_plugins",
         "sort_key",
+        "told",
+        "told_at",
     )
 
     def __init__(self, info: PodInfo, now: float) -> None:
@@ -40,6 +42,9 @@ class QueuedPod:
         # The plugin that keeps it out of the queue; empty when none does.
         self.gated_by = ""
         self.sort_key: Any = None
+        # What its user was last told about a failure, and when; changed by whoever tells.
+        self.told = ""
+        self.told_at = now
 
     @property
     def uid(self) -> str:

@@ -249,6 +249,7 @@ async def test_a_condition_is_written_once(world: World) -> None:
         )
     await world.eventually(lambda: asyncio.sleep(0, scheduler.queue.counts()["unschedulable"]), bool)
     assert patches == ["big"]
+    assert len(await world.event_messages("big", "FailedScheduling")) == 1
 
 
 async def test_restart_takes_up_what_is_there(world: World) -> None:

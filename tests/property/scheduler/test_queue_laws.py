@@ -73,7 +73,7 @@ def test_no_pod_is_lost_or_doubled(steps: list[tuple[str, str]]) -> None:  # noq
                 queued = flying.pop(uid)
                 queue.reject(queued, now, plugins=("Fit",), is_error=step == "break")
                 pending.add(uid)
-                parked = {item.uid for item in queue._unschedulable.values()}
+                parked = {item.uid for item in queue._unschedulable}
                 assert (uid in parked) == (step == "reject" and uid not in helped)
             case "done" if uid in flying:
                 queue.done(flying.pop(uid).uid)

@@ -15,6 +15,7 @@ from dray.framework.events import (
     UNSCHEDULED_POD,
     Action,
     ClusterEvent,
+    EventKeys,
     EventRegistration,
     Hint,
 )
@@ -26,6 +27,13 @@ from tests.unit.scheduler.builders import node, pod_info
 NODE_ADD = ClusterEvent(NODE, Action.ADD, "NodeAdd")
 POD_DELETE = ClusterEvent(ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")
 GATES_GONE = ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, "UnscheduledPodUpdate")
+
+
+# Pods and nodes belong together by their labels' values; a node without labels concerns every Pod.
+BY_LABEL = EventKeys(
+    lambda pod: pod.metadata.labels.values(),
+    lambda _old, new: new.metadata.labels.values() if new.metadata.labels else None,
+)
 
 
 class FakeRules:
@@ -45,7 +53,15 @@ class FakeRules:
             "Fit": (EventRegistration(NODE_ADD),),
             "Named": (EventRegistration(NODE_ADD, is_named),),
             "Gates": (EventRegistration(GATES_GONE),),
+            "Labelled": (EventRegistration(NODE_ADD, self._counted, BY_LABEL),),
         }
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def _counted(self, pod: Pod, _old: Any, _new: Any) -> Hint:
+        self.asked.append(pod.metadata.name or "")
+        return Hint.SKIP
 
 
 def make_queue(**options: Any) -> SchedulingQueue:
@@ -95,6 +111,26 @@ def test_hints_are_asked_pod_by_pod() -> None:
     rejected(queue, "b", "Named")
     queue.move_on(NODE_ADD, None, node("b"), 100.0)
     assert [popped(queue, 100.0), popped(queue, 100.0)] == ["b", ""]
+
+
+def test_only_pods_with_a_common_key_are_asked_about() -> None:
+    rules = FakeRules()
+    queue = SchedulingQueue(lambda _pod: rules, [rules])
+    rejected(queue, "a", "Labelled", labels={"x": "1", "y": "1"})
+    rejected(queue, "b", "Labelled", labels={"x": "2"})
+    queue.move_on(NODE_ADD, None, node("n", labels={"z": "2"}), 1.0)
+    assert rules.asked == ["b"]
+    queue.move_on(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
+    assert rules.asked == ["b"]
+    old, new = pod_info("a"), pod_info("a", labels={"x": "3"})
+    queue.update(new, ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), old.pod, 1.0)
+    queue.move_on(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
+    assert rules.asked == ["b", "a"]
+    queue.move_on(NODE_ADD, None, node("n"), 1.0)
+    assert rules.asked == ["b", "a", "a", "b"]
+    queue.delete("uid-a")
+    queue.move_on(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
+    assert rules.asked == ["b", "a", "a", "b"]
 
 
 def test_a_helped_pod_still_backs_off_and_is_ready_in_time() -> None:

@@ -1,0 +1,124 @@
+"""Pods that wait until a plugin changes its mind, found by what happened rather than one by one.
+
+Pure. An event costs what it concerns: nothing when no plugin is interested, and only the Pods with a common key when
+the plugin has said how its events and Pods belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from dray.framework.events import Action, ClusterEvent, EventRegistration
+from dray.scheduler.queued_pod import QueuedPod
+
+
+class Parking:
+    """Pods by uid, by the plugins they wait for, and by the keys of those."""
+
+    def __init__(self, registrations: Iterable[tuple[str, Sequence[EventRegistration]]]) -> None:
+        self._registrations: dict[str, list[EventRegistration]] = {}
+        for plugin, items in registrations:
+            self._registrations.setdefault(plugin, []).extend(items)
+        # In the order in which they were parked.
+        self._parked: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
+        self._by_plugin: dict[str, dict[str, None]] = {}
+        self._by_key: dict[tuple[str, str], dict[str, None]] = {}
+        self._keys: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._count = 0
+        # What was found out about each kind of event.
+        self._interested: dict[tuple[str, Action], tuple[tuple[str, EventRegistration], ...]] = {}
+
+    def park(self, queued: QueuedPod, plugins: Iterable[str]) -> None:
+        """Keep a Pod until one of the plugins thinks again."""
+        uid, names = queued.uid, frozenset(plugins)
+        self.take(uid)
+        self._count += 1
+        self._parked[uid] = (self._count, queued, names)
+        for name in names:
+            self._by_plugin.setdefault(name, {})[uid] = None
+        self._enter_keys(queued, names)
+
+    def take(self, uid: str) -> QueuedPod | None:
+        """Stop keeping a Pod."""
+        entry = self._parked.pop(uid, None)
+        if entry is None:
+            return None
+        for name in entry[2]:
+            self._by_plugin[name].pop(uid, None)
+        self._leave_keys(uid)
+        return entry[1]
+
+    def changed(self, uid: str) -> None:
+        """A parked Pod is another one now, and may have other keys; it keeps its place."""
+        _, queued, names = self._parked[uid]
+        self._leave_keys(uid)
+        self._enter_keys(queued, names)
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """A parked Pod."""
+        entry = self._parked.get(uid)
+        return entry[1] if entry else None
+
+    def interests(self, event: ClusterEvent) -> bool:
+        """Whether any plugin is to be asked about such events."""
+        return bool(self._registered_for(event))
+
+    def concerned(self, event: ClusterEvent, old: Any, new: Any) -> list[QueuedPod]:
+        """The Pods whose plugins are to be asked about the event, in the order they were parked."""
+        uids: dict[str, None] = {}
+        for plugin, item in self._registered_for(event):
+            waiting = self._by_plugin.get(plugin)
+            if not waiting:
+                continue
+            keys = item.keys.of_change(old, new) if item.keys is not None else None
+            if keys is None:
+                uids |= waiting
+                continue
+            for key in keys:
+                uids |= self._by_key.get((plugin, key), {})
+        return [entry[1] for entry in sorted((self._parked[uid] for uid in uids), key=_position)]
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter([entry[1] for entry in self._parked.values()])
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._parked
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def _enter_keys(self, queued: QueuedPod, plugins: frozenset[str]) -> None:
+        keys = self._keys[queued.uid] = tuple(self._keys_of(queued, plugins))
+        for key in keys:
+            self._by_key.setdefault(key, {})[queued.uid] = None
+
+    def _leave_keys(self, uid: str) -> None:
+        for key in dict.fromkeys(self._keys.pop(uid)):
+            uids = self._by_key[key]
+            del uids[uid]
+            if not uids:
+                del self._by_key[key]
+
+    def _keys_of(self, queued: QueuedPod, plugins: frozenset[str]) -> Iterator[tuple[str, str]]:
+        for plugin in plugins:
+            for item in self._registrations.get(plugin, ()):
+                if item.keys is not None:
+                    for key in item.keys.of_pod(queued.pod):
+                        yield plugin, key
+
+    def _registered_for(self, event: ClusterEvent) -> tuple[tuple[str, EventRegistration], ...]:
+        kind = (event.resource, event.action)
+        found = self._interested.get(kind)
+        if found is None:
+            found = self._interested[kind] = tuple(
+                (plugin, item)
+                for plugin, items in self._registrations.items()
+                for item in items
+                if item.event.covers(event)
+            )
+        return found
+
+
+def _position(entry: tuple[int, QueuedPod, frozenset[str]]) -> int:
+    return entry[0]
