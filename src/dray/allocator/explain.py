@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dray.allocator.attempt import combined
 from dray.allocator.bits import indices
 from dray.allocator.capacity import fits, offers, share
 from dray.allocator.choices import Choice, Chooser, RequestChoices
@@ -19,7 +20,7 @@ from dray.allocator.errors import AllocatorError, SearchStoppedError
 from dray.allocator.inventory import Inventory
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest
 from dray.allocator.pools import CounterName, Pool, PoolDevice, usable
-from dray.allocator.search import Limits, Search, combined
+from dray.allocator.search import Limits, Search
 from dray.allocator.segments import TaintRules
 from dray.allocator.selection import Mismatch, SelectorFailure
 from dray.allocator.taints import intolerable
@@ -284,12 +285,12 @@ class Explainer:
                 return None
             if same and not frame.choice.alternative.admin_access:
                 other = frame.choice.alternative.name
-                label = self._plan.claims[search.requests[frame.request].claim].label
+                label = self._plan.claims[frame.claim].label
                 text = f"taken by request {other} of claim {label}"
                 return DeviceReason(device.key, Reason.TAKEN, text, f"taken by request {other}")
         for position in choice.alternative.constraints:
             constraint = self._plan.claims[claim].constraints[position]
-            state = search.constraint_states[claim][position]
+            state = search.attempt.constraint_states[claim][position]
             values = device.content.values(constraint.attribute, lists=self._view.gates.list_attributes)
             if combined(state, values, distinct=constraint.distinct) is None:
                 needs = "another value than" if constraint.distinct else "the same value as"
@@ -301,11 +302,11 @@ class Explainer:
     def _dynamic_amounts(self, search: Search, choice: Choice, index: int, device: PoolDevice) -> DeviceReason | None:
         if self._view.shared >> index & 1:
             taken = share(device.content, choice.alternative.capacity)
-            if taken is not None and search.lacking_capacity(index, device, taken) is not None:
+            if taken is not None and search.attempt.lacking_capacity(index, device, taken) is not None:
                 text = "the shares chosen before leave too little capacity"
                 return DeviceReason(device.key, Reason.CAPACITY, text, "lack capacity")
-        elif device.consumes and search.lacking_counter(device) is not None:
-            return self._counter_reason(device, search.counters_of(device.entry.pool))
+        elif device.consumes and search.attempt.lacking_counter(device) is not None:
+            return self._counter_reason(device, search.attempt.counters_of(device.entry.pool))
         return None
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID, uuid5
 
+from dray.allocator.attempt import Frame
 from dray.allocator.capacity import rendered
 from dray.allocator.node_selection import matching_term, united_selector
 from dray.allocator.plan import Alternative, PlannedClaim
 from dray.allocator.pools import PoolDevice
-from dray.allocator.search import Frame, Search
+from dray.allocator.search import Search
 from dray.allocator.view import NodeView
 from dray.api.types.core_v1 import NodeSelector, NodeSelectorTerm
 from dray.api.types.resource_v1 import (
@@ -32,7 +33,7 @@ def results(search: Search) -> tuple[AllocationResult, ...]:
     """The allocation of every claim, in the order of the claims."""
     by_claim: list[list[Frame]] = [[] for _ in search.plan.claims]
     for frame in search.frames:
-        by_claim[search.requests[frame.request].claim].append(frame)
+        by_claim[frame.claim].append(frame)
     return tuple(_result(search, claim, frames) for claim, frames in zip(search.plan.claims, by_claim, strict=True))
 
 

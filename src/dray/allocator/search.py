@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from dray.allocator.allocations import Allocations
+from dray.allocator.attempt import Attempt, Frame
 from dray.allocator.bits import above, lowest
 from dray.allocator.bounds import Bounds
-from dray.allocator.capacity import fits, share
 from dray.allocator.choices import Choice, RequestChoices
-from dray.allocator.content import Value
 from dray.allocator.errors import SearchStoppedError, StopReason
-from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, selector_error
-from dray.allocator.pools import CounterName, Pool, PoolDevice
+from dray.allocator.plan import DEVICES_MAX, Plan, selector_error
+from dray.allocator.pools import CounterName, Pool
 from dray.allocator.selection import SelectorFailure
 from dray.allocator.symmetry import Symmetry
 from dray.allocator.view import NodeView
@@ -32,10 +31,7 @@ _STEPS_PER_LOOK: Final = 128
 # Failed states kept; a search with more of them is at the mercy of the step bound.
 _FAILED_MAX: Final = 200_000
 
-# What a constraint has seen: nothing yet, the values still shared by all, or the values used up.
-ConstraintState = frozenset[Value] | None
 StateKey = tuple[object, ...]
-_K = TypeVar("_K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,39 +40,6 @@ class Limits:
 
     expired: Callable[[], bool]
     steps_max: int = STEPS_MAX
-
-
-class Frame:
-    """One device of one request being decided."""
-
-    __slots__ = (
-        "amounts",
-        "candidates",
-        "choice",
-        "choice_number",
-        "constraints_before",
-        "index",
-        "ordinal",
-        "request",
-        "share_before",
-        "start",
-        "took_counters",
-    )
-
-    def __init__(self, request: int, choice_number: int, choice: Choice, ordinal: int, start: int) -> None:
-        self.request = request
-        self.choice_number = choice_number
-        self.choice = choice
-        self.ordinal = ordinal
-        # Devices that could be tried at first, and those that still can.
-        self.start = start
-        self.candidates = start
-        # The device that is taken, and what undoes it.
-        self.index = -1
-        self.constraints_before: tuple[ConstraintState, ...] = ()
-        self.share_before: Mapping[str, int] | None = None
-        self.amounts: Mapping[str, int] | None = None
-        self.took_counters = False
 
 
 class Trace(Protocol):
@@ -90,11 +53,7 @@ class Search:
     """One attempt on one node; used once."""
 
     __slots__ = (
-        "_admin_used",
         "_bounds",
-        "_claim_used",
-        "_counters",
-        "_counts",
         "_failed",
         "_has_admin",
         "_least_after",
@@ -103,14 +62,11 @@ class Search:
         "_refuted",
         "_symmetry",
         "_trace",
-        "allocations",
-        "constraint_states",
+        "attempt",
         "frames",
         "plan",
         "requests",
-        "shares",
         "steps",
-        "taken",
         "view",
     )
 
@@ -126,23 +82,11 @@ class Search:
         self.plan = plan
         self.requests = requests
         self.view = view
-        self.allocations = allocations
+        self.attempt = Attempt(plan, view, allocations)
         self.frames: list[Frame] = []
         self.steps = 0
-        # Devices used alone by an ordinary request of this attempt.
-        self.taken = 0
-        # By device: what the shares of this attempt take of it.
-        self.shares: dict[int, Mapping[str, int]] = {}
-        self._counters: dict[str, dict[CounterName, int]] = {}
-        claims = range(len(plan.claims))
-        self._claim_used = [0 for _ in claims]
-        self._admin_used = [0 for _ in claims]
-        self._counts = [0 for _ in claims]
-        self.constraint_states: list[tuple[ConstraintState, ...]] = [
-            (None,) * len(claim.constraints) for claim in plan.claims
-        ]
         self._least_after, self._limited = _sizes(plan, requests)
-        self._has_admin = [False for _ in claims]
+        self._has_admin = [False] * len(plan.claims)
         for request in requests:
             if request.choices[0].alternative.admin_access:
                 self._has_admin[request.claim] = True
@@ -192,7 +136,7 @@ class Search:
                 if choice.failing:
                     raise self._selector_error(request, choice, lowest(choice.failing))
                 continue
-            count = self._counts[self.requests[request].claim]
+            count = self.attempt.counts[self.requests[request].claim]
             if count + choice.needed + self._least_after[request] > DEVICES_MAX:
                 continue
             if self._push(request, number, 0, -1):
@@ -201,21 +145,22 @@ class Search:
 
     def _push(self, request: int, choice_number: int, ordinal: int, after: int) -> bool:
         """Start on the next device, unless there cannot be enough."""
-        choice = self.requests[request].choices[choice_number]
-        start = self._candidates(request, choice, after)
+        choices = self.requests[request]
+        choice = choices.choices[choice_number]
+        start = self.attempt.candidates(choices.claim, choice, after)
         missing = choice.needed - ordinal
         if choice.alternative.takes_all:
-            start = self._forced(choice, start, after)
+            start = _forced(choice, start, after)
             missing = 1
         elif self._bounds is not None and start.bit_count() >= missing:
             start = self._bounded(request, choice, start, missing)
-            if self._bounds.most(choice, start, self.counters_of) < missing:
+            if self._bounds.most(choice, start, self.attempt.counters_of) < missing:
                 start = 0
         if start.bit_count() < missing:
             if self._trace is not None:
                 self._trace.dead_end(self, request, choice_number, ordinal)
             return False
-        frame = Frame(request, choice_number, choice, ordinal, start)
+        frame = Frame(request, choice_number, ordinal, choices, start)
         if self._symmetry is not None and self._frame_key(self._symmetry, frame) in self._failed:
             return False
         self.frames.append(frame)
@@ -225,14 +170,16 @@ class Search:
         """Take the next device that is acceptable, in place of the one that is taken."""
         if frame.index >= 0:
             tried = frame.index
-            self._undo(frame)
+            self.attempt.undo(frame)
             frame.candidates &= ~self._alike(frame, tried)
         missing = 1 if frame.choice.alternative.takes_all else frame.choice.needed - frame.ordinal
         while frame.candidates.bit_count() >= missing:
             index = lowest(frame.candidates)
             frame.candidates ^= 1 << index
             self._count_step(frame, index)
-            if self._take(frame, index):
+            if frame.choice.failing >> index & 1:
+                raise self._selector_error(frame.request, frame.choice, index)
+            if self.attempt.take(frame, index):
                 return True
             frame.candidates &= ~self._alike(frame, index)
         return False
@@ -244,7 +191,8 @@ class Search:
         alike = self._symmetry.alike(index)
         if frame.choice.alternative.admin_access:
             # A device that another claim took in this attempt is not like one that is free.
-            alike &= self.taken if self.taken >> index & 1 else ~self.taken
+            taken = self.attempt.taken
+            alike &= taken if taken >> index & 1 else ~taken
         return alike
 
     def _exhausted(self, frame: Frame) -> bool:
@@ -270,13 +218,13 @@ class Search:
                 return True
             frame = self.frames.pop()
             if frame.index >= 0:
-                self._undo(frame)
+                self.attempt.undo(frame)
         return False
 
     def _matters(self, symmetry: Symmetry, frame: Frame, request: int) -> bool:
         claim = self.requests[request].claim
         together = self.plan.claims[claim].constraints or self._limited[claim] or self._has_admin[claim]
-        if together and self.requests[frame.request].claim == claim:
+        if together and frame.claim == claim:
             return True
         if frame.choice.alternative.admin_access:
             return False
@@ -285,25 +233,11 @@ class Search:
 
     # ---- what can be tried
 
-    def _candidates(self, request: int, choice: Choice, after: int) -> int:
-        claim = self.requests[request].claim
-        usable = choice.available | choice.failing
-        if choice.alternative.admin_access:
-            usable &= ~self._claim_used[claim]
-        else:
-            usable &= ~self.taken & ~self._admin_used[claim]
-        return above(usable, after)
-
-    def _forced(self, choice: Choice, candidates: int, after: int) -> int:
-        """Mode All has no choice: the next device must be the next of all, and none of the rest may be gone."""
-        rest = above(choice.everything, after)
-        return 0 if rest & ~candidates else rest & -rest
-
     def _bounded(self, request: int, choice: Choice, candidates: int, missing: int) -> int:
         """Without the candidates that the constraints rule out; none if they leave too few."""
         assert self._symmetry is not None, "only after a dead end"
         claim = self.requests[request].claim
-        states = self.constraint_states[claim]
+        states = self.attempt.constraint_states[claim]
         for position in choice.alternative.constraints:
             constraint, state = self.plan.claims[claim].constraints[position], states[position]
             attribute = constraint.attribute
@@ -323,7 +257,7 @@ class Search:
         """Whether this state failed before, or a later request has too few devices left."""
         assert self._symmetry is not None, "only after a dead end"
         assert self._bounds is not None, "made together with it"
-        if self._bounds.refute(request, self.taken, self.counters_of):
+        if self._bounds.refute(request, self.attempt.taken, self.attempt.counters_of):
             return True
         for later in self.requests[request:]:
             if not any(self._has_enough(choice) for choice in later.choices if choice.feasible):
@@ -333,142 +267,18 @@ class Search:
     def _has_enough(self, choice: Choice) -> bool:
         usable = choice.available | choice.failing
         if not choice.alternative.admin_access:
-            usable &= ~self.taken
+            usable &= ~self.attempt.taken
         if choice.alternative.takes_all:
             return not choice.everything & ~usable
         assert self._bounds is not None, "only after a dead end"
-        return self._bounds.most(choice, usable, self.counters_of) >= choice.needed
-
-    # ---- taking and undoing
-
-    def _take(self, frame: Frame, index: int) -> bool:
-        """Take the device if constraints, counters and capacity allow it."""
-        alternative = frame.choice.alternative
-        bit = 1 << index
-        if frame.choice.failing & bit:
-            raise self._selector_error(frame.request, frame.choice, index)
-        claim = self.requests[frame.request].claim
-        before = self.constraint_states[claim]
-        after = before
-        if alternative.constraints:
-            constrained = self._constrained(claim, alternative, self.view.device(index))
-            if constrained is None:
-                return False
-            after = constrained
-        if not alternative.admin_access and bit & (self.view.shared | self.view.consumers):
-            if not self._take_shared(frame, index):
-                return False
-        elif not alternative.admin_access:
-            self.taken |= bit
-        frame.index = index
-        frame.constraints_before = before
-        self.constraint_states[claim] = after
-        self._claim_used[claim] |= bit
-        if alternative.admin_access:
-            self._admin_used[claim] |= bit
-        self._counts[claim] += 1
-        return True
-
-    def _take_shared(self, frame: Frame, index: int) -> bool:
-        """Take a share of the device, or the counters it consumes, or both."""
-        device = self.view.device(index)
-        shared = bool(self.view.shared >> index & 1)
-        amounts: Mapping[str, int] | None = None
-        before = self.shares.get(index)
-        if shared:
-            amounts = share(device.content, frame.choice.alternative.capacity)
-            if amounts is None or self.lacking_capacity(index, device, amounts) is not None:
-                return False
-        consumes = bool(device.consumes) and not (shared and (before is not None or self._is_in_use(device)))
-        if consumes and self.lacking_counter(device) is not None:
-            return False
-        frame.took_counters = consumes
-        frame.share_before, frame.amounts = before, amounts
-        if consumes:
-            self._count(device, 1)
-        if amounts is not None:
-            self.shares[index] = _sum(before or {}, amounts)
-        else:
-            self.taken |= 1 << index
-        return True
-
-    def _undo(self, frame: Frame) -> None:
-        """Give back what the frame took."""
-        index, bit = frame.index, 1 << frame.index
-        claim = self.requests[frame.request].claim
-        alternative = frame.choice.alternative
-        self.constraint_states[claim] = frame.constraints_before
-        self._counts[claim] -= 1
-        frame.index = -1
-        if alternative.admin_access:
-            self._admin_used[claim] &= ~bit
-            self._claim_used[claim] &= ~bit
-            return
-        if frame.took_counters:
-            self._count(self.view.device(index), -1)
-            frame.took_counters = False
-        if frame.amounts is None:
-            self.taken &= ~bit
-            self._claim_used[claim] &= ~bit
-            return
-        self._give_back_share(frame, index, claim)
-
-    def _give_back_share(self, frame: Frame, index: int, claim: int) -> None:
-        if frame.share_before is None:
-            del self.shares[index]
-        else:
-            self.shares[index] = frame.share_before
-        frame.share_before = frame.amounts = None
-        earlier = any(
-            other.index == index and other is not frame and self.requests[other.request].claim == claim
-            for other in self.frames
-        )
-        if not earlier:
-            self._claim_used[claim] &= ~(1 << index)
-
-    def _is_in_use(self, device: PoolDevice) -> bool:
-        return self.allocations.is_shared(device.key)
-
-    def lacking_capacity(self, index: int, device: PoolDevice, amounts: Mapping[str, int]) -> str | None:
-        """The capacity that has not enough left for one more share."""
-        return fits(device.content, amounts, self.allocations.consumed(device.key), self.shares.get(index, {}))
-
-    def lacking_counter(self, device: PoolDevice) -> CounterName | None:
-        """The counter that has not enough left for the device."""
-        pool = device.entry.pool
-        used = pool.used_counters(self.allocations)
-        also = self._counters.get(pool.key)
-        return pool.lacking_counter(device, _sum(used, also) if also else used)
-
-    def counters_of(self, pool: Pool) -> Mapping[CounterName, int]:
-        """What this attempt takes of the pool's counters."""
-        return self._counters.get(pool.key, {})
-
-    def _count(self, device: PoolDevice, sign: int) -> None:
-        used = self._counters.setdefault(device.entry.pool.key, {})
-        for counter, amount in device.consumes:
-            used[counter] = used.get(counter, 0) + sign * amount
-
-    def _constrained(
-        self, claim: int, alternative: Alternative, device: PoolDevice
-    ) -> tuple[ConstraintState, ...] | None:
-        """The constraints' states with the device; none if it violates one."""
-        states = list(self.constraint_states[claim])
-        for position in alternative.constraints:
-            constraint = self.plan.claims[claim].constraints[position]
-            values = device.content.values(constraint.attribute, lists=self.view.gates.list_attributes)
-            after = combined(states[position], values, distinct=constraint.distinct)
-            if after is None:
-                return None
-            states[position] = after
-        return tuple(states)
+        return self._bounds.most(choice, usable, self.attempt.counters_of) >= choice.needed
 
     # ---- learning
 
     def _learn(self) -> Symmetry:
         if self._symmetry is None:
             self._symmetry = Symmetry(self.plan, self.requests, self.view)
-            self._bounds = Bounds(self.requests, self.view, self.allocations)
+            self._bounds = Bounds(self.requests, self.view, self.attempt.allocations)
             # Counted once from the beginning: most of what cannot be met at all is known then.
             self._refuted = self._bounds.refute(0, 0, _nothing)
         return self._symmetry
@@ -487,18 +297,16 @@ class Search:
 
     def _taken(self, symmetry: Symmetry, request: int) -> object:
         # Administrative access sees which devices are whose, so counting them is not enough.
-        return self.taken if any(self._has_admin) else symmetry.taken(self.taken, request)
+        taken = self.attempt.taken
+        return taken if any(self._has_admin) else symmetry.taken(taken, request)
 
     def _state(self, request: int) -> StateKey:
         """All that earlier decisions can mean to this request and later ones, apart from devices used alone."""
         claim = self.requests[request].claim
-        shares = tuple(sorted((index, tuple(sorted(used.items()))) for index, used in self.shares.items()))
-        counters = tuple(
-            sorted((pool, *item) for pool, used in self._counters.items() for item in used.items() if item[1])
-        )
-        count = self._counts[claim] if self._limited[claim] else 0
-        admin = (self._admin_used[claim], self._claim_used[claim]) if self._has_admin[claim] else None
-        return (self.constraint_states[claim], count, shares, counters, admin)
+        attempt = self.attempt
+        count = attempt.counts[claim] if self._limited[claim] else 0
+        admin = (attempt.admin_used[claim], attempt.claim_used[claim]) if self._has_admin[claim] else None
+        return (attempt.constraint_states[claim], count, attempt.parts(), admin)
 
     # ---- stopping and telling
 
@@ -526,27 +334,14 @@ class Search:
         return selector_error(self.plan.claims[self.requests[request].claim], choice.alternative, verdict)
 
 
+def _forced(choice: Choice, candidates: int, after: int) -> int:
+    """Mode All has no choice: the next device must be the next of all, and none of the rest may be gone."""
+    rest = above(choice.everything, after)
+    return 0 if rest & ~candidates else rest & -rest
+
+
 def _nothing(_pool: Pool) -> Mapping[CounterName, int]:
     return {}
-
-
-def combined(state: ConstraintState, values: frozenset[Value] | None, *, distinct: bool) -> frozenset[Value] | None:
-    """A constraint's state with one more device; none if the device violates it."""
-    if values is None:
-        return None
-    if distinct:
-        if state is None:
-            return values
-        return None if state & values else state | values
-    shared = values if state is None else state & values
-    return shared or None
-
-
-def _sum(one: Mapping[_K, int], other: Mapping[_K, int]) -> dict[_K, int]:
-    total = dict(one)
-    for key, amount in other.items():
-        total[key] = total.get(key, 0) + amount
-    return total
 
 
 def _sizes(plan: Plan, requests: Sequence[RequestChoices]) -> tuple[list[int], list[bool]]:

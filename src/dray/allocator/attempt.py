@@ -1,0 +1,237 @@
+"""What an attempt has taken so far: devices, shares, counters, and what constraints have seen.
+
+Trying a device writes into its frame what undoes it. Frames are undone last first, so what was there before is what is
+put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from dray.allocator.allocations import Allocations
+from dray.allocator.bits import above
+from dray.allocator.capacity import fits, share
+from dray.allocator.choices import Choice, RequestChoices
+from dray.allocator.content import Value
+from dray.allocator.plan import Alternative, Plan
+from dray.allocator.pools import CounterName, Pool, PoolDevice
+from dray.allocator.view import NodeView
+
+# What a constraint has seen: nothing yet, the values still shared by all, or the values used up.
+ConstraintState = frozenset[Value] | None
+_K = TypeVar("_K")
+
+
+class Frame:
+    """One device of one request being decided."""
+
+    __slots__ = (
+        "amounts",
+        "candidates",
+        "choice",
+        "choice_number",
+        "claim",
+        "constraints_before",
+        "index",
+        "ordinal",
+        "request",
+        "share_before",
+        "start",
+        "took_counters",
+        "used_before",
+    )
+
+    def __init__(self, request: int, choice_number: int, ordinal: int, requests: RequestChoices, start: int) -> None:
+        self.request = request
+        self.claim = requests.claim
+        self.choice_number = choice_number
+        self.choice: Choice = requests.choices[choice_number]
+        self.ordinal = ordinal
+        # Devices that could be tried at first, and those that still can.
+        self.start = start
+        self.candidates = start
+        # The device that is taken, and what undoes it.
+        self.index = -1
+        self.used_before = 0
+        self.constraints_before: tuple[ConstraintState, ...] = ()
+        self.share_before: Mapping[str, int] | None = None
+        self.amounts: Mapping[str, int] | None = None
+        self.took_counters = False
+
+
+class Attempt:
+    """The state of a search, apart from where it is."""
+
+    __slots__ = (
+        "_counters",
+        "admin_used",
+        "allocations",
+        "claim_used",
+        "constraint_states",
+        "counts",
+        "plan",
+        "shares",
+        "taken",
+        "view",
+    )
+
+    def __init__(self, plan: Plan, view: NodeView, allocations: Allocations) -> None:
+        self.plan = plan
+        self.view = view
+        self.allocations = allocations
+        # Devices used alone by an ordinary request of this attempt.
+        self.taken = 0
+        # By device: what the shares of this attempt take of it.
+        self.shares: dict[int, Mapping[str, int]] = {}
+        self._counters: dict[str, dict[CounterName, int]] = {}
+        # By claim: the devices it has, those it has for an administrator, and how many.
+        count = len(plan.claims)
+        self.claim_used = [0] * count
+        self.admin_used = [0] * count
+        self.counts = [0] * count
+        self.constraint_states: list[tuple[ConstraintState, ...]] = [
+            (None,) * len(claim.constraints) for claim in plan.claims
+        ]
+
+    def candidates(self, claim: int, choice: Choice, after: int) -> int:
+        """The devices after the index that are not taken."""
+        usable = choice.available | choice.failing
+        if choice.alternative.admin_access:
+            usable &= ~self.claim_used[claim]
+        else:
+            usable &= ~self.taken & ~self.admin_used[claim]
+        return above(usable, after)
+
+    def take(self, frame: Frame, index: int) -> bool:
+        """Take the device if constraints, counters and capacity allow it."""
+        alternative = frame.choice.alternative
+        bit = 1 << index
+        claim = frame.claim
+        before = self.constraint_states[claim]
+        if alternative.constraints:
+            after = self._constrained(claim, alternative, self.view.device(index))
+            if after is None:
+                return False
+            self.constraint_states[claim] = after
+        frame.constraints_before = before
+        if alternative.admin_access:
+            self.admin_used[claim] |= bit
+        elif not bit & (self.view.shared | self.view.consumers):
+            self.taken |= bit
+        elif not self._take_part(frame, index):
+            self.constraint_states[claim] = before
+            return False
+        frame.index = index
+        frame.used_before = self.claim_used[claim]
+        self.claim_used[claim] |= bit
+        self.counts[claim] += 1
+        return True
+
+    def undo(self, frame: Frame) -> None:
+        """Give back what the frame took."""
+        index, bit = frame.index, 1 << frame.index
+        claim = frame.claim
+        frame.index = -1
+        self.constraint_states[claim] = frame.constraints_before
+        self.claim_used[claim] = frame.used_before
+        self.counts[claim] -= 1
+        if frame.choice.alternative.admin_access:
+            self.admin_used[claim] &= ~bit
+            return
+        if frame.took_counters:
+            self._count(self.view.device(index), -1)
+            frame.took_counters = False
+        if frame.amounts is None:
+            self.taken &= ~bit
+            return
+        if frame.share_before is None:
+            del self.shares[index]
+        else:
+            self.shares[index] = frame.share_before
+        frame.share_before = frame.amounts = None
+
+    def _take_part(self, frame: Frame, index: int) -> bool:
+        """Take a share of the device, or the counters it consumes, or both."""
+        device = self.view.device(index)
+        shared = bool(self.view.shared >> index & 1)
+        amounts: Mapping[str, int] | None = None
+        before = self.shares.get(index)
+        if shared:
+            amounts = share(device.content, frame.choice.alternative.capacity)
+            if amounts is None or self.lacking_capacity(index, device, amounts) is not None:
+                return False
+        # A shared device took its counters when it was first used.
+        in_use = shared and (before is not None or self.allocations.is_shared(device.key))
+        consumes = bool(device.consumes) and not in_use
+        if consumes and self.lacking_counter(device) is not None:
+            return False
+        frame.took_counters = consumes
+        frame.share_before, frame.amounts = before, amounts
+        if consumes:
+            self._count(device, 1)
+        if amounts is None:
+            self.taken |= 1 << index
+        else:
+            self.shares[index] = _sum(before or {}, amounts)
+        return True
+
+    def lacking_capacity(self, index: int, device: PoolDevice, amounts: Mapping[str, int]) -> str | None:
+        """The capacity that has not enough left for one more share."""
+        return fits(device.content, amounts, self.allocations.consumed(device.key), self.shares.get(index, {}))
+
+    def lacking_counter(self, device: PoolDevice) -> CounterName | None:
+        """The counter that has not enough left for the device."""
+        pool = device.entry.pool
+        used = pool.used_counters(self.allocations)
+        also = self._counters.get(pool.key)
+        return pool.lacking_counter(device, _sum(used, also) if also else used)
+
+    def counters_of(self, pool: Pool) -> Mapping[CounterName, int]:
+        """What this attempt takes of the pool's counters."""
+        return self._counters.get(pool.key, {})
+
+    def parts(self) -> tuple[object, object]:
+        """The shares and counters taken, to compare states by."""
+        shares = tuple(sorted((index, tuple(sorted(used.items()))) for index, used in self.shares.items()))
+        used = ((pool, *item) for pool, used in self._counters.items() for item in used.items() if item[1])
+        return shares, tuple(sorted(used))
+
+    def _count(self, device: PoolDevice, sign: int) -> None:
+        used = self._counters.setdefault(device.entry.pool.key, {})
+        for counter, amount in device.consumes:
+            used[counter] = used.get(counter, 0) + sign * amount
+
+    def _constrained(
+        self, claim: int, alternative: Alternative, device: PoolDevice
+    ) -> tuple[ConstraintState, ...] | None:
+        """The constraints' states with the device; none if it violates one."""
+        states: list[ConstraintState] = list(self.constraint_states[claim])
+        constraints = self.plan.claims[claim].constraints
+        for position in alternative.constraints:
+            constraint = constraints[position]
+            values = device.content.values(constraint.attribute, lists=self.view.gates.list_attributes)
+            after = combined(states[position], values, distinct=constraint.distinct)
+            if after is None:
+                return None
+            states[position] = after
+        return tuple(states)
+
+
+def combined(state: ConstraintState, values: frozenset[Value] | None, *, distinct: bool) -> frozenset[Value] | None:
+    """A constraint's state with one more device; none if the device violates it."""
+    if values is None:
+        return None
+    if distinct:
+        if state is None:
+            return values
+        return None if state & values else state | values
+    shared = values if state is None else state & values
+    return shared or None
+
+
+def _sum(one: Mapping[_K, int], other: Mapping[_K, int]) -> dict[_K, int]:
+    total = dict(one)
+    for key, amount in other.items():
+        total[key] = total.get(key, 0) + amount
+    return total
