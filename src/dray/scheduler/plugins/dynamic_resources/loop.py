@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from dray.allocator import claim_label
 from dray.api.errors import APIError, ConflictError, NotFoundError
-from dray.api.pod_claims import FINALIZER
+from dray.api.pod_claims import FINALIZER, is_reserved_for
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.objects import key_of
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
@@ -24,6 +25,7 @@ from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, I
 
 _log = logging.getLogger(__name__)
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 # client-go's RetryOnConflict: five tries, 10 ms apart.
@@ -118,18 +120,11 @@ class ClaimWriter:
     async def settle(self, doubt: ResourceClaim) -> None:
         """Find out what became of a write bound to this version of a claim, and make sure that it cannot come late.
 
-        Ends only when the server has answered: until then the devices must not be given to anybody else.
+        Until then the devices must not be given to anybody else.
         """
-        while True:
-            try:
-                await self._settled(doubt)
-            except APIError as failure:
-                _log.info("claim in doubt", extra=fields(claim=claim_label(doubt), error=str(failure)))
-                await self._clock.sleep(SETTLE_SECONDS)
-            else:
-                return
+        await self._until_answered(doubt, self._settle)
 
-    async def _settled(self, doubt: ResourceClaim) -> None:
+    async def _settle(self, doubt: ResourceClaim) -> None:
         current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(doubt)))
         if current is None or current.metadata.uid != doubt.metadata.uid:
             return
@@ -139,6 +134,41 @@ class ClaimWriter:
             self._tracker.assume(touched)
         else:
             self._tracker.assume(current)
+
+    async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Take the Pod from the claim's users, unless it got its node after all.
+
+        The Pod's next attempt counts on what is read then, so this must not come late either.
+        """
+        # The first try is on what was written last, those after it on what the server says.
+        latest: ResourceClaim | None = claim
+
+        async def take_back(claim: ResourceClaim) -> None:
+            nonlocal latest
+            current, latest = latest, None
+            if current is None:
+                current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
+            if current is None or current.metadata.uid != claim.metadata.uid or await self._has_node(pod):
+                return
+            if is_reserved_for(current, pod):
+                patch = Patch(PatchType.STRATEGIC, writes.unreserve_patch(current, pod))
+                current = await self._client.patch(RESOURCE_CLAIMS, *_place(claim), patch, _STATUS)
+            self._tracker.assume(current)
+
+        await self._until_answered(claim, take_back)
+
+    async def _until_answered(self, subject: S, work: Callable[[S], Awaitable[T]]) -> T:
+        """Repeat the work until the server has answered it, however long that takes; a refusal is raised."""
+        while True:
+            try:
+                return await work(subject)
+            except ConflictError:
+                continue
+            except APIError as failure:
+                if writes.is_refusal(failure):
+                    raise
+                _log.info("no answer", extra=fields(object=str(key_of(subject)), error=str(failure)))
+                await self._clock.sleep(SETTLE_SECONDS)
 
     async def free(self, claim: ResourceClaim) -> None:
         """Clear the allocation of this version of the claim."""
@@ -165,15 +195,6 @@ class ClaimWriter:
                 current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
             else:
                 return
-
-    async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Take the Pod from the claim's users, unless it got its node after all."""
-        if await self._has_node(pod):
-            return
-        patch = Patch(PatchType.STRATEGIC, writes.unreserve_patch(claim, pod))
-        changed = await _found(self._client.patch(RESOURCE_CLAIMS, *_place(claim), patch, _STATUS))
-        if changed is not None:
-            self._tracker.assume(changed)
 
     async def _has_node(self, pod: Pod) -> bool:
         """Whether the Pod is bound, which an answer that got lost may have hidden."""

@@ -97,8 +97,8 @@ def may_free(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def unreserve_patch(claim: ResourceClaim, pod: Pod) -> Document:
-    """Takes the Pod from the claim's users; the uid makes sure that it is this very claim."""
+    """Takes the Pod from the claim's users, if it is this very claim and nobody has changed it since."""
     return {
-        "metadata": {"uid": claim.metadata.uid},
+        "metadata": {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version},
         "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},
     }
