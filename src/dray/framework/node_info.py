@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from dray.api.types.core_v1 import Node, Taint
 from dray.framework.pod_info import HostPort, PodInfo
@@ -29,6 +29,7 @@ class NodeInfo:
         "hard_taints",
         "image_sizes",
         "labels",
+        "memo",
         "name",
         "node",
         "non_zero_memory",
@@ -58,6 +59,8 @@ class NodeInfo:
         self.free_memory = self.allocatable.memory
         self.free_ephemeral_storage = self.allocatable.ephemeral_storage
         self.free_pods = amounts.get(PODS, 0)
+        # What plugins computed from this very state of the node, by keys of their own; a cache, no part of the value.
+        self.memo: dict[Any, Any] = {}
         self.requested = _NOTHING
         self.non_zero_milli_cpu = 0
         self.non_zero_memory = 0
@@ -97,6 +100,7 @@ def _copy_of(node: NodeInfo) -> NodeInfo:
     info = NodeInfo.__new__(NodeInfo)
     for name in NodeInfo.__slots__:
         setattr(info, name, getattr(node, name))
+    info.memo = {}
     return info
 
 

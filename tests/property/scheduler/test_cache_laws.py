@@ -5,11 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.scheduler.cache import Cache
-from tests.unit.scheduler.builders import container, node, pod
+from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
+from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from tests.unit.scheduler.builders import container, handle, node, pod
 
 NODES = ["n0", "n1", "n2"]
 UIDS = ["p0", "p1", "p2", "p3"]
@@ -115,3 +118,19 @@ def test_zones_take_turns() -> None:
         cache.set_node(node(f"n{number}", labels={"topology.kubernetes.io/zone": zone}))
     cache.update_snapshot(snapshot)
     assert [info.name for info in snapshot] == ["n0", "n3", "n1", "n2"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["small", "large", "none"]), st.integers(0, 3)), max_size=25))
+def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str, int]]) -> None:
+    """Plugins that remember scores, against fresh ones that cannot."""
+    requests = {"small": {"cpu": "100m", "memory": "1Gi"}, "large": {"cpu": "2"}, "none": {}}
+    kept = (NodeResourcesFit({}, handle()), BalancedAllocation({}, handle()))
+    nodes = [NodeInfo(node(f"n{number}")) for number in range(4)]
+    for number, (kind, place) in enumerate(steps):
+        coming = PodInfo(pod(f"p{number}", containers=[container(requests[kind])]))
+        cycle = CycleState(coming)
+        fresh = (NodeResourcesFit({}, handle()), BalancedAllocation({}, handle()))
+        for old, new in zip(kept, fresh, strict=True):
+            assert old.score_all(cycle, coming.pod, nodes) == new.score_all(cycle, coming.pod, nodes)
+        nodes[place] = nodes[place].with_pod(coming)

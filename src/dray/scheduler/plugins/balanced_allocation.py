@@ -10,9 +10,10 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX
-from dray.framework.resources import CPU, MEMORY
+from dray.framework.resources import CPU, MEMORY, Resources
 from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.scores import ScoreMemo
 
 _DEFAULT: Final = (CPU, MEMORY)
 _PAIR: Final = 2
@@ -25,6 +26,7 @@ class BalancedAllocation:
 
     def __init__(self, args: Mapping[str, Any], _handle: Handle) -> None:
         self._resources = tuple(item["name"] for item in args.get("resources") or ()) or _DEFAULT
+        self._memo = ScoreMemo()
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
         """A Pod that asks for nothing is at home everywhere."""
@@ -36,10 +38,14 @@ class BalancedAllocation:
         return self.score_all(state, pod, (node,))[0]
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
-        """All nodes at once; two resources, the usual case, without detours."""
-        if self._resources is not _DEFAULT:
-            return [int((1 - _deviation(self._shares(state, node))) * SCORE_MAX) for node in nodes]
+        """All nodes at once."""
         wanted = state.pod_info.requests
+        return self._memo.scores(wanted, nodes, lambda changed: self._compute(wanted, changed))
+
+    def _compute(self, wanted: Resources, nodes: Sequence[NodeInfo]) -> list[int]:
+        """Two resources, the usual case, without detours."""
+        if self._resources is not _DEFAULT:
+            return [int((1 - _deviation(self._shares(wanted, node))) * SCORE_MAX) for node in nodes]
         wanted_milli_cpu, wanted_memory = wanted.milli_cpu, wanted.memory
         scores: list[int] = []
         for node in nodes:
@@ -54,8 +60,7 @@ class BalancedAllocation:
             scores.append(int((1 - (difference if difference > 0 else -difference) / 2) * SCORE_MAX))
         return scores
 
-    def _shares(self, state: CycleState, node: NodeInfo) -> list[float]:
-        wanted = state.pod_info.requests
+    def _shares(self, wanted: Resources, node: NodeInfo) -> list[float]:
         totals = ((name, node.allocatable.amount(name)) for name in self._resources)
         return [
             min((node.requested.amount(name) + wanted.amount(name)) / total, 1.0) for name, total in totals if total

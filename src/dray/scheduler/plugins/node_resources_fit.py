@@ -16,6 +16,7 @@ from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
+from dray.scheduler.plugins.scores import ScoreMemo
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
@@ -33,6 +34,7 @@ class NodeResourcesFit:
         self._ignored = frozenset(args.get("ignoredResources") or ())
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
         self._scorer = make_scorer(args.get("scoringStrategy") or {})
+        self._memo = ScoreMemo()
         self._events = FitEvents(handle)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
@@ -63,7 +65,9 @@ class NodeResourcesFit:
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
         """All nodes at once."""
-        return self._scorer(state.pod_info, nodes)
+        pod = state.pod_info
+        needs = (pod.non_zero_milli_cpu, pod.non_zero_memory, pod.requests)
+        return self._memo.scores(needs, nodes, lambda changed: self._scorer(pod, changed))
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Room is made, or less is asked for."""
