@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import yaml
 
@@ -22,12 +23,13 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError, InvalidError
 from dray.client.files import load_access
 from dray.client.http import http_client
-from dray.client.interface import Client, Resource, unstructured
+from dray.client.interface import Client, Resource, WatchEvent, WatchOptions, unstructured
 from dray.cmd.settings import DemoSettings
 from dray.runtime.clock import SystemClock
 from dray.runtime.logs import wants_colour
 
 _READY_SECONDS_MAX: Final = 30.0
+_ALLOCATION_SECONDS_MAX: Final = 20
 _EXAMPLES: Final = Path(__file__).resolve().parents[3] / "examples" / "quickstart"
 _RESOURCES: Final[dict[str, Resource[Document]]] = {
     "DeviceClass": unstructured(
@@ -37,6 +39,7 @@ _RESOURCES: Final[dict[str, Resource[Document]]] = {
         GroupVersion("resource.k8s.io", "v1"), "resourceslices", "ResourceSlice", namespaced=False
     ),
     "ResourceClaim": unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim"),
+    "Node": unstructured(GroupVersion("", "v1"), "nodes", "Node", namespaced=False),
     "Pod": unstructured(GroupVersion("", "v1"), "pods", "Pod"),
 }
 
@@ -92,10 +95,12 @@ async def run(settings: DemoSettings, _stop: asyncio.Event) -> None:
 
 async def _story(client: Client, screen: Screen) -> None:
     screen.heading("Devices: a class, and what the drivers of two nodes publish")
+    await _apply(client, screen, "nodes.yaml")
     await _apply(client, screen, "devices.yaml")
     screen.rows(await _device_rows(client))
     screen.heading("A claim with alternatives, and a Pod that uses it")
     await _apply(client, screen, "claim.yaml")
+    await _show_allocation(client, screen)
     screen.heading("The same claim, written in v1 and read in v1beta1")
     old = unstructured(GroupVersion("resource.k8s.io", "v1beta1"), "resourceclaims", "ResourceClaim")
     claim = await client.get(old, "training", "default")
@@ -128,6 +133,23 @@ async def _device_rows(client: Client) -> list[list[str]]:
     return rows
 
 
+async def _show_allocation(client: Client, screen: Screen) -> None:
+    """Wait for the scheduler's choice and show it."""
+    selected = WatchOptions(field_selector="metadata.name=training", timeout_seconds=_ALLOCATION_SECONDS_MAX)
+    async with aclosing(cast("Any", client.watch(_RESOURCES["ResourceClaim"], "default", selected))) as events:
+        async for event in events:
+            if not isinstance(event, WatchEvent):
+                continue
+            allocation = (event.object.get("status") or {}).get("allocation")
+            if allocation:
+                for item in allocation["devices"]["results"]:
+                    screen.done(f"request {item['request']} got {item['device']} of {item['pool']}")
+                return
+    screen.line(
+        f"    the claim was not allocated within {_ALLOCATION_SECONDS_MAX} s; kubectl describe pod trainer says why"
+    )
+
+
 async def _show_refusal(client: Client, screen: Screen) -> None:
     wrong = {
         "apiVersion": "resource.k8s.io/v1",
@@ -148,7 +170,7 @@ def _farewell(screen: Screen, data_dir: Path, pid: int, *, keep: bool) -> None:
         return
     screen.heading("The server goes on running. Try:")
     screen.line(f"    export KUBECONFIG={data_dir / 'kubeconfig'}")
-    screen.line("    kubectl get deviceclasses,resourceslices,resourceclaims")
+    screen.line("    kubectl get pods,resourceclaims,resourceslices -o wide")
     screen.line("    kubectl explain resourceclaim.spec.devices.requests")
     screen.line(f"\n    stop it with: kill {pid}")
 
