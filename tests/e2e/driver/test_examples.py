@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from dray.node.dra.loop import Prepared, PrepareError
 from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
@@ -78,3 +79,41 @@ async def test_host_devices(world: World, node: Node) -> None:
 @pytest.mark.parametrize("example", ["env-driver", "gpu-driver", "host-devices"])
 def test_examples_are_short(example: str) -> None:
     assert len((EXAMPLES / example / "driver.py").read_text().splitlines()) <= 100
+
+
+@pytest.mark.parametrize("example", ["env-driver", "gpu-driver", "host-devices"])
+async def test_the_examples_manifests_are_accepted(world: World, example: str) -> None:
+    groups = {"v1": "core/v1"}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await world.create("core/v1/serviceaccounts@default", account)
+    for body in yaml.safe_load_all((EXAMPLES / example / "claim.yaml").read_text()):
+        place = groups.get(body["apiVersion"], body["apiVersion"])
+        plural = {"DeviceClass": "deviceclasses"}.get(body["kind"], f"{body['kind'].lower()}s")
+        namespace = "" if body["kind"] == "DeviceClass" else "@default"
+        await world.create(f"{place}/{plural}{namespace}", body)
+
+
+async def test_a_broken_gpu_is_tainted_and_unhealthy(world: World, node: Node, tmp_path: Path) -> None:
+    driver = load("gpu-driver").GPUDriver(2, str(tmp_path))
+    await world.claim("c", result("gpu-1-2g-0", driver.name), pods=["p"])
+    user = pod("p", "c")
+
+    def shown() -> list[str | None]:
+        statuses = node.claims.resource_statuses(user, user.spec.containers[0])
+        return [item.health for status in statuses for item in status.resources]
+
+    async def tainted() -> set[str]:
+        items = await world.slices()
+        return {one["name"] for item in items for one in item["spec"].get("devices", ()) if one.get("taints")}
+
+    async with driver_running(driver, node):
+        assert isinstance(await node.claims.prepare(user), Prepared)
+        await until(lambda: shown() == ["Healthy"])
+        (tmp_path / "gpu-1").touch()
+        await until(lambda: shown() == ["Unhealthy"])
+
+        async def whole_card() -> bool:
+            return len(await tainted()) == 13
+
+        await until(whole_card)
+        assert all(name.startswith("gpu-1") for name in await tainted())
