@@ -1,14 +1,12 @@
-"""Which container has which devices, and which may use them again. Pure.
+"""Which container has which devices. Pure.
 
 A device has one holder, except that containers of a Pod may take over what its finished init containers had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-
-from dray.api.types.core_v1 import Container, Pod
 
 # Kubernetes' mark for a device that is close to no NUMA node.
 NO_NUMA_NODE = -1
@@ -95,30 +93,3 @@ class Assignments:
         return frozenset(
             slot.pod_uid for slot, assignment in self.all() if slot.resource == resource and assignment.ids & ids
         )
-
-
-def is_restartable(container: Container) -> bool:
-    """Whether an init container goes on beside those after it."""
-    return container.restart_policy == "Always"
-
-
-def reusable(pod: Pod, container: str, held: Callable[[str], frozenset[str]]) -> frozenset[str]:
-    """What the container may take over of one resource; `held` says which devices each container has.
-
-    Ordinary init containers leave their devices to those after them; whoever keeps running keeps its own.
-    """
-    left: set[str] = set()
-    kept: set[str] = set()
-    after = False
-    for init in pod.spec.init_containers:
-        after = after or init.name == container
-        if init.name == container:
-            continue
-        if is_restartable(init):
-            kept |= held(init.name)
-        elif not after:
-            left |= held(init.name)
-    for other in pod.spec.containers:
-        if other.name != container:
-            kept |= held(other.name)
-    return frozenset(left - kept)

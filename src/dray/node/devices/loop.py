@@ -19,7 +19,7 @@ from dray.api.document import Document
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
 from dray.node.devices import checkpoint
-from dray.node.devices.assignments import NO_NUMA_NODE, Slot, reusable
+from dray.node.devices.assignments import NO_NUMA_NODE, Slot
 from dray.node.devices.book import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
 from dray.node.devices.choice import in_order
 from dray.node.devices.connections.loop import Connections
@@ -27,7 +27,7 @@ from dray.node.devices.endpoints.loop import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets, save_checkpoint
 from dray.node.devices.inventory import Inventory
 from dray.node.devices.metrics import DeviceMetrics
-from dray.node.devices.requests import container_request, containers_of, pod_request
+from dray.node.devices.requests import container_request, pod_request
 from dray.node.devices.responses import resource_statuses, run_options
 from dray.node.devices.servicer import Registration
 from dray.node.devices.verdict import verdict
@@ -39,6 +39,7 @@ from dray.node.interface import (
     ResourceError,
     RunOptions,
 )
+from dray.node.topology.containers import containers_of, reusable
 from dray.node.topology.hints import Hint
 from dray.node.topology.interface import AllocationError
 from dray.rpc.sockets import listen
@@ -77,6 +78,13 @@ class NodePods:
     ready: Callable[[], bool] = lambda: True
     # (Pod UID, container) pairs that ran before the agent did.
     running: Collection[tuple[str, str]] = ()
+
+    def holders(self) -> frozenset[str] | None:
+        """The UIDs of Pods that may hold something: all but finished ones; None while they are not all known."""
+        if not self.ready():
+            return None
+        live = (pod for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES)
+        return frozenset(pod.metadata.uid or "" for pod in (*self.source.active(), *live))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +205,10 @@ class PluginDevices:
 
     async def refresh(self) -> None:
         """Free the devices of Pods that are gone or finished; not before all Pods are known."""
-        if not self._pods.ready():
+        holders = self._pods.holders()
+        if holders is None:
             return
-        source = self._pods.source
-        known = {pod.metadata.uid for pod in source.active()} | {self._admitting}
-        known |= {pod.metadata.uid for pod in source.all() if pod.status.phase not in _TERMINAL_PHASES}
-        gone = [uid for uid in self._book.assignments.pod_uids() if uid not in known]
+        gone = [uid for uid in self._book.assignments.pod_uids() if uid not in holders and uid != self._admitting]
         for uid in gone:
             self._book.free_pod(uid)
         if gone:

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.assignments import Assignment, Slot, is_restartable
+from dray.node.devices.assignments import Assignment, Slot
 from dray.node.devices.choice import in_order
 from dray.node.devices.inventory import Inventory
 from dray.node.interface import Rejection
+from dray.node.topology.containers import is_ordinary_init
 
 REASON: Final = "UnhealthyDevice"
 
@@ -33,6 +34,6 @@ def verdict(pod: Pod, assigned: Iterable[tuple[Slot, Assignment]], inventory: In
 
 
 def _finished_init_containers(pod: Pod) -> frozenset[str]:
-    ordinary = {item.name for item in pod.spec.init_containers if not is_restartable(item)}
     statuses = pod.status.init_container_statuses
-    return frozenset(item.name for item in statuses if item.name in ordinary and item.state.terminated is not None)
+    ended = (item.name for item in statuses if item.state.terminated is not None)
+    return frozenset(name for name in ended if is_ordinary_init(pod, name))

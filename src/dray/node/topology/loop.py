@@ -20,6 +20,7 @@ from dray.node.interface import (
     Rejection,
     RunOptions,
 )
+from dray.node.topology.containers import containers_of
 from dray.node.topology.hints import Hint
 from dray.node.topology.interface import AllocationError, HintProvider
 from dray.node.topology.policies import Policy, Scope, decide
@@ -91,7 +92,7 @@ class AlignedResources:
     async def _admit(self, pod: Pod) -> Rejection | None:
         by_pod = self._alignment.scope is Scope.POD
         hint, admitted = self._decide(pod, None) if by_pod else (None, True)
-        for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for container in containers_of(pod):
             if not by_pod:
                 hint, admitted = self._decide(pod, container)
             if not admitted:

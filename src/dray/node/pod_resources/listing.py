@@ -1,0 +1,133 @@
+"""Makes the answers from the sources. Pure but for asking them; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dray.api.document import NamespacedName
+from dray.api.types.core_v1 import Container, Pod
+from dray.node.dra.claims import ClaimError, ClaimInfo, Device, container_requests
+from dray.node.pod_resources.interface import HeldDevice, MemoryBlock, Sources
+from dray.node.topology.containers import is_restartable
+from dray.rpc.pb.podresources.v1 import api_pb2 as v1
+from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
+
+_TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+def listed(sources: Sources, *, active_only: bool) -> tuple[Pod, ...]:
+    """The Pods to tell of, in the order of their names."""
+    pods = (pod for pod in sources.pods.active() if not is_finished(pod)) if active_only else sources.pods.all()
+    return tuple(sorted(pods, key=lambda pod: (pod.metadata.namespace or "", pod.metadata.name or "")))
+
+
+def is_finished(pod: Pod) -> bool:
+    """Whether the Pod will not run again."""
+    return pod.status.phase in _TERMINAL_PHASES
+
+
+def find(sources: Sources, name: NamespacedName, *, active_only: bool) -> Pod | None:
+    """The Pod of this name; one that lives comes before finished ones of the same name."""
+    same = [pod for pod in sources.pods.all() if _name(pod) == name]
+    same.sort(key=is_finished)
+    if not same or (active_only and is_finished(same[0])):
+        return None
+    return same[0]
+
+
+def _name(pod: Pod) -> NamespacedName:
+    return NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
+
+
+def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool, extended: bool) -> v1.PodResources:
+    """One Pod: its restartable init containers and its containers; `dynamic` tells of claims too."""
+    message = v1.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
+    for container in (*filter(is_restartable, pod.spec.init_containers), *pod.spec.containers):
+        entry = message.containers.add(name=container.name)
+        uid = pod.metadata.uid or ""
+        if sources.devices is not None:
+            entry.devices.extend(_device(item) for item in sources.devices.container_devices(uid, container.name))
+        if sources.cpus is not None:
+            entry.cpu_ids.extend(sorted(sources.cpus.exclusive(uid, container.name)))
+        if sources.memory is not None:
+            entry.memory.extend(_memory(item) for item in sources.memory.blocks(uid, container.name))
+        if dynamic:
+            entry.dynamic_resources.extend(_dynamic(pod, container, sources, extended=extended))
+    return message
+
+
+def alpha_pod_resources(pod: Pod, sources: Sources) -> v1alpha1.PodResources:
+    """One Pod in the first version: devices of its containers alone."""
+    message = v1alpha1.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
+    for container in pod.spec.containers:
+        entry = message.containers.add(name=container.name)
+        held = (
+            () if sources.devices is None else sources.devices.container_devices(pod.metadata.uid or "", container.name)
+        )
+        for resource, name in dict.fromkeys((item.resource, item.id) for item in held):
+            entry.devices.add(resource_name=resource, device_ids=[name])
+    return message
+
+
+def allocatable(sources: Sources) -> v1.AllocatableResourcesResponse:
+    """All that containers could have, in use or not; claims are not counted here."""
+    message = v1.AllocatableResourcesResponse()
+    if sources.devices is not None:
+        message.devices.extend(_device(item) for item in sources.devices.allocatable_devices())
+    if sources.cpus is not None:
+        message.cpu_ids.extend(sorted(sources.cpus.allocatable))
+    if sources.memory is not None:
+        message.memory.extend(_memory(item) for item in sources.memory.allocatable())
+    return message
+
+
+def _device(item: HeldDevice) -> v1.ContainerDevices:
+    message = v1.ContainerDevices(resource_name=item.resource, device_ids=[item.id])
+    if item.numa_node is not None:
+        message.topology.CopyFrom(_topology([item.numa_node]))
+    return message
+
+
+def _memory(block: MemoryBlock) -> v1.ContainerMemory:
+    return v1.ContainerMemory(memory_type=block.kind, size=block.size, topology=_topology(block.nodes))
+
+
+def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:
+    return v1.TopologyInfo(nodes=[v1.NUMANode(id=node) for node in nodes])
+
+
+def _dynamic(pod: Pod, container: Container, sources: Sources, *, extended: bool) -> Iterator[v1.DynamicResource]:
+    """The container's claims; none when one is not prepared yet."""
+    if sources.claims is None:
+        return
+    try:
+        infos = sources.claims.claim_infos(pod, container)
+        asked = container_requests(pod, container, extended=extended)
+    except ClaimError:
+        return
+    for info in infos:
+        requests = [request for name, request in asked if name == info.key.name]
+        yield v1.DynamicResource(
+            class_name=sources.class_name(info),
+            claim_name=info.key.name,
+            claim_namespace=info.key.namespace,
+            claim_resources=[_claim_resource(driver, device) for driver, device in _devices(info, requests)],
+        )
+
+
+def _devices(info: ClaimInfo, requests: list[str]) -> Iterator[tuple[str, Device]]:
+    """The devices the container can use: those of the requests it names."""
+    for driver in info.drivers:
+        for device in info.devices[driver]:
+            if any(device.serves(request) for request in requests):
+                yield driver, device
+
+
+def _claim_resource(driver: str, device: Device) -> v1.ClaimResource:
+    return v1.ClaimResource(
+        cdi_devices=[v1.CDIDevice(name=name) for name in device.cdi_device_ids],
+        driver_name=driver,
+        pool_name=device.pool_name,
+        device_name=device.device_name,
+        share_id=device.share_id,
+    )

@@ -1,0 +1,128 @@
+"""PodResources on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import grpc
+import grpc.aio
+
+from dray.api.document import NamespacedName
+from dray.node.pod_resources.interface import Sources
+from dray.node.pod_resources.limiter import Limiter
+from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed, pod_resources
+from dray.node.pod_resources.metrics import EndpointMetrics, Method
+from dray.rpc.pb.podresources.v1 import api_pb2 as v1
+from dray.rpc.pb.podresources.v1 import api_pb2_grpc as v1_grpc
+from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
+from dray.rpc.pb.podresources.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+V1: Final = "v1"
+V1ALPHA1: Final = "v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What is switched on."""
+
+    dynamic: bool = True
+    get: bool = True
+    active_only: bool = True
+    extended: bool = True
+
+
+class RateLimit:
+    """One bound for the whole socket."""
+
+    def __init__(self, limiter: Limiter, now: Callable[[], float]) -> None:
+        self._limiter = limiter
+        self._now = now
+
+    async def check(self, context: Context) -> None:
+        """Refuse the call when there are too many."""
+        if not self._limiter.allow(self._now()):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+
+class PodResources(v1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
+    """The current version."""
+
+    def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
+        self._sources = sources
+        self._gates = gates
+        self._metrics = metrics
+        self._limit = limit
+
+    async def List(self, _request: v1.ListPodResourcesRequest, context: Context) -> v1.ListPodResourcesResponse:
+        """All Pods, after devices of those that are gone have been freed."""
+        await self._limit.check(context)
+        with self._counted(Method.LIST):
+            if self._sources.devices is not None:
+                await self._sources.devices.refresh()
+            pods = listed(self._sources, active_only=self._gates.active_only)
+            return v1.ListPodResourcesResponse(pod_resources=[self._entry(pod) for pod in pods])
+
+    async def GetAllocatableResources(
+        self, _request: v1.AllocatableResourcesRequest, context: Context
+    ) -> v1.AllocatableResourcesResponse:
+        """What there is."""
+        await self._limit.check(context)
+        with self._counted(Method.GET_ALLOCATABLE):
+            return allocatable(self._sources)
+
+    async def Get(self, request: v1.GetPodResourcesRequest, context: Context) -> v1.GetPodResourcesResponse:
+        """One Pod."""
+        await self._limit.check(context)
+        with self._counted(Method.GET):
+            if not self._gates.get:
+                await _fail(context, "PodResources API Get method disabled")
+            name = NamespacedName(request.pod_namespace, request.pod_name)
+            pod = find(self._sources, name, active_only=self._gates.active_only)
+            if pod is None:
+                await _fail(context, f"pod {name.name} in namespace {name.namespace} not found")
+            return v1.GetPodResourcesResponse(pod_resources=self._entry(pod))
+
+    def _entry(self, pod: Any) -> v1.PodResources:
+        return pod_resources(pod, self._sources, dynamic=self._gates.dynamic, extended=self._gates.extended)
+
+    @contextmanager
+    def _counted(self, method: Method) -> Iterator[None]:
+        """Count the call, and its failure whatever it is."""
+        self._metrics.requested(V1, method)
+        try:
+            yield
+        except BaseException:
+            self._metrics.failed(V1, method)
+            raise
+
+
+class AlphaPodResources(v1alpha1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
+    """The first version."""
+
+    def __init__(self, sources: Sources, metrics: EndpointMetrics, limit: RateLimit) -> None:
+        self._sources = sources
+        self._metrics = metrics
+        self._limit = limit
+
+    async def List(
+        self, _request: v1alpha1.ListPodResourcesRequest, context: Context
+    ) -> v1alpha1.ListPodResourcesResponse:
+        """All Pods, finished ones too."""
+        await self._limit.check(context)
+        self._metrics.requested(V1ALPHA1)
+        if self._sources.devices is not None:
+            await self._sources.devices.refresh()
+        pods = listed(self._sources, active_only=False)
+        return v1alpha1.ListPodResourcesResponse(
+            pod_resources=[alpha_pod_resources(pod, self._sources) for pod in pods]
+        )
+
+
+async def _fail(context: Context, text: str) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNKNOWN, text)
+    raise AssertionError("abort raises")

@@ -1,0 +1,1 @@
+"""CPUs for containers that get them alone."""

@@ -1,0 +1,1 @@
+"""Everything the node itself hands out, put together from settings."""

@@ -1,0 +1,91 @@
+"""The machine's NUMA nodes, CPUs and memory. Pure; `files` reads them from /sys or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dray.api.quantity import Quantity
+from dray.node.topology.cpus.sets import parse_cpus
+from dray.node.topology.hints import NUMA_NODES_MAX, mask_of
+
+MEMORY: Final = "memory"
+
+
+class TopologyError(ValueError):
+    """A description of a machine that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPU:
+    """One logical CPU; those of one core share what is inside of it."""
+
+    id: int
+    core: int
+    socket: int
+    numa_node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NUMANode:
+    """`memory` is bytes by kind: `memory` and `hugepages-2Mi` and the like."""
+
+    id: int
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All of it."""
+
+    cpus: tuple[CPU, ...] = ()
+    nodes: tuple[NUMANode, ...] = ()
+
+    @property
+    def mask(self) -> int:
+        """The set of its NUMA nodes."""
+        return mask_of(node.id for node in self.nodes)
+
+    @property
+    def cpu_ids(self) -> frozenset[int]:
+        """All CPUs."""
+        return frozenset(cpu.id for cpu in self.cpus)
+
+
+def machine_of(document: Any) -> Machine:
+    """Read a description: `nodes`, each with `id`, `cpus` and `memory`, `hugepages` and `cores` if it has them.
+
+    `cores` lists the CPUs of each core, such as [[0, 4], [1, 5]]; without it every CPU is a core of its own.
+    """
+    try:
+        entries = document["nodes"]
+        cpus = tuple(cpu for entry in entries for cpu in _cpus(entry))
+        nodes = tuple(NUMANode(int(entry["id"]), _memory(entry)) for entry in entries)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TopologyError(f"not a description of a machine: {type(error).__name__}: {error}") from error
+    return checked(Machine(tuple(sorted(cpus, key=lambda cpu: cpu.id)), nodes))
+
+
+def checked(machine: Machine) -> Machine:
+    """The machine; raises when it cannot be one."""
+    if len({cpu.id for cpu in machine.cpus}) != len(machine.cpus):
+        raise TopologyError("a CPU is listed twice")
+    if len({node.id for node in machine.nodes}) != len(machine.nodes):
+        raise TopologyError("a NUMA node is listed twice")
+    if len(machine.nodes) > NUMA_NODES_MAX:
+        raise TopologyError(f"unsupported on machines with more than {NUMA_NODES_MAX} NUMA Nodes")
+    return machine
+
+
+def _cpus(entry: Mapping[str, Any]) -> list[CPU]:
+    node = int(entry["id"])
+    cores = {cpu: min(group) for group in entry.get("cores") or () for cpu in group}
+    listed = parse_cpus(str(entry.get("cpus") if entry.get("cpus") is not None else ""))
+    socket = int(entry.get("socket", node))
+    return [CPU(cpu, cores.get(cpu, cpu), socket, node) for cpu in sorted(listed)]
+
+
+def _memory(entry: Mapping[str, Any]) -> dict[str, int]:
+    pages = {f"hugepages-{size}": amount for size, amount in (entry.get("hugepages") or {}).items()}
+    return {name: Quantity.parse(amount).value() for name, amount in {MEMORY: entry.get("memory", 0), **pages}.items()}

@@ -1,0 +1,1 @@
+"""Memory of NUMA nodes set aside for containers."""
