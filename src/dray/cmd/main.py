@@ -45,6 +45,32 @@ PROCESSES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that does one thing and ends: the module with `main(argv) -> exit code`."""
+
+    summary: str
+    module: str
+
+
+COMMANDS: Final = {
+    "image": Command("import, list and remove images of this node", "dray.cmd.image"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command that answers and ends: the module with `main(argv) -> int`."""
+
+    summary: str
+    module: str
+
+
+TOOLS: Final = {
+    "cel": Tool("which devices a CEL selector matches, and why not the others", "dray.cli.cel"),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -55,6 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("version", "--version"):
         sys.stdout.write(f"dray {__version__}\n")
         return 0
+    if name in COMMANDS:
+        status: int = importlib.import_module(COMMANDS[name].module).main(rest)
+        return status
+    if name in TOOLS:
+        return int(importlib.import_module(TOOLS[name].module).main(rest))
     process = PROCESSES.get(name)
     if process is None:
         sys.stderr.write(f'dray: unknown command "{name}"\n\n{usage()}')
@@ -65,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """What there is."""
     lines = ["usage: dray COMMAND [--flag=value ...]", "", "commands:"]
-    lines += [f"  {name:<20} {process.summary}" for name, process in PROCESSES.items()]
+    lines += [f"  {name:<20} {command.summary}" for name, command in {**PROCESSES, **TOOLS}.items()]
+    lines += [f"  {name:<20} {command.summary}" for name, command in COMMANDS.items()]
     lines += [f"  {'version':<20} print the version", "", "dray COMMAND --help lists a command's settings.", ""]
     return "\n".join(lines)
 

@@ -1,0 +1,149 @@
+"""`dray cel EXPR --slices FILE`: which devices a selector matches, and why it does not match the others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import yaml
+
+from dray.api.document import Document
+from dray.cel.devices import DeviceView
+from dray.cel.environments import CompiledSelector, compile_device_selector, device_view
+from dray.cel.errors import CELError, CELRuntimeError
+from dray.cel.explain import Explanation, Reference, explain_match
+
+EXIT_NO_MATCH: Final = 1
+EXIT_USAGE: Final = 2
+_LIST_KINDS: Final = ("List", "ResourceSliceList")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One device and what the selector said about it."""
+
+    name: str
+    matches: bool
+    error: str = ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0 when something matches, 1 when nothing does, 2 when it cannot be told."""
+    arguments = _parse(argv)
+    try:
+        selector = compile_device_selector(arguments.expression)
+    except CELError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_USAGE
+    try:
+        devices = list(_devices(_read(arguments.slices)))
+    except (OSError, yaml.YAMLError, ValueError) as error:
+        sys.stderr.write(f"dray cel: {arguments.slices}: {error}\n")
+        return EXIT_USAGE
+    verdicts = [_judge(selector, name, view) for name, view in devices]
+    explanation = explain_match(selector, [view for _, view in devices])
+    if arguments.output == "json":
+        _write_json(sys.stdout, selector, verdicts, explanation)
+    else:
+        _write_text(sys.stdout, selector, verdicts, explanation)
+    return 0 if explanation.matching else EXIT_NO_MATCH
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="dray cel", description="Show which devices a CEL selector matches, and why not the others."
+    )
+    parser.add_argument("expression", help="the selector, as in a DeviceClass or a claim")
+    parser.add_argument(
+        "--slices",
+        required=True,
+        metavar="FILE",
+        help="ResourceSlices as YAML or JSON (kubectl get … -o yaml); - is stdin",
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print the answer")
+    return parser.parse_args(argv)
+
+
+def _read(path: str) -> str:
+    return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+
+
+def _devices(text: str) -> Iterator[tuple[str, DeviceView]]:
+    for document in yaml.safe_load_all(text):
+        for resource_slice in _slices(document):
+            spec = resource_slice.get("spec") or {}
+            for device in spec.get("devices") or ():
+                name = f"{spec['driver']}/{(spec.get('pool') or {}).get('name', '')}/{device['name']}"
+                # v1beta1 wraps what a device is in `basic`.
+                yield name, device_view(spec["driver"], device.get("basic") or device)
+
+
+def _slices(document: Any) -> Iterator[Document]:
+    if not isinstance(document, dict):
+        return
+    if document.get("kind") in _LIST_KINDS:
+        for item in document.get("items") or ():
+            yield from _slices({"kind": "ResourceSlice", **item})
+    elif document.get("kind") == "ResourceSlice":
+        yield document
+
+
+def _judge(selector: CompiledSelector, name: str, view: DeviceView) -> Verdict:
+    try:
+        return Verdict(name, selector.evaluate(view))
+    except CELRuntimeError as error:
+        return Verdict(name, matches=False, error=str(error))
+
+
+def _write_text(
+    stream: TextIO, selector: CompiledSelector, verdicts: Sequence[Verdict], explanation: Explanation
+) -> None:
+    stream.write(
+        f"{explanation.matching} of {explanation.devices} devices match (estimated cost {selector.estimated_cost})\n"
+    )
+    width = max((len(item.name) for item in verdicts), default=0)
+    for item in verdicts:
+        outcome = "matches" if item.matches else f"error: {item.error}" if item.error else "does not match"
+        stream.write(f"  {item.name:<{width}}  {outcome}\n")
+    if len(explanation.conditions) > 1:
+        stream.write("conditions:\n")
+        for condition in explanation.conditions:
+            note = f" (error on others: {condition.error})" if condition.error else ""
+            stream.write(f"  {condition.matching} of {explanation.devices}: {condition.expression}{note}\n")
+    for reference in explanation.references:
+        if hint := _hint(reference, explanation.devices):
+            stream.write(f"{hint}\n")
+
+
+def _hint(reference: Reference, devices: int) -> str:
+    if reference.present:
+        return ""
+    meant = f"; did you mean `{reference.nearest}`?" if reference.nearest else ""
+    return f"`{reference.name}` exists on 0 of {devices} devices{meant}"
+
+
+def _write_json(
+    stream: TextIO, selector: CompiledSelector, verdicts: Sequence[Verdict], explanation: Explanation
+) -> None:
+    document = {
+        "expression": selector.expression,
+        "estimatedCost": selector.estimated_cost,
+        "devices": [
+            {"name": item.name, "matches": item.matches, **({"error": item.error} if item.error else {})}
+            for item in verdicts
+        ],
+        "conditions": [
+            {"expression": item.expression, "matching": item.matching, "error": item.error}
+            for item in explanation.conditions
+        ],
+        "missing": [
+            {"name": item.name, "nearest": item.nearest} for item in explanation.references if not item.present
+        ],
+    }
+    json.dump(document, stream, indent=2)
+    stream.write("\n")
