@@ -96,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """What there is."""
     lines = ["usage: dray COMMAND [--flag=value ...]", "", "commands:"]
-    lines += [f"  {name:<20} {command.summary}" for name, command in {**PROCESSES, **TOOLS}.items()]
+    for commands in (PROCESSES, TOOLS):
+        lines += [f"  {name:<20} {command.summary}" for name, command in commands.items()]
     lines += [f"  {name:<20} {command.summary}" for name, command in COMMANDS.items()]
     lines += [f"  {'version':<20} print the version", "", "dray COMMAND --help lists a command's settings.", ""]
     return "\n".join(lines)
