@@ -69,6 +69,13 @@ class FilterPlugin(Plugin, Protocol):
         """Called for many nodes: keep it short."""
 
 
+class RejectionExplainer(FilterPlugin, Protocol):
+    """A filter whose reasons can say more, at a price worth paying only when no node fits."""
+
+    def explain_rejections(self, state: CycleState, pod: Pod, statuses: dict[str, Status]) -> None:
+        """Replace this plugin's answers for nodes by better ones; the same reason is counted over all its nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
     """Where the Pod is expected to fit later; empty clears the nomination."""

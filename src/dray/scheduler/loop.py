@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from dray.api.features import FeatureGates
@@ -195,6 +196,7 @@ class Scheduler:
         self, queued: QueuedPod, profile: Profile, state: CycleState, diagnosis: Diagnosis, started: float
     ) -> None:
         message, nominated = "", None
+        diagnosis = _explained(profile, state, diagnosis)
         if diagnosis.node_count and profile.post_filter:
             message, nominated = await self._post_filter(profile, state, queued.pod, diagnosis)
         self._failed(
@@ -337,3 +339,13 @@ class Scheduler:
     def _activate(self, uid: str) -> None:
         self.queue.activate(uid, self._clock.monotonic())
         self._wake.set()
+
+
+def _explained(profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis in the fullest words that the plugins have."""
+    statuses = dict(diagnosis.statuses)
+    for plugin in profile.filter:
+        explain = getattr(plugin, "explain_rejections", None)
+        if explain is not None and statuses:
+            explain(state, state.pod_info.pod, statuses)
+    return replace(diagnosis, statuses=statuses)

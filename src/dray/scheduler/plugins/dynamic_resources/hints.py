@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from dray.api.pod_claims import pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.framework.events import Hint
+from dray.framework.events import EventKeys, Hint
 from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, NotReadyError, claims_of
 
 
@@ -33,6 +36,24 @@ class Hints:
         except NotReadyError:
             return Hint.SKIP
         return Hint.QUEUE
+
+
+def keys_of_pod(pod: Pod) -> Iterator[str]:
+    """The claims that concern the Pod."""
+    for entry in pod_claims(pod):
+        if entry.claim_name is not None:
+            yield f"{pod.metadata.namespace}/{entry.claim_name}"
+
+
+def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
+    """The claim that changed; None when its devices are free for everybody."""
+    if is_freed(old, new):
+        return None
+    claim = new if new is not None else old
+    return () if claim is None else (f"{claim.metadata.namespace}/{claim.metadata.name}",)
+
+
+CLAIM_KEYS: Final = EventKeys(keys_of_pod, keys_of_claim)
 
 
 def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -41,7 +41,7 @@ from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
-from dray.scheduler.plugins.dynamic_resources.hints import Hints
+from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 
 NAME: Final = "DynamicResources"
@@ -50,6 +50,8 @@ NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 STILL_NOT: Final = "still not schedulable"
 NO_CLAIMS: Final = "no new claims to deallocate"
+# Different explanations in one message: more than a few nobody reads.
+EXPLAINED_MAX: Final = 4
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
 
 _NO_FIT: Final = unresolvable(CANNOT_ALLOCATE)
@@ -67,7 +69,7 @@ class DynamicResources:
         self._clock = handle.clock
         self._features = handle.features
         self._filter_timeout = arguments.filter_timeout_seconds
-        cluster = cluster_of(handle)
+        cluster = self._cluster = cluster_of(handle)
         self._allocator = cluster.allocator
         self._inventory = cluster.inventory
         self._tracker = cluster.tracker
@@ -91,7 +93,9 @@ class DynamicResources:
         return (
             EventRegistration(ClusterEvent(NODE, nodes)),
             EventRegistration(
-                ClusterEvent(RESOURCE_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE), self._hints.claim_changed
+                ClusterEvent(RESOURCE_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE),
+                self._hints.claim_changed,
+                CLAIM_KEYS,
             ),
             EventRegistration(
                 ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
@@ -169,6 +173,35 @@ class DynamicResources:
             return unresolvable(str(failure))
         return error(str(failure))
 
+    def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
+        """Say what stands in the way on nodes without enough devices; nodes that look alike are explained once."""
+        own: PodState | None = state.get(NAME)
+        if own is None or not own.pending:
+            return
+        explained: dict[Hashable, Status] = {}
+        for name, status in statuses.items():
+            node = self._handle.snapshot.get(name)
+            if node is None or status.plugin != NAME or status.reasons != _NO_FIT.reasons:
+                continue
+            looks = self._looks(own, node)
+            better = explained.get(looks)
+            if better is None and len(explained) < EXPLAINED_MAX:
+                summary = self._allocator.explain(node.node, own.pending).summary
+                better = explained[looks] = Status(status.code, (f"{CANNOT_ALLOCATE} ({summary})",), NAME)
+            if better is not None:
+                statuses[name] = better
+
+    def _looks(self, own: PodState, node: NodeInfo) -> Hashable:
+        """What an explanation says about a node, as far as it is cheap to know."""
+        view = self._inventory.node_view(node.node, self._allocator.gates)
+        matches = tuple(
+            view.matches(alternative.group)
+            for request in self._allocator.plan(own.pending).requests
+            for alternative in request.alternatives
+        )
+        broken = (len(view.incomplete), len(view.invalid))
+        return view.device_count(), broken, matches, view.blocked(self._allocator.allocations)
+
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
     ) -> tuple[PostFilterResult | None, Status]:
@@ -181,7 +214,7 @@ class DynamicResources:
         candidates = [own.claims[position] for position in sorted(own.unavailable)]
         order.shuffle(candidates)
         for claim in candidates:
-            if not writes.may_free(claim, pod):
+            if not writes.may_free(claim, pod) or self._cluster.is_used_on_a_node(claim, pod):
                 continue
             try:
                 if not await self._writer.free_for(claim, pod):
