@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import shutil
 import socket
 import sys
 from dataclasses import replace
@@ -34,6 +32,7 @@ from dray.node.agent.registration.files import read_machine
 from dray.node.agent.registration.loop import NodeRegistration
 from dray.node.cdi.files import CdiCache
 from dray.node.interface import ResourceManager
+from dray.node.runtimes.images.files import ImageStore
 from dray.node.runtimes.interface import Runtime
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
@@ -138,10 +137,16 @@ async def _serve(server: KubeletServer) -> None:
 
 def make_runtime(settings: NodeSettings, root: Path, clock: Clock, cdi: CdiCache) -> Runtime:
     """The runtime that the settings name."""
+    from dray.node.runtimes.process.loop import ProcessRuntime
+    from dray.node.runtimes.runc.loop import RuncRuntime, usable
+
     name = settings.runtime
     if name == "auto":
-        name = "runc" if os.geteuid() == 0 and shutil.which("runc") else "process"
-    from dray.node.runtimes.process.loop import ProcessRuntime
+        name = "runc" if usable() else "process"
+    if name == "runc":
+        if not usable():
+            raise SettingsError("--runtime=runc needs root, and runc on the PATH")
+        return RuncRuntime(root / "containers", clock, cdi, ImageStore(root / "images"))
 
     return ProcessRuntime(root / "containers", clock, cdi)
 

@@ -101,6 +101,8 @@ class Security:
     privileged: bool = False
     read_only_root: bool = False
     no_new_privileges: bool = False
+    # The image's own user may be root, which is known only to who has the image.
+    must_not_be_root: bool = False
     add_capabilities: tuple[str, ...] = ()
     drop_capabilities: tuple[str, ...] = ()
 

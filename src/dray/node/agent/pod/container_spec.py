@@ -128,6 +128,7 @@ def security_of(pod: Pod, container: Container) -> Security:
         privileged=bool(own is not None and own.privileged),
         read_only_root=bool(own is not None and own.read_only_root_filesystem),
         no_new_privileges=own is not None and own.allow_privilege_escalation is False,
+        must_not_be_root=bool(non_root),
         add_capabilities=capabilities.add if capabilities is not None else (),
         drop_capabilities=capabilities.drop if capabilities is not None else (),
     )

@@ -1,0 +1,264 @@
+"""Imports images and keeps them on disk: `<root>/images/<id>/rootfs`, and `index.json` for the names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from dray.node.runtimes.images.model import (
+    ImageConfig,
+    ImageError,
+    StoredImage,
+    full_name,
+    parse_user,
+    read_config,
+    write_config,
+)
+
+WHITEOUT: Final = ".wh."
+OPAQUE: Final = ".wh..wh..opq"
+_NAME_ANNOTATIONS: Final = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+_INDEX_TYPES: Final = ("index.v1+json", "manifest.list.v2+json")
+
+
+class ImageStore:
+    """The images of one node; safe to share between processes, since every change is one rename."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, name: str) -> StoredImage | None:
+        """An image by name or id."""
+        names = self._names()
+        identifier = names.get(full_name(name), name)
+        return self._load(identifier.removeprefix("sha256:"), names)
+
+    def all(self) -> tuple[StoredImage, ...]:
+        """All images."""
+        names = self._names()
+        found = (self._load(identifier, names) for identifier in sorted(set(names.values())))
+        return tuple(image for image in found if image is not None)
+
+    def rootfs(self, image: StoredImage) -> Path:
+        """The image's root file system; never to be written to."""
+        return self._folder / image.id.removeprefix("sha256:") / "rootfs"
+
+    def user(self, image: StoredImage) -> tuple[int, int]:
+        """The numbers of the image's user."""
+        etc = self.rootfs(image) / "etc"
+        return parse_user(image.config.user, _read_text(etc / "passwd"), _read_text(etc / "group"))
+
+    def remove(self, name: str) -> None:
+        """Remove a name, and the image with its last name."""
+        names = self._names()
+        identifier = names.pop(full_name(name), None)
+        if identifier is None:
+            raise ImageError(f"no image {name!r}")
+        self._write_names(names)
+        if identifier not in names.values():
+            shutil.rmtree(self._folder / identifier, ignore_errors=True)
+
+    def import_path(self, path: Path, name: str = "") -> StoredImage:
+        """Import a root file system folder, an OCI layout, or an archive of either (Docker's too)."""
+        if not path.exists():
+            raise ImageError(f"{path}: no such file or directory")
+        if path.is_dir():
+            if (path / "oci-layout").exists():
+                return self._import_layout(path, name)
+            return self._import_folder(path, name)
+        with tempfile.TemporaryDirectory(dir=self._ready()) as folder:
+            return self._import_archive(path, Path(folder), name)
+
+    # --- The kinds of input. ---
+
+    def _import_folder(self, path: Path, name: str) -> StoredImage:
+        if not name:
+            raise ImageError("a folder has no name of its own: give one")
+        with self._building() as target:
+            subprocess.run(["cp", "-a", f"{path}/.", str(target / "rootfs")], check=True)  # noqa: S603, S607
+            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), name)
+
+    def _import_archive(self, path: Path, folder: Path, name: str) -> StoredImage:
+        try:
+            with tarfile.open(path) as archive:
+                tops = {member.name.removeprefix("./").partition("/")[0] for member in archive}
+                if "oci-layout" not in tops and "manifest.json" not in tops:
+                    return self._import_plain(path, name)
+                archive.extractall(folder, filter="data")
+        except tarfile.TarError as error:
+            raise ImageError(f"{path}: not an image: {error}") from error
+        if "oci-layout" in tops:
+            return self._import_layout(folder, name)
+        return self._import_docker(folder, name)
+
+    def _import_plain(self, path: Path, name: str) -> StoredImage:
+        if not name:
+            raise ImageError("an archive of files has no name of its own: give one")
+        with self._building() as target:
+            with path.open("rb") as file:
+                apply_layer(file, target / "rootfs")
+            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), name)
+
+    def _import_layout(self, layout: Path, name: str) -> StoredImage:
+        def blob(digest: str) -> Path:
+            algorithm, _, value = digest.partition(":")
+            return layout / "blobs" / algorithm / value
+
+        entry = _pick(json.loads((layout / "index.json").read_text()), "index.json")
+        annotations = entry.get("annotations") or {}
+        found = name or next((annotations[key] for key in _NAME_ANNOTATIONS if key in annotations), "")
+        manifest = json.loads(blob(entry["digest"]).read_text())
+        while str(manifest.get("mediaType", entry.get("mediaType", ""))).endswith(_INDEX_TYPES):
+            entry = _pick(manifest, "index")
+            manifest = json.loads(blob(entry["digest"]).read_text())
+        digest = manifest["config"]["digest"]
+        config = json.loads(blob(digest).read_text())
+        layers = [blob(layer["digest"]) for layer in manifest["layers"]]
+        return self._import_layers(layers, config, digest, found)
+
+    def _import_docker(self, folder: Path, name: str) -> StoredImage:
+        manifest = json.loads((folder / "manifest.json").read_text())[0]
+        content = (folder / manifest["Config"]).read_bytes()
+        found = name or next(iter(manifest.get("RepoTags") or ()), "")
+        layers = [folder / layer for layer in manifest["Layers"]]
+        return self._import_layers(layers, json.loads(content), f"sha256:{hashlib.sha256(content).hexdigest()}", found)
+
+    def _import_layers(self, layers: list[Path], config: dict[str, Any], digest: str, name: str) -> StoredImage:
+        if not name:
+            raise ImageError("the image has no name of its own: give one")
+        with self._building() as target:
+            for layer in layers:
+                with layer.open("rb") as file:
+                    apply_layer(file, target / "rootfs")
+            return self._finish(target, read_config(config.get("config") or {}), digest, name)
+
+    # --- Keeping. ---
+
+    def _ready(self) -> Path:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+        return self._folder
+
+    @contextmanager
+    def _building(self) -> Iterator[Path]:
+        target = Path(tempfile.mkdtemp(prefix=".import-", dir=self._ready()))
+        try:
+            (target / "rootfs").mkdir(mode=0o755)
+            yield target
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+    def _finish(self, target: Path, config: ImageConfig, digest: str, name: str) -> StoredImage:
+        identifier = digest.removeprefix("sha256:")
+        (target / "image.json").write_text(json.dumps(write_config(config), indent=1))
+        target.chmod(0o711)
+        final = self._folder / identifier
+        if not final.exists():
+            target.rename(final)
+        names = self._names() | {full_name(name): identifier}
+        self._write_names(names)
+        image = self._load(identifier, names)
+        assert image is not None
+        return image
+
+    def _names(self) -> dict[str, str]:
+        try:
+            names: dict[str, str] = json.loads((self._folder / "index.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return names
+
+    def _write_names(self, names: dict[str, str]) -> None:
+        temporary = self._folder / f".index.{os.getpid()}"
+        temporary.write_text(json.dumps(names, indent=1, sort_keys=True))
+        temporary.rename(self._folder / "index.json")
+
+    def _load(self, identifier: str, names: dict[str, str]) -> StoredImage | None:
+        if not identifier or "/" in identifier or not (self._folder / identifier / "image.json").exists():
+            return None
+        config = read_config(json.loads((self._folder / identifier / "image.json").read_text()))
+        own = tuple(sorted(name for name, value in names.items() if value == identifier))
+        return StoredImage(f"sha256:{identifier}", own, config)
+
+
+def apply_layer(file: IO[bytes], target: Path) -> None:
+    """Unpack a layer over what is there; whiteouts remove what lower layers brought."""
+    try:
+        with tarfile.open(fileobj=file, mode="r:*") as archive:
+            for member in archive:
+                folder, name = os.path.split(member.name)
+                if name == OPAQUE:
+                    _clear(target / folder.lstrip("/"))
+                elif name.startswith(WHITEOUT):
+                    _remove(target / folder.lstrip("/") / name.removeprefix(WHITEOUT))
+                else:
+                    _unpack(archive, member, target)
+    except tarfile.ReadError as error:
+        raise ImageError(f"a layer cannot be read (only plain, gzip, bzip2 and xz are): {error}") from error
+
+
+def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    place = target / member.name.lstrip("/")
+    if not member.isdir() and (place.is_symlink() or place.exists()):
+        _remove(place)
+    # The filter keeps members inside the folder; owners and special bits are the image's.
+    archive.extract(member, target, numeric_owner=True, filter="tar")
+    if not member.issym() and not member.islnk() and member.mode & 0o7000:
+        place.chmod(member.mode & 0o7777)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _clear(folder: Path) -> None:
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        _remove(entry)
+
+
+def tree_digest(folder: Path) -> str:
+    """A digest of all names, modes, links and contents."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        info = path.lstat()
+        total.update(f"{path.relative_to(folder)}\0{info.st_mode:o}\0{info.st_uid}:{info.st_gid}\0".encode())
+        if stat.S_ISLNK(info.st_mode):
+            total.update(os.readlink(path).encode())
+        elif stat.S_ISREG(info.st_mode):
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+    return f"sha256:{total.hexdigest()}"
+
+
+def _pick(index: dict[str, Any], where: str) -> dict[str, Any]:
+    """The manifest for this machine among several."""
+    import platform
+
+    wanted = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    entries: list[dict[str, Any]] = index.get("manifests") or []
+    fitting = [
+        entry for entry in entries if (entry.get("platform") or {}).get("architecture", wanted) in (wanted, "unknown")
+    ]
+    real = [entry for entry in fitting if (entry.get("platform") or {}).get("architecture") != "unknown"]
+    if not real:
+        raise ImageError(f"{where}: no image for {wanted}")
+    return real[0]
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

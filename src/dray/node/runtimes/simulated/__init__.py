@@ -1,0 +1,1 @@
+"""Containers that exist in memory alone, for nodes by the thousand."""
