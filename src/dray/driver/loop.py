@@ -18,19 +18,21 @@ import grpc.aio
 from dray.client.files import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
+from dray.client.kubeconfig import KubeconfigError
 from dray.client.loop import Informers
 from dray.driver import servicer
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth, Driver
 from dray.driver.prepared.files import PreparedClaims
 from dray.driver.prepared.loop import Preparer
+from dray.driver.prepared.record import RecordError
 from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher
 from dray.lib.clock import Clock
 from dray.rpc.pb.dra.v1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1
 from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1beta1
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import add_DRAResourceHealthServicer_to_server as add_health
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
-from dray.rpc.sockets import listen, remove_socket
+from dray.rpc.sockets import SocketError, listen, remove_socket
 from dray.runtime import logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.http import serve_health
@@ -122,8 +124,8 @@ class DriverRunner:
         return self._options.node_name
 
     def publish(self) -> None:
-        """Ask the driver for its pools and publish them."""
-        self._loop.call_soon_threadsafe(lambda: self.publisher.publish(self._driver.pools()))
+        """Ask the driver for its pools, here and now, and have them published."""
+        self._loop.call_soon_threadsafe(self.publisher.publish, self._driver.pools())
 
     def report_health(self, devices: Iterable[DeviceHealth]) -> None:
         """Pass the health on to the node agent."""
@@ -220,7 +222,11 @@ def run(driver: Driver, argv: Sequence[str] | None = None, environ: Mapping[str,
         sys.stderr.write(f"{error}\n")
         return 2
     logs.configure(format_name=settings.log_format, verbosity=settings.v)
-    asyncio.run(_run(driver, settings, environ))
+    try:
+        asyncio.run(_run(driver, settings, environ))
+    except (SocketError, KubeconfigError, RecordError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

@@ -43,8 +43,7 @@ async def listen(server: grpc.aio.Server, path: str) -> None:
 
     Nothing else is ever removed: a file that is no socket is an error.
     """
-    if len(os.fsencode(path)) > PATH_LENGTH_MAX:
-        raise SocketError(f"{path}: socket paths may have at most {PATH_LENGTH_MAX} bytes")
+    _check_path(path)
     remove_socket(path)
     # The file must not be open to others even for the moment between being made and `chmod`.
     umask = os.umask(0o177)
@@ -57,6 +56,13 @@ async def listen(server: grpc.aio.Server, path: str) -> None:
     if not bound:
         raise SocketError(f"{path}: cannot be listened on")
     await server.start()
+
+
+def _check_path(path: str) -> None:
+    if len(os.fsencode(path)) > PATH_LENGTH_MAX:
+        raise SocketError(f"{path}: socket paths may have at most {PATH_LENGTH_MAX} bytes")
+    if not Path(path).absolute().parent.is_dir():
+        raise SocketError(f"{path}: its folder does not exist")
 
 
 def remove_socket(path: str) -> None:

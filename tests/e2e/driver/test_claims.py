@@ -399,6 +399,41 @@ async def test_slices_of_a_driver_go_when_it_does_not_come_back(
     await until(none)
 
 
+@pytest.mark.behaviour("SP-124")
+async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_reconnects_keeps_them(
+    world: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, path = FakeDriver(), node.root / "dra.sock"
+    pending = node.claims._cleaner._plan._pending
+    spec = {"driver": driver.name, "nodeName": NODE, "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}
+    driver.endpoint = str(path)
+    # The registration's socket stays all the time, as that of a killed process does.
+    async with driver.registered_at(node.root / "plugins_registry" / "d.sock"):
+        async with driver.service(path):
+            await ready(driver, node)
+            await until(lambda: node.claims._instances.usable(driver.name))
+            await world.create(
+                "resource.k8s.io/v1/resourceslices",
+                {
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceSlice",
+                    "metadata": {"name": "s"},
+                    "spec": spec,
+                },
+            )
+        await until(lambda: driver.name in pending)
+        monkeypatch.setattr("dray.node.dra.slices.plan.WIPING_DELAY_SECONDS", 0.1)
+        async with driver.service(path):
+            await until(lambda: node.claims._instances.usable(driver.name))
+            assert driver.name not in pending
+            assert len(await world.slices()) == 1
+
+        async def none() -> bool:
+            return not await world.slices()
+
+        await until(none)
+
+
 async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(world: World, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
@@ -428,3 +463,44 @@ async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(wor
         assert driver.names("prepare") == [("shared",), ("own",)]
         assert driver.names("unprepare") == []
         assert saved(node) == {"own": {"uid-r"}, "shared": {"uid-q"}}
+
+
+async def test_a_driver_that_goes_during_a_call_is_an_error_and_no_cancellation(world: World, node: Node) -> None:
+    driver, entered = FakeDriver(), asyncio.Event()
+
+    async def stuck(request: Any, answer: Any, context: Any) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    driver.on_prepare = stuck
+    await world.claim("a", result("x"), pods=["p"])
+    async with driver.service(node.root / "dra.sock"):
+        async with driver.registered_at(node.root / "plugins_registry" / "d.sock"):
+            await ready(driver, node)
+            call = asyncio.create_task(node.claims.prepare(pod("p", "a")))
+            await entered.wait()
+        node.plugins.rescan()
+        async with asyncio.timeout(10):
+            failed = await call
+        text = "NodePrepareResources: rpc error: code = Unavailable desc = the plugin was deregistered"
+        assert failed == PrepareError(PREFIX + text)
+
+
+async def test_a_cancelled_call_is_cancelled_and_the_claim_can_be_unprepared(world: World, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        entered = asyncio.Event()
+
+        async def stuck(request: Any, answer: Any, context: Any) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        driver.on_prepare = stuck
+        await world.claim("a", result("x"), pods=["p"])
+        call = asyncio.create_task(node.claims.prepare(pod("p", "a")))
+        await entered.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert driver.names("unprepare") == [("a",)]

@@ -418,3 +418,21 @@ def test_the_command_line(capsys: Any) -> None:
     assert "--node-name" in capsys.readouterr().out
     assert run(TestDriver(), [], {}) == 2
     assert capsys.readouterr().err == "--node-name: needs a value\n"
+
+
+def test_a_missing_folder_is_told_without_a_traceback(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dray.driver import run
+
+    # The test's own logging stays as it is.
+    monkeypatch.setattr("dray.driver.loop.logs.configure", lambda **_: None)
+    config = tmp_path / "config"
+    config.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
+    )
+    with short_folder() as root:
+        code = run(TestDriver(), ["--node-name", NODE, "--kubeconfig", str(config), "--root-dir", str(root)], {})
+    assert code == 1
+    assert capsys.readouterr().err.endswith("test.example.com-reg.sock: its folder does not exist\n")

@@ -99,11 +99,11 @@ def test_only_the_last_pod_unprepares_and_the_claim_is_kept_until_all_drivers_ar
     book.handle(prepared("d1", "x"))
     book.handle(prepared("d2", "x"))
     assert book.handle(PodGone(A)) == (SAVE,)
-    assert book.handle(PodGone(B)) == (SAVE, CallUnprepare("d1", (ref("x"),)), CallUnprepare("d2", (ref("x"),)))
+    assert book.handle(PodGone(B)) == (CallUnprepare("d1", (ref("x"),)), CallUnprepare("d2", (ref("x"),)))
     assert book.handle(unprepared("d1", "x")) == ()
     assert book.pod_uids() == (B,)
     # One driver failed: all are asked again.
-    assert book.handle(PodGone(B)) == (SAVE, CallUnprepare("d1", (ref("x"),)), CallUnprepare("d2", (ref("x"),)))
+    assert book.handle(PodGone(B)) == (CallUnprepare("d1", (ref("x"),)), CallUnprepare("d2", (ref("x"),)))
     book.handle(unprepared("d1", "x"))
     assert book.handle(unprepared("d2", "x")) == (SAVE,)
     assert book.claims() == ()
@@ -143,7 +143,7 @@ def test_after_a_restart_a_gone_pod_is_unprepared() -> None:
     book.handle(PodAdmitted(A, (info("x"),)))
     restarted = ClaimBook(book.claims())
     assert restarted.pod_uids() == (A,)
-    assert restarted.handle(PodGone(A)) == (SAVE, CallUnprepare("d1", (ref("x"),)))
+    assert restarted.handle(PodGone(A)) == (CallUnprepare("d1", (ref("x"),)),)
 
 
 def test_a_claim_that_no_driver_has_a_part_in_needs_nobody() -> None:

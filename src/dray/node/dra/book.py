@@ -244,21 +244,23 @@ class ClaimBook:
 
     def _gone(self, event: PodGone) -> tuple[Action, ...]:
         calls: dict[str, list[ClaimRef]] = {}
-        affected = self.claims_of(event.pod_uid)
-        for info in affected:
+        changed = False
+        for info in self.claims_of(event.pod_uid):
             entry = self._entries[info.uid]
             if len(info.pod_uids) > 1:
                 self._step(entry, Step.LEFT)
                 entry.info = replace(info, pod_uids=info.pod_uids - {event.pod_uid})
+                changed = True
                 continue
             # The reference stays until the drivers are done: if they cannot be reached, it is found again.
             self._step(entry, Step.ABANDONED)
             self._ask_all(entry, calls)
             if not entry.missing:
                 self._forget(entry)
-        if not affected:
-            return ()
-        return (SaveCheckpoint(), *(CallUnprepare(driver, tuple(calls[driver])) for driver in sorted(calls)))
+                changed = True
+        unprepares = tuple(CallUnprepare(driver, tuple(calls[driver])) for driver in sorted(calls))
+        # What is only going to be unprepared is in the checkpoint as it is.
+        return (SaveCheckpoint(), *unprepares) if changed else unprepares
 
     def _unprepared(self, event: DriverUnprepared) -> tuple[Action, ...]:
         forgotten = False

@@ -105,6 +105,10 @@ class PluginRegistry:
             delay = self._book.failed(action.socket, self._clock.monotonic())
             _log.warning("%s", error, extra=fields(socket=action.socket.path, retry_seconds=delay))
             return
+        except Exception as error:  # noqa: BLE001 - the edge to handlers: one plugin must not end the others
+            self._book.failed(action.socket, self._clock.monotonic())
+            _log.error("registration crashed", exc_info=error, extra=fields(socket=action.socket.path))
+            return
         self._book.registered(action.socket, plugin)
         _log.info("plugin registered", extra=fields(type=plugin.type, plugin=plugin.name, endpoint=plugin.endpoint))
 

@@ -25,6 +25,7 @@ from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
 from dray.rpc.sockets import code_name, connect, error_text
 
 CALL_TIMEOUT_SECONDS: Final = 45.0
+_GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
 
 
 class DriverConnection:
@@ -103,9 +104,16 @@ class DriverConnection:
         except grpc.aio.AioRpcError as error:
             code = error.code()
             raise ResponseError(f"{method}: {error_text(error)}") from error
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             code = grpc.StatusCode.CANCELLED
-            raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody cancelled us: the channel was closed, because the plugin was deregistered.
+            raise ResponseError(f"{method}: {_GONE}") from error
+        except grpc.aio.UsageError as error:
+            code = grpc.StatusCode.UNAVAILABLE
+            raise ResponseError(f"{method}: {_GONE}") from error
         finally:
             path = f"/{self._messages.DESCRIPTOR.package}.DRAPlugin/{method}"
             self._metrics.observe_call(self.driver, path, code_name(code), self._clock.monotonic() - started)
