@@ -161,7 +161,7 @@ def inventory_of(available: list[r.ResourceSlice]) -> Inventory:
 
 
 @pytest.mark.behaviour("SP-46", "SP-47", "PL-15", "PL-17")
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_the_first_solution_is_found(data: st.DataObject) -> None:
     available = data.draw(slices())
@@ -187,7 +187,7 @@ def test_the_first_solution_is_found(data: st.DataObject) -> None:
     assert found == expected
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_what_is_kept_never_differs_from_what_is_new(data: st.DataObject) -> None:
     """After any changes the answers are those of an inventory and allocations made afresh."""
