@@ -21,6 +21,7 @@ from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.loop import Informers
 from dray.driver import servicer
+from dray.driver.files import sole_server
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth, Driver
 from dray.driver.prepared.files import PreparedClaims
@@ -148,11 +149,11 @@ class DriverRunner:
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         """The service's socket is there before the registration's, and goes after it."""
-        async with (
-            _listening(self._service(), self._options.service_socket(self._driver.name)),
-            _listening(self._registration(), self._options.registration_socket(self._driver.name)),
-        ):
-            yield
+        service = self._options.service_socket(self._driver.name)
+        registration = self._options.registration_socket(self._driver.name)
+        with sole_server(service):
+            async with _listening(self._service(), service), _listening(self._registration(), registration):
+                yield
 
     def _service(self) -> grpc.aio.Server:
         server = grpc.aio.server()

@@ -30,7 +30,7 @@ from dray.driver import (
 from dray.node.dra.loop import Prepared, PrepareError
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub
-from dray.rpc.sockets import connect
+from dray.rpc.sockets import SocketError, connect
 from tests.e2e.driver.world import NODE, Node, World, driver_running, node_running, pod, result, short_folder, until
 from tests.local_server import local_server
 
@@ -405,6 +405,16 @@ async def test_stopping_removes_the_sockets(world: World, node: Node) -> None:
     async with driver_running(TestDriver(), node):
         assert _sockets(node.root) == ["dra.sock", "test.example.com-reg.sock"]
     assert _sockets(node.root) == []
+
+
+async def test_a_second_process_cannot_take_the_socket_of_the_first(world: World, node: Node) -> None:
+    async with driver_running(TestDriver(), node):
+        with pytest.raises(SocketError, match="another process serves it"):
+            async with driver_running(TestDriver(), node):
+                pass
+        assert _sockets(node.root) == ["dra.sock", "test.example.com-reg.sock"]
+    async with driver_running(TestDriver(), node):
+        pass
 
 
 def _sockets(root: Path) -> list[str]:

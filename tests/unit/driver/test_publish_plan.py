@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +18,7 @@ from dray.driver.publish.contents import contents_of
 from dray.driver.publish.plan import Plan, Publisher, plan_pool
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="node-uid", controller=True)
+NUMBERS = itertools.count()
 PUBLISHER = Publisher("d.example.com", "node-1", OWNER)
 
 
@@ -31,7 +34,7 @@ def store(plan: Plan, existing: tuple[ResourceSlice, ...] = ()) -> tuple[Resourc
     for item, _ in plan.update:
         items[item.metadata.name] = item
     for item, _ in plan.create:
-        name = f"{item.metadata.generate_name}{len(items)}{item.spec.pool.generation}"
+        name = f"{item.metadata.generate_name}{next(NUMBERS)}"
         items[name] = msgspec.structs.replace(item, metadata=ObjectMeta(name=name, uid=name))
     return tuple(items.values())
 
@@ -181,3 +184,37 @@ def test_what_the_server_dropped_is_not_asked_for_again() -> None:
     )
     assert not plan(wanted, stored).empty
     assert plan_pool(PUBLISHER, "p", wanted, stored, [(full[0], dropped)]).empty
+
+
+@pytest.mark.behaviour("SP-137", "SP-138")
+@pytest.mark.parametrize("seed", range(40))
+def test_one_plan_is_enough_whatever_is_there(seed: int) -> None:
+    """From any mixture of old, foreign, doubled and half-deleted slices the next plan leads to the pool wanted."""
+    rng = random.Random(seed)
+
+    def wanted() -> Pool:
+        chosen = rng.sample(range(400), rng.randint(0, 300))
+        counters = tuple(counter_set(f"c-{number}", {"m": rng.randint(1, 9)}) for number in range(rng.randint(0, 20)))
+        return Pool(tuple(device(f"dev-{number}", attributes={"n": rng.randint(0, 1)}) for number in chosen), counters)
+
+    existing: tuple[ResourceSlice, ...] = ()
+    for _ in range(8):
+        target = wanted()
+        existing = store(plan(target, existing), existing)
+        found = [one for item in existing for one in item.spec.devices]
+        assert sorted(one.name for one in found) == sorted(one.name for one in target.devices)
+        assert len({item.spec.pool.generation for item in existing}) == 1
+        assert {item.spec.pool.resource_slice_count for item in existing} == {len(existing)}
+        assert plan(target, existing).empty
+        # Someone deletes some of them, and an instance of yesterday adds its own.
+        survivors = [item for item in existing if rng.random() < 0.7]
+        if rng.random() < 0.5:
+            survivors += _renamed(published(wanted()), f"other-{rng.random()}")
+        existing = tuple(survivors)
+
+
+def _renamed(items: tuple[ResourceSlice, ...], prefix: str) -> list[ResourceSlice]:
+    return [
+        msgspec.structs.replace(item, metadata=ObjectMeta(name=f"{prefix}-{number}"))
+        for number, item in enumerate(items)
+    ]

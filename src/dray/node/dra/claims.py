@@ -155,8 +155,3 @@ def _extended_requests(pod: Pod, container: Container) -> Iterator[tuple[str, st
     for mapping in special.request_mappings:
         if mapping.container_name == container.name and mapping.resource_name in asked:
             yield special.resource_claim_name, mapping.request_name
-
-
-def containers_of(pod: Pod) -> tuple[Container, ...]:
-    """Init containers and containers."""
-    return (*pod.spec.init_containers, *pod.spec.containers)
