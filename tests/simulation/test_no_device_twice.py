@@ -12,7 +12,8 @@ import pytest
 from tests.simulation.virtual_loop import run_virtually
 from tests.simulation.world import World
 
-SEEDS = tuple(range(40))
+# A run takes a quarter of a second; seeds that once failed stay in the list.
+SEEDS = (7, 8, 13, 15, 18, 20, 22, 23, 46, 52, 75, *range(100, 129))
 
 
 def _seeds() -> list[int]:
@@ -46,4 +47,4 @@ def test_two_schedulers_at_once(seed: int) -> None:
 def test_a_seed_replays_exactly() -> None:
     first, second = simulate(7, schedulers=2), simulate(7, schedulers=2)
     assert first.story == second.story
-    assert first.writes > 100
+    assert first.writes > 50

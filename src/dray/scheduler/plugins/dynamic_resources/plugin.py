@@ -16,6 +16,7 @@ from dray.allocator import (
     allocation_score,
     claim_label,
 )
+from dray.allocator.selection import SelectorGroup
 from dray.api.errors import APIError
 from dray.api.pod_claims import has_prioritized_list
 from dray.api.types.core_v1 import Pod
@@ -178,12 +179,15 @@ class DynamicResources:
         own: PodState | None = state.get(NAME)
         if own is None or not own.pending:
             return
+        requests = self._allocator.plan(own.pending).requests
+        groups = [alternative.group for request in requests for alternative in request.alternatives]
         explained: dict[Hashable, Status] = {}
         for name, status in statuses.items():
-            node = self._handle.snapshot.get(name)
-            if node is None or status.plugin != NAME or status.reasons != _NO_FIT.reasons:
+            if status.plugin != NAME or status.reasons is not _NO_FIT.reasons:
                 continue
-            looks = self._looks(own, node)
+            node = self._handle.snapshot.get(name)
+            assert node is not None, f"{name} was looked at and is not there"
+            looks = self._looks(node, groups)
             better = explained.get(looks)
             if better is None and len(explained) < EXPLAINED_MAX:
                 summary = self._allocator.explain(node.node, own.pending).summary
@@ -191,16 +195,12 @@ class DynamicResources:
             if better is not None:
                 statuses[name] = better
 
-    def _looks(self, own: PodState, node: NodeInfo) -> Hashable:
+    def _looks(self, node: NodeInfo, groups: Sequence[SelectorGroup]) -> Hashable:
         """What an explanation says about a node, as far as it is cheap to know."""
         view = self._inventory.node_view(node.node, self._allocator.gates)
-        matches = tuple(
-            view.matches(alternative.group)
-            for request in self._allocator.plan(own.pending).requests
-            for alternative in request.alternatives
-        )
-        broken = (len(view.incomplete), len(view.invalid))
-        return view.device_count(), broken, matches, view.blocked(self._allocator.allocations)
+        matches = tuple([view.matches(group) for group in groups])
+        broken = len(view.incomplete), len(view.invalid)
+        return view.device_count(), view.blocked(self._allocator.allocations), matches, broken
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]

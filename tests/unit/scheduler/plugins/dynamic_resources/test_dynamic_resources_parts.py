@@ -1,0 +1,353 @@
+"""The thinking parts of DynamicResources: hints, the tracker of claims, arguments, conditions, writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dray.allocator import Allocations
+from dray.api.document import Document, NamespacedName
+from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableError
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.framework.events import Action, Hint
+from dray.scheduler.kinds import RESOURCE_CLAIMS
+from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
+from dray.scheduler.plugins.dynamic_resources.conditions import Readiness, judge
+from dray.scheduler.plugins.dynamic_resources.hints import Hints, keys_of_claim, keys_of_pod
+from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker, is_older
+from dray.scheduler.plugins.dynamic_resources.writes import (
+    ClaimChangedError,
+    check_unchanged,
+    is_refusal,
+    may_free,
+    taken,
+)
+from dray.scheduler.registry import BUILT_IN, DEFAULT_PLUGINS
+from tests.unit.scheduler.plugins.dynamic_resources.registered import registered
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = NamespacedName("team", "claim")
+POOL = "gpu.example.com/pool"
+
+
+def claim(
+    name: str = "claim",
+    *,
+    version: int = 1,
+    uid: str = "",
+    devices: tuple[str, ...] = (),
+    users: tuple[str, ...] = (),
+    labels: dict[str, str] | None = None,
+    **status: Any,
+) -> ResourceClaim:
+    results = [{"request": "r", "driver": "gpu.example.com", "pool": "pool", "device": item} for item in devices]
+    filled: Document = dict(status)
+    if devices:
+        filled["allocation"] = {"devices": {"results": results}, **filled.pop("allocation", {})}
+    if users:
+        filled["reservedFor"] = [{"resource": "pods", "name": user, "uid": user} for user in users]
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid or f"{name}-uid",
+        "resourceVersion": str(version),
+        "labels": labels or {},
+    }
+    return msgspec.convert({"metadata": metadata, "status": filled}, ResourceClaim)
+
+
+def pod(*claims: str, template: str = "", named: str = "", uid: str = "pod") -> Pod:
+    entries: list[Document] = [{"name": item, "resourceClaimName": item} for item in claims]
+    if template:
+        entries.append({"name": "generated", "resourceClaimTemplateName": template})
+    statuses = [{"name": "generated", "resourceClaimName": named}] if named else []
+    document = {
+        "metadata": {"name": "pod", "namespace": "team", "uid": uid},
+        "spec": {"containers": [], "resourceClaims": entries},
+        "status": {"resourceClaimStatuses": statuses},
+    }
+    return msgspec.convert(document, Pod)
+
+
+@pytest.mark.behaviour("SP-90")
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, claim(), Hint.QUEUE, id="queue-on-add"),
+        pytest.param(claim(), claim(users=("x",)), Hint.QUEUE, id="queue-on-status-change"),
+        pytest.param(claim(), claim(labels={"a": "b"}), Hint.SKIP, id="skip-on-metadata-change"),
+        pytest.param(None, claim("other"), Hint.SKIP, id="skip-unrelated-claim"),
+        pytest.param(claim("other"), claim("other", devices=("a",)), Hint.SKIP, id="skip-unrelated-allocated"),
+        pytest.param(claim("other", devices=("a",)), claim("other"), Hint.QUEUE, id="claim-deallocate"),
+        pytest.param(claim("other", devices=("a",)), None, Hint.QUEUE, id="allocated-claim-gone"),
+        pytest.param(claim("other"), None, Hint.SKIP, id="unallocated-claim-gone"),
+        pytest.param(claim(), None, Hint.SKIP, id="own-claim-gone"),
+        pytest.param(claim(devices=("a",)), claim(), Hint.QUEUE, id="own-claim-deallocated"),
+    ],
+)
+def test_claim_changes(old: ResourceClaim | None, new: ResourceClaim | None, expected: Hint) -> None:
+    waiting = pod("claim")
+    assert Hints(lambda _: None).claim_changed(waiting, old, new) is expected
+    # The quick way to find the Pods concerned never leaves one out.
+    keys = keys_of_claim(old, new)
+    if expected is Hint.QUEUE:
+        assert keys is None or set(keys) & set(keys_of_pod(waiting))
+
+
+@pytest.mark.behaviour("SP-90")
+@pytest.mark.parametrize(
+    ("new", "known", "expected"),
+    [
+        pytest.param(pod(template="t"), (), Hint.SKIP, id="not-named-yet"),
+        pytest.param(pod(template="t", named="generated"), (), Hint.SKIP, id="named-and-not-there"),
+        pytest.param(pod(template="t", named="generated"), ("generated",), Hint.QUEUE, id="all-there"),
+        pytest.param(pod("more", template="t", named="generated"), ("generated",), Hint.SKIP, id="one-of-two"),
+        pytest.param(pod(template="t", named="generated", uid="x"), ("generated",), Hint.SKIP, id="another-pod"),
+    ],
+)
+def test_pod_changes(new: Pod, known: tuple[str, ...], expected: Hint) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "pod", "controller": True}
+    made = msgspec.convert(
+        {"metadata": {"name": "generated", "namespace": "team", "uid": "c", "ownerReferences": [owner]}}, ResourceClaim
+    )
+    hints = Hints(lambda key: made if key.name in known else None)
+    assert hints.pod_changed(pod(template="t"), pod(template="t"), new) is expected
+
+
+@pytest.mark.behaviour("SP-91")
+def test_what_else_wakes_a_pod() -> None:
+    actions = registered()
+    assert actions["Node"] == Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+    assert actions["DeviceClass"] == Action.ADD | Action.UPDATE
+    assert actions["ResourceSlice"] & (Action.ADD | Action.UPDATE) == Action.ADD | Action.UPDATE
+
+
+@pytest.mark.behaviour("PL-28")
+def test_the_default_weight() -> None:
+    assert dict(DEFAULT_PLUGINS)["DynamicResources"] == 2
+    assert "DynamicResources" in BUILT_IN
+
+
+# --- The tracker. ---
+
+
+class Cache:
+    """An informer's cache and the tracker that follows it."""
+
+    def __init__(self) -> None:
+        self.known: dict[NamespacedName, ResourceClaim] = {}
+        self.allocations = Allocations()
+        self.tracker = ClaimTracker(self.allocations, self.known.get)
+
+    def tell(self, new: ResourceClaim) -> None:
+        key = NamespacedName("team", new.metadata.name or "")
+        old = self.known.get(key)
+        self.known[key] = new
+        self.tracker.changed(old, new)
+
+    def remove(self, name: str) -> None:
+        old = self.known.pop(NamespacedName("team", name))
+        self.tracker.changed(old, None)
+
+    @property
+    def used(self) -> set[str]:
+        return {key.rpartition("/")[2] for key in self.allocations.keys_in_use(POOL)}
+
+
+@pytest.mark.behaviour("SP-99", "SP-101", "SP-104")
+def test_a_device_is_in_use_from_reserve_on_without_a_gap() -> None:
+    cache = Cache()
+    cache.tell(claim(version=1))
+    allocation = claim(devices=("a",)).status.allocation
+    assert allocation is not None
+    cache.tracker.start_in_flight(claim(), allocation, "pod")
+    assert cache.used == {"a"}
+    written = claim(version=3, devices=("a",))
+    cache.tracker.assume(written)
+    assert cache.tracker.end_in_flight(claim(), "pod")
+    assert cache.used == {"a"}
+    # News of the finalizer, which was written before: it must not undo what is known.
+    cache.tell(claim(version=2))
+    assert cache.used == {"a"}
+    assert cache.tracker.get(KEY) is written
+    cache.tell(written)
+    assert cache.used == {"a"}
+    cache.tell(claim(version=4))
+    assert cache.used == set()
+
+
+@pytest.mark.behaviour("SP-101")
+def test_an_assumption_ends_with_the_write_it_was_made_for_or_a_later_one() -> None:
+    cache = Cache()
+    cache.tell(claim(version=1))
+    cache.tracker.assume(claim(version=3, devices=("a",)))
+    # The informer lost its watch and listed again: it never tells of version 3.
+    cache.tell(claim(version=7))
+    assert cache.used == set()
+    cache.tracker.assume(claim(version=5, devices=("b",)))
+    assert cache.used == set()
+    cache.remove("claim")
+    cache.tracker.assume(claim(version=9, devices=("c",)))
+    assert cache.used == set()
+    assert cache.tracker.get(KEY) is None
+
+
+def test_a_claim_made_again_is_another_claim() -> None:
+    cache = Cache()
+    cache.tell(claim(version=1))
+    cache.remove("claim")
+    cache.tell(claim(version=5, uid="another"))
+    cache.tracker.assume(claim(version=9, devices=("a",)))
+    assert cache.used == set()
+
+
+def test_a_mark_belongs_to_the_attempt_that_made_it() -> None:
+    cache = Cache()
+    cache.tell(claim())
+    allocation = claim(devices=("a",)).status.allocation
+    assert allocation is not None
+    cache.tracker.start_in_flight(claim(), allocation, "pod")
+    assert not cache.tracker.end_in_flight(claim(), "another pod")
+    assert cache.tracker.is_in_flight(claim())
+    assert cache.tracker.end_in_flight(claim(), "pod")
+    assert not cache.tracker.end_in_flight(claim(), "pod")
+
+
+@pytest.mark.behaviour("SP-104")
+def test_rivals_hold_the_same_device() -> None:
+    cache = Cache()
+    mine = claim("mine", devices=("a", "b"))
+    cache.tell(mine)
+    assert cache.tracker.rivals(mine, mine.status.allocation) == ()
+    cache.tell(claim("theirs", devices=("b",)))
+    cache.tell(claim("others", devices=("c",)))
+    assert cache.tracker.rivals(mine, mine.status.allocation) == ("team/theirs",)
+
+
+def test_watchers_hear_of_a_claim_until_they_stop() -> None:
+    cache = Cache()
+    heard: list[str | None] = []
+    stop = cache.tracker.watch(claim(), lambda now: heard.append(now.metadata.resource_version if now else None))
+    cache.tell(claim(version=1))
+    cache.tell(claim("other"))
+    cache.remove("claim")
+    stop()
+    cache.tell(claim(version=5))
+    assert heard == ["1", None]
+    assert not cache.tracker._watchers
+
+
+def test_versions_that_are_no_numbers_are_never_older() -> None:
+    odd = msgspec.structs.replace(claim(), metadata=msgspec.structs.replace(claim().metadata, resource_version="x"))
+    assert not is_older(odd, claim(version=9))
+    assert is_older(claim(version=8), claim(version=9))
+
+
+# --- Arguments, conditions, writes. ---
+
+
+@pytest.mark.behaviour("SP-97", "SP-107")
+def test_arguments() -> None:
+    gates = FeatureGates()
+    defaults = read_arguments({}, gates)
+    assert (defaults.filter_timeout_seconds, defaults.binding_timeout_seconds) == (10.0, 600.0)
+    given = read_arguments({"filterTimeout": "0s", "bindingTimeout": "2m"}, gates)
+    assert (given.filter_timeout_seconds, given.binding_timeout_seconds) == (0.0, 120.0)
+    off = FeatureGates.parse("DRASchedulerFilterTimeout=false")
+    assert read_arguments({"filterTimeout": "5s"}, off).filter_timeout_seconds == 0.0
+    for wrong in ({"filterTimeout": "soon"}, {"filterTimeout": "-1s"}, {"bindingTimeout": "0s"}, {"other": 1}):
+        with pytest.raises(ValueError, match=r"filterTimeout|bindingTimeout|other"):
+            read_arguments(wrong, gates)
+
+
+def waiting_claim(*conditions: str, since: datetime = NOW) -> ResourceClaim:
+    allocation = {
+        "allocationTimestamp": since,
+        "devices": {
+            "results": [
+                {
+                    "request": "r",
+                    "driver": "d",
+                    "pool": "p",
+                    "device": "a",
+                    "bindingConditions": ["x", "y"],
+                    "bindingFailureConditions": ["bad"],
+                },
+                {"request": "r", "driver": "d", "pool": "p", "device": "plain"},
+            ]
+        },
+    }
+    told = [{"type": item, "status": "True"} for item in conditions] + [{"type": "z", "status": "False"}]
+    devices = [{"driver": "d", "pool": "p", "device": "a", "conditions": told}]
+    return msgspec.convert({"status": {"allocation": allocation, "devices": devices}}, ResourceClaim)
+
+
+@pytest.mark.behaviour("SP-107")
+@pytest.mark.parametrize(
+    ("conditions", "seconds", "expected"),
+    [
+        pytest.param((), 0, Readiness.WAITING, id="nothing-told"),
+        pytest.param(("x",), 0, Readiness.WAITING, id="one-of-two"),
+        pytest.param(("x", "y"), 0, Readiness.READY, id="all"),
+        pytest.param(("x", "y"), 601, Readiness.READY, id="all-though-late"),
+        pytest.param(("x", "y", "bad"), 0, Readiness.FAILED, id="a-failure-counts-first"),
+        pytest.param(("x",), 600, Readiness.TIMED_OUT, id="timeout"),
+    ],
+)
+def test_binding_conditions(conditions: tuple[str, ...], seconds: int, expected: Readiness) -> None:
+    assert judge(waiting_claim(*conditions), NOW + timedelta(seconds=seconds), 600.0).readiness is expected
+
+
+def test_a_claim_without_allocation_has_failed() -> None:
+    assert judge(claim(), NOW, 600.0).readiness is Readiness.FAILED
+
+
+@pytest.mark.behaviour("SP-100")
+@pytest.mark.parametrize(
+    ("planned", "now", "devices", "expected"),
+    [
+        pytest.param(claim(), claim(version=2, labels={"a": "b"}), ("a",), "", id="still-free"),
+        pytest.param(claim(), claim(devices=("a",)), ("a",), "", id="own-write-got-through"),
+        pytest.param(claim(), claim(devices=("b",)), ("a",), "got allocated elsewhere", id="allocated"),
+        pytest.param(claim(), claim(uid="new"), ("a",), "got deleted", id="made-again"),
+        pytest.param(claim(devices=("a",)), claim(devices=("a",), users=("x",)), (), "", id="still-allocated"),
+        pytest.param(claim(devices=("a",)), claim(), (), "got deallocated elsewhere", id="deallocated"),
+        pytest.param(claim(devices=("a",)), claim(devices=("b",)), (), "got deallocated elsewhere", id="reallocated"),
+    ],
+)
+def test_what_a_conflict_means(
+    planned: ResourceClaim, now: ResourceClaim, devices: tuple[str, ...], expected: str
+) -> None:
+    allocation = claim(devices=devices).status.allocation
+    if not expected:
+        check_unchanged(planned, now, allocation)
+        return
+    with pytest.raises(ClaimChangedError, match=expected):
+        check_unchanged(planned, now, allocation)
+
+
+@pytest.mark.behaviour("SP-103")
+def test_a_reservation_is_made_once() -> None:
+    once = taken(claim(devices=("a",)), None, pod())
+    assert [user.uid for user in once.status.reserved_for] == ["pod"]
+    assert taken(once, None, pod()) == once
+
+
+@pytest.mark.behaviour("SP-98")
+def test_who_keeps_a_claim_from_being_freed() -> None:
+    assert may_free(claim(devices=("a",)), pod())
+    assert may_free(claim(devices=("a",), users=("pod",)), pod())
+    assert not may_free(claim(devices=("a",), users=("pod", "other")), pod())
+    assert not may_free(claim(), pod())
+
+
+def test_only_a_refusal_says_that_nothing_was_written() -> None:
+    place = RESOURCE_CLAIMS.group_resource
+    assert is_refusal(ConflictError(place, "x", "y"))
+    assert is_refusal(NotFoundError(place, "x"))
+    assert not is_refusal(ServiceUnavailableError("x"))
