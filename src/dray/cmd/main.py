@@ -46,19 +46,6 @@ PROCESSES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """A command that does one thing and ends: the module with `main(argv) -> exit code`."""
-
-    summary: str
-    module: str
-
-
-COMMANDS: Final = {
-    "image": Command("import, list and remove images of this node", "dray.cmd.image"),
-}
-
-
-@dataclass(frozen=True, slots=True)
 class Tool:
     """A command that answers and ends: the module with `main(argv) -> int`."""
 
@@ -67,6 +54,7 @@ class Tool:
 
 
 TOOLS: Final = {
+    "image": Tool("import, list and remove images of this node", "dray.cmd.image"),
     "cel": Tool("which devices a CEL selector matches, and why not the others", "dray.cli.cel"),
 }
 
@@ -81,9 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("version", "--version"):
         sys.stdout.write(f"dray {__version__}\n")
         return 0
-    if name in COMMANDS:
-        status: int = importlib.import_module(COMMANDS[name].module).main(rest)
-        return status
     if name in TOOLS:
         return int(importlib.import_module(TOOLS[name].module).main(rest))
     process = PROCESSES.get(name)
@@ -98,7 +83,6 @@ def usage() -> str:
     lines = ["usage: dray COMMAND [--flag=value ...]", "", "commands:"]
     for commands in (PROCESSES, TOOLS):
         lines += [f"  {name:<20} {command.summary}" for name, command in commands.items()]
-    lines += [f"  {name:<20} {command.summary}" for name, command in COMMANDS.items()]
     lines += [f"  {'version':<20} print the version", "", "dray COMMAND --help lists a command's settings.", ""]
     return "\n".join(lines)
 
@@ -115,6 +99,8 @@ def run_process(process: Process, name: str, argv: Sequence[str]) -> int:
         sys.stderr.write(f"dray {name}: {error}\n")
         return EXIT_USAGE
     logs.configure(format_name=settings.logging_format, verbosity=settings.verbosity)
+    # gRPC's handlers around fork only complain when a program is started: nothing of ours forks without exec.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     module = importlib.import_module(process.module)
     return run_until_stopped(name, module.run, settings)
 

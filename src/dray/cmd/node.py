@@ -6,11 +6,13 @@ import asyncio
 import random
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from dray.api.types.core_v1 import Pod
 from dray.apiserver.nodes.addresses import FINGERPRINT_ANNOTATION
 from dray.client.events import Source
 from dray.client.http import http_client
@@ -19,19 +21,21 @@ from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.recorder.loop import EventRecorder
 from dray.cmd.node_identity import NodeIdentity, find_identity, serving_context
+from dray.cmd.node_parts import NodeParts, Pinning
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.building.loop import LocalPods
 from dray.node.agent.logs.http import KubeletServer
-from dray.node.agent.loop import PODS, NodeFacts, Parts, PodAgent, StatusReporter
+from dray.node.agent.loop import NodeFacts, Parts, PodAgent
 from dray.node.agent.pod.environment import Surroundings
 from dray.node.agent.pod.events import Timing
 from dray.node.agent.probes.http import Asker
 from dray.node.agent.registration.document import NodeSpec, parse_labels, parse_taints
 from dray.node.agent.registration.files import read_machine
 from dray.node.agent.registration.loop import NodeRegistration
+from dray.node.agent.reporting.loop import PODS, StatusReporter
 from dray.node.cdi.files import CdiCache
-from dray.node.interface import ResourceManager
+from dray.node.interface import Rejection, ResourceManager
 from dray.node.runtimes.images.files import ImageStore
 from dray.node.runtimes.interface import Runtime
 from dray.runtime.clock import SystemClock
@@ -44,22 +48,32 @@ COMPONENT: Final = "kubelet"
 
 async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
     """Run the agent until told to stop; its containers run on."""
-    clock = SystemClock()
+    async with TaskGroup("node") as group:
+        agent, ready = await start_local(settings, group, SystemClock())
+        try:
+            sys.stdout.write(f"{ready}\n")
+            sys.stdout.flush()
+            await group.wait(stop)
+            await group.cancel()
+        finally:
+            await agent.stop()
+
+
+async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) -> tuple[PodAgent, str]:
+    """Start the agent of this machine; returns it and the line that says so."""
     name = node_name(settings)
     address = settings.node_ip or read_machine(Path("/")).addresses[0]
     names = tuple(dict.fromkeys([name, socket.gethostname(), address, "127.0.0.1", "localhost"]))
     identity = find_identity(settings, name, names, clock.now())
     client = http_client(identity.access, clock, user_agent="kubelet/dray")
+    group.spawn(_close_at_end(client), "connections")
+    agent, port = await start(settings, group, client, identity, clock)
+    return agent, f"ready {identity.access.server} node {name} port {port}"
+
+
+async def _close_at_end(client: Client) -> None:
     try:
-        async with TaskGroup("node") as group:
-            agent, port = await start(settings, group, client, identity, clock)
-            try:
-                sys.stdout.write(f"ready {identity.access.server} node {name} port {port}\n")
-                sys.stdout.flush()
-                await group.wait(stop)
-                await group.cancel()
-            finally:
-                await agent.stop()
+        await asyncio.Event().wait()
     finally:
         await client.close()
 
@@ -75,46 +89,71 @@ async def start(
     """Start the agent in the group; returns it and the port of its logs."""
     root = _make_folders(settings.root_dir)
     name, metrics = node_name(settings), Metrics()
-    cdi = CdiCache(settings.cdi_spec_dirs)
-    runtime = make_runtime(settings, root, clock, cdi)
-    spec = _node_spec(settings, name, root, runtime, identity)
-    managers = _managers()
-    registration = NodeRegistration(client, clock, spec, lambda: [part.node_resources() for part in managers])
+    runtime = make_runtime(settings, root, clock, CdiCache(settings.cdi_spec_dirs))
+    # Filled below: managers ask the agent for its Pods, and the agent asks the managers.
+    managers: list[ResourceManager] = []
+    verdicts: list[Callable[[Pod], Rejection | None]] = []
+    registration = NodeRegistration(
+        client,
+        clock,
+        _node_spec(settings, name, root, runtime, identity),
+        lambda: [part.node_resources() for part in managers],
+    )
+    addresses = registration.spec.machine.addresses
     recorder = EventRecorder(client, clock, Source(COMPONENT, name))
-    reporter = StatusReporter(client, clock)
     services = _services(identity)
+    builder = LocalPods(
+        client, clock, root, lambda: Surroundings(name, addresses, (), registration.allocatable, services)
+    )
+    pinning = Pinning()
+    agent = PodAgent(
+        lambda: NodeFacts(name, addresses, registration.labels, registration.allocatable),
+        Parts(
+            clock,
+            runtime,
+            builder,
+            StatusReporter(client, clock),
+            recorder,
+            Asker(runtime),
+            managers,
+            _timing(settings),
+            verdicts,
+            pinning,
+        ),
+    )
+    await agent.start()
+    resources = NodeParts(settings, root=str(root), name=name, client=client, clock=clock, metrics=metrics, agent=agent)
+    managers += [resources.claims, resources.local.manager]
+    verdicts.append(resources.local.manager.verdict)
+    pinning.local = resources.local
+    for manager in managers:
+        manager.on_change(lambda uids: agent.resources_changed(uids) if uids else registration.resources_changed())
+    resources.spawn(group)
+    server = KubeletServer(agent, clock, builder.log_root, metrics.exposition)
+    port = await server.start(settings.host, settings.port, serving_context(identity))
+    version = f"{runtime.name}://{runtime.version}"
+    registration.spec = replace(registration.spec, port=port, runtime_version=version)
+    await registration.register()
+    for work, what in (
+        (_serve(server), "logs"),
+        (recorder.run(), "events"),
+        (agent.report(), "status"),
+        (registration.run(), "node status"),
+        (registration.renew_lease(), "node lease"),
+        (agent.refresh(), "volumes"),
+        (_watch_pods(client, clock, name, agent), "pods"),
+    ):
+        group.spawn(work, what)
+    return agent, port
 
-    def around() -> Surroundings:
-        return Surroundings(name, spec.machine.addresses, (), registration.allocatable, services)
 
-    builder = LocalPods(client, clock, root, around)
-    timing = replace(
+def _timing(settings: NodeSettings) -> Timing:
+    return replace(
         Timing(),
         restart_backoff=settings.container_restart_backoff,
         restart_backoff_max=settings.max_container_restart_period,
         start_retry=min(Timing().start_retry, settings.container_restart_backoff),
     )
-
-    def facts() -> NodeFacts:
-        return NodeFacts(name, spec.machine.addresses, registration.labels, registration.allocatable)
-
-    agent = PodAgent(facts, Parts(clock, runtime, builder, reporter, recorder, Asker(runtime), managers, timing))
-    for manager in managers:
-        manager.on_change(lambda uids: agent.resources_changed(uids) if uids else registration.resources_changed())
-    await agent.start()
-    registration.spec = replace(spec, runtime_version=f"{runtime.name}://{runtime.version}")
-    server = KubeletServer(agent, clock, builder.log_root, metrics.exposition)
-    port = await server.start(settings.host, settings.port, serving_context(identity))
-    registration.spec = replace(registration.spec, port=port)
-    await registration.register()
-    group.spawn(_serve(server), "logs")
-    group.spawn(recorder.run(), "events")
-    group.spawn(reporter.run(), "status")
-    group.spawn(registration.run(), "node status")
-    group.spawn(registration.renew_lease(), "node lease")
-    group.spawn(agent.refresh(), "volumes")
-    group.spawn(_watch_pods(client, clock, name, agent), "pods")
-    return agent, port
 
 
 async def _watch_pods(client: Client, clock: Clock, name: str, agent: PodAgent) -> None:
@@ -149,10 +188,6 @@ def make_runtime(settings: NodeSettings, root: Path, clock: Clock, cdi: CdiCache
         return RuncRuntime(root / "containers", clock, cdi, ImageStore(root / "images"))
 
     return ProcessRuntime(root / "containers", clock, cdi)
-
-
-def _managers() -> tuple[ResourceManager, ...]:
-    return ()
 
 
 def _node_spec(settings: NodeSettings, name: str, root: Path, runtime: Runtime, identity: NodeIdentity) -> NodeSpec:

@@ -67,6 +67,11 @@ class UpSettings(APIServerSettings):
     """`dray up`: everything in one process."""
 
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
+    nodes: int = setting(number(0, 100_000), 0, "simulated nodes, whose containers exist in memory alone")
+    simulated_start: float = setting(DURATION, 0.0, "how long a container of a simulated node takes to start")
+    node: bool = setting(BOOLEAN, False, "run the node agent too, for Pods on this machine")  # noqa: FBT003 - a default
+    node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
+    node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "what runs containers on this node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,23 @@ class NodeSettings(Common):
     max_pods: int = setting(number(1, 10_000), 110, "how many Pods may run")
     container_restart_backoff: float = setting(DURATION, 10.0, "first pause before a container is restarted again")
     max_container_restart_period: float = setting(DURATION, 300.0, "longest pause before a container is restarted")
+    device_plugin_grace_period: float = setting(
+        DURATION, 300.0, "how long a resource outlives its device plugin; 0 drops it at once"
+    )
+    fail_pods_with_unhealthy_devices: bool = setting(
+        BOOLEAN,
+        False,  # noqa: FBT003 - a default
+        "fail a Pod whose device became unhealthy, instead of only telling so in its status",
+    )
+    topology_manager_policy: str = setting(
+        choice("none", "best-effort", "restricted", "single-numa-node"), "none", "how devices, CPUs and memory align"
+    )
+    topology_manager_scope: str = setting(choice("container", "pod"), "container", "what is aligned together")
+    cpu_manager_policy: str = setting(choice("none", "static"), "none", "whether containers may have CPUs alone")
+    reserved_cpus: str = setting(STRING, "", "CPUs that no container gets alone, as in 0,4-5")
+    memory_manager_policy: str = setting(choice("None", "Static"), "None", "whether memory is pinned to NUMA nodes")
+    reserved_memory: str = setting(STRING, "", "memory the system keeps, as in 0:memory=1Gi;1:memory=512Mi")
+    topology_file: str = setting(STRING, "", "YAML description of a machine to use in place of this one")
     client_ca_file: str = setting(STRING, "", "authority of those who may ask for logs; empty means the kubeconfig's")
     tls_cert_file: str = setting(STRING, "", "certificate to serve logs with; empty makes one")
     tls_private_key_file: str = setting(STRING, "", "key of --tls-cert-file")

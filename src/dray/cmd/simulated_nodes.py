@@ -14,10 +14,11 @@ from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.lib.clock import Clock
-from dray.node.agent.loop import PODS, NodeFacts, Parts, PodAgent, StatusReporter
+from dray.node.agent.loop import NodeFacts, Parts, PodAgent
 from dray.node.agent.probes.http import Asker
 from dray.node.agent.registration.document import Machine, NodeSpec
 from dray.node.agent.registration.loop import NodeRegistration
+from dray.node.agent.reporting.loop import PODS, StatusReporter
 from dray.node.runtimes.simulated.memory import SimulatedPods, SimulatedRuntime
 from dray.runtime.tasks import TaskGroup
 

@@ -1,14 +1,17 @@
-"""`dray up`: the API server, its controllers and the scheduler in one process."""
+"""`dray up`: the API server, its controllers, the scheduler and, if asked for, nodes in one process."""
 
 from __future__ import annotations
 
 import asyncio
 
 from dray.client.memory import memory_client
-from dray.cmd import apiserver
+from dray.cmd import apiserver, node
+from dray.cmd.apiserver import Running
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.scheduler import spawn_scheduler
-from dray.cmd.settings import UpSettings
+from dray.cmd.settings import NodeSettings, UpSettings
+from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
+from dray.node.agent.loop import PodAgent
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.files import read_config
 
@@ -34,8 +37,39 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
                 config=scheduler_config,
                 features=settings.feature_gates,
             )
-            apiserver.announce(running)
-            await group.wait(stop)
-            await group.cancel()
+            agent = await _start_nodes(settings, group, running)
+            try:
+                apiserver.announce(running)
+                await group.wait(stop)
+                await group.cancel()
+            finally:
+                if agent is not None:
+                    await agent.stop()
     finally:
         await running.stop()
+
+
+async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent | None:
+    """Start the nodes asked for; returns once they are registered."""
+    if settings.nodes:
+        client = memory_client(running.local, user="system:admin", groups=("system:masters",), user_agent="kubelet")
+        simulation = Simulation(settings.nodes, start_seconds=settings.simulated_start)
+        registered = asyncio.Event()
+        group.spawn(SimulatedNodes(client, running.clock, simulation).run(registered), "simulated nodes")
+        await registered.wait()
+    if not settings.node:
+        return None
+    return await _start_node(settings, group, running)
+
+
+async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent:
+    data_dir = running.pki.directory.parent
+    own = NodeSettings(
+        feature_gates=settings.feature_gates,
+        data_dir=str(data_dir),
+        root_dir=settings.node_root_dir or str(data_dir / "node"),
+        runtime=settings.node_runtime,
+        port=0,
+    )
+    agent, _ = await node.start_local(own, group, running.clock)
+    return agent

@@ -6,17 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dray.api.cdi import CdiError
 from dray.api.document import Document, GroupVersionKind
-from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.errors import APIError
 from dray.api.types.core_v1 import Container, Pod
 from dray.client.events import ObjectReference, reference_to
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
-from dray.client.loop import Controller, Result
 from dray.client.objects import key_of
-from dray.client.recorder.loop import EventRecorder
 from dray.lib.clock import Clock
 from dray.node.agent.admission import check_fit, check_place
 from dray.node.agent.building.loop import REFRESH_SECONDS, PodBuilder
@@ -29,6 +26,7 @@ from dray.node.agent.pod.events import (
     ContainerExited,
     ContainerStarted,
     DeleteObject,
+    Doomed,
     Event,
     Forget,
     PodRemoved,
@@ -56,24 +54,19 @@ from dray.node.agent.pod.machine import NORMAL, WARNING, PodMachine, Stage
 from dray.node.agent.pod.status import Place, pod_status
 from dray.node.agent.probes.http import Asker
 from dray.node.agent.probes.plan import Judge, first_at, period_seconds, probe_of, timeout_seconds
+from dray.node.agent.reporting.loop import StatusReporter
 from dray.node.interface import Rejection, ResourceError, ResourceManager, merge_options
 from dray.node.runtimes.interface import ContainerRecord, ImageFailure, Runtime, RuntimeFailure
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
-STATUS_WORKERS: Final = 4
 ORPHAN_GRACE_SECONDS: Final = 30.0
 # kubelet's: what is left for a container to end by itself after a hook that took long.
 GRACE_AFTER_HOOK_SECONDS: Final = 2.0
 # A hook after the start may take long; it is the container's own affair.
 POST_START_SECONDS_MAX: Final = 600.0
-# What a failed container's last output adds to its status, when its Pod asks for that.
-FALLBACK_LINES: Final = 80
-FALLBACK_BYTES: Final = 2048
-_STATUS: Final = WriteOptions(subresource="status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +77,13 @@ class NodeFacts:
     addresses: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] = field(default_factory=dict)
+
+
+class Recorder(Protocol):
+    """Tells events; `EventRecorder` is one."""
+
+    def event_at(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
+        """Tell something of an object."""
 
 
 @dataclass(slots=True)
@@ -100,69 +100,22 @@ class PodWork:
     timer: asyncio.Task[Any] | None = None
     told: Document | None = None
     delete: bool = False
+    status_source: Callable[[PodWork], Document | None] = lambda _work: None
 
     @property
     def uid(self) -> str:
         """The Pod's uid."""
         return self.pod.metadata.uid or ""
 
+    def status(self) -> Document | None:
+        """What to report."""
+        return self.status_source(self)
+
     def cancel(self) -> None:
         """Stop everything that is being done for the Pod; containers run on."""
         timer = [self.timer] if self.timer is not None else []
         for task in (*self.tasks, *timer):
             task.cancel()
-
-
-class StatusReporter:
-    """Writes statuses and final deletions; shared by all nodes of a process. One Pod is never written twice at once."""
-
-    def __init__(self, client: Client, clock: Clock, workers: int = STATUS_WORKERS) -> None:
-        self._client = client
-        self._clock = clock
-        self._works: dict[str, tuple[PodAgent, PodWork]] = {}
-        self.controller: Controller[str] = Controller("pod_status", self._report, clock, workers=workers)
-
-    def changed(self, agent: PodAgent, work: PodWork) -> None:
-        """The Pod's status may have to be written."""
-        self._works[work.uid] = (agent, work)
-        self.controller.queue.add(work.uid)
-
-    def forget(self, work: PodWork) -> None:
-        """The Pod is gone."""
-        self._works.pop(work.uid, None)
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        await self.controller.run()
-
-    async def _report(self, uid: str) -> Result:
-        known = self._works.get(uid)
-        if known is None:
-            return None
-        agent, work = known
-        try:
-            await self._write(agent, work)
-            if work.delete:
-                await self._delete(work)
-        except (NotFoundError, ConflictError) as error:
-            # The object is gone, or one of the same name is another Pod: the informer will say so.
-            _log.debug("status not written", extra=fields(pod=str(key_of(work.pod)), error=str(error)))
-        return None
-
-    async def _write(self, agent: PodAgent, work: PodWork) -> None:
-        if work.machine.settled:
-            return
-        status = agent.status_of(work)
-        if status == work.told:
-            return
-        key = key_of(work.pod)
-        patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": status})
-        await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
-        work.told = status
-
-    async def _delete(self, work: PodWork) -> None:
-        key = key_of(work.pod)
-        await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +126,14 @@ class Parts:
     runtime: Runtime
     builder: PodBuilder
     reporter: StatusReporter
-    recorder: EventRecorder
+    recorder: Recorder
     asker: Asker
     managers: Sequence[ResourceManager] = ()
     timing: Timing = KUBELET_TIMING
+    # Asked of a running Pod when a manager says that it changed: why it has to be failed.
+    verdicts: Sequence[Callable[[Pod], Rejection | None]] = ()
+    # The CPUs and NUMA nodes of a container as the kernel writes them; empty means all.
+    pinning: Callable[[Pod, str], tuple[str, str]] = lambda _pod, _container: ("", "")
 
 
 class PodAgent:
@@ -189,6 +146,10 @@ class PodAgent:
         self._works: dict[str, PodWork] = {}
         # Runs found at the start, by Pod, until their Pod is seen.
         self._found: dict[str, list[ContainerRecord]] = {}
+        # Containers that ran before this process did, as (Pod UID, name).
+        self.ran_before: frozenset[tuple[str, str]] = frozenset()
+        # Whether every Pod of the node has been fed in.
+        self.all_seen = False
         self._admission = asyncio.Lock()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -196,8 +157,10 @@ class PodAgent:
 
     async def start(self) -> None:
         """Find what runs from before; afterwards Pods may be fed in."""
-        for record in await self._parts.runtime.start(self.exited):
+        records = await self._parts.runtime.start(self.exited)
+        for record in records:
             self._found.setdefault(record.pod_uid, []).append(record)
+        self.ran_before = frozenset((record.pod_uid, record.name) for record in records if record.exit is None)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """An informer's handler."""
@@ -215,6 +178,7 @@ class PodAgent:
 
     def synced(self) -> None:
         """All Pods have been seen: what runs for none of them must go."""
+        self.all_seen = True
         orphans = [record for records in self._found.values() for record in records]
         self._found.clear()
         for record in orphans:
@@ -230,8 +194,12 @@ class PodAgent:
         """A manager's listener."""
         for uid in uids:
             work = self._works.get(uid)
-            if work is not None:
-                self._parts.reporter.changed(self, work)
+            if work is None:
+                continue
+            doom = next(filter(None, (verdict(work.pod) for verdict in self._parts.verdicts)), None)
+            if doom is not None:
+                self._post(work, Doomed(doom))
+            self._parts.reporter.changed(work)
 
     async def stop(self) -> None:
         """Let go of everything; containers run on."""
@@ -243,6 +211,10 @@ class PodAgent:
         await asyncio.gather(*tasks, *self._background, return_exceptions=True)
         await self._parts.runtime.stop()
         await self._parts.asker.close()
+
+    async def report(self) -> None:
+        """Write statuses until cancelled."""
+        await self._parts.reporter.run()
 
     async def refresh(self) -> None:
         """Make volumes from API objects again, now and then, until cancelled."""
@@ -275,8 +247,10 @@ class PodAgent:
         found = [work for work in self._works.values() if key_of(work.pod).name == name]
         return next((work for work in found if key_of(work.pod).namespace == namespace), None)
 
-    def status_of(self, work: PodWork) -> Document:
-        """What to report of a Pod."""
+    def status_of(self, work: PodWork) -> Document | None:
+        """What to report of a Pod; None when the API server has it as finished from before."""
+        if work.machine.settled:
+            return None
         facts = self._facts()
 
         def allocated(container: str) -> Sequence[Document]:
@@ -291,7 +265,7 @@ class PodAgent:
         uid = pod.metadata.uid or ""
         records = self._found.pop(uid, [])
         machine = PodMachine(pod, records, now=self._clock.now(), timing=self._parts.timing)
-        work = PodWork(pod, machine)
+        work = PodWork(pod, machine, status_source=self.status_of)
         self._works[uid] = work
         self._post(work, None)
 
@@ -300,7 +274,7 @@ class PodAgent:
             _PERFORM[type(action)](self, work, action)
         self._arm(work)
         if work.machine.stage < Stage.FORGOTTEN:
-            self._parts.reporter.changed(self, work)
+            self._parts.reporter.changed(work)
 
     def _arm(self, work: PodWork) -> None:
         if work.timer is not None:
@@ -419,6 +393,8 @@ class PodAgent:
         spec = await parts.builder.container(pod, container, attempt, options, work.machine.addresses)
         for manager in parts.managers:
             await manager.pre_start(pod, container.name)
+        cpus, nodes = parts.pinning(pod, container.name)
+        spec = replace(spec, limits=replace(spec.limits, cpus=cpus, memory_nodes=nodes))
         started = await parts.runtime.run(spec)
         self._tell_of(work, Tell(NORMAL, "Created", "Container created", container.name))
         if started.record.exit is not None:

@@ -89,6 +89,9 @@ class Limits:
     cpu_quota_microseconds: int = 0
     memory_bytes: int = 0
     oom_score_adj: int = 0
+    # As the kernel writes them; empty means all.
+    cpus: str = ""
+    memory_nodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,13 @@ class ReleaseFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Doomed:
+    """Something the Pod needs broke: it must be failed."""
+
+    verdict: Rejection
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """The moment asked for by `wake_at` has come."""
 
@@ -139,6 +146,7 @@ Event: TypeAlias = (
     | ProbeJudged
     | Released
     | ReleaseFailed
+    | Doomed
     | TimePassed
 )
 

@@ -24,6 +24,7 @@ from dray.node.agent.pod.events import (
     ContainerExited,
     ContainerStarted,
     DeleteObject,
+    Doomed,
     Event,
     Forget,
     PodRemoved,
@@ -100,6 +101,8 @@ class PodMachine:
         self.addresses: tuple[str, ...] = ()
         # Why the Pod failed, when that is not for its containers to say.
         self.verdict: Rejection | None = None
+        # Never let in: it holds nothing that could be given back.
+        self.rejected = False
         # All that was asked for is there: the sandbox can be said to be ready.
         self.prepared = False
         self._timing = timing
@@ -191,7 +194,7 @@ class PodMachine:
             self._prepare.at = now
 
     def _on_rejected(self, event: Rejected, _now: datetime) -> None:
-        self.verdict = event.rejection
+        self.verdict, self.rejected = event.rejection, True
         self._tell(WARNING, event.rejection.reason, event.rejection.message)
         # Nothing is held; but an adopted Pod may have containers that must go.
         self.stage = Stage.STOPPING
@@ -315,6 +318,12 @@ class PodMachine:
         self._tell(WARNING, event.reason, event.message)
         self._release.failed(now, self._timing.release_retry, self._timing.prepare_retry_max)
 
+    def _on_doomed(self, event: Doomed, now: datetime) -> None:
+        if self.stage < Stage.STOPPING and self.verdict is None:
+            self.verdict = event.verdict
+            self._tell(WARNING, event.verdict.reason, event.verdict.message)
+            self._begin_stop(now)
+
     def _on_time(self, _event: TimePassed, _now: datetime) -> None:
         """Deciding again is all there is to do."""
 
@@ -425,8 +434,7 @@ class PodMachine:
             self._stop_for_end(slot, now)
             if slot.alive:
                 return
-        if self.verdict is not None and not self.prepared and self.verdict is not DEADLINE:
-            # Rejected: nothing was handed out.
+        if self.rejected:
             self.stage = Stage.ENDED
             return
         self.stage = Stage.RELEASING
@@ -513,6 +521,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[PodMachine, Any, datetime], None]]
     ProbeJudged: PodMachine._on_probe,  # noqa: SLF001
     Released: PodMachine._on_released,  # noqa: SLF001
     ReleaseFailed: PodMachine._on_release_failed,  # noqa: SLF001
+    Doomed: PodMachine._on_doomed,  # noqa: SLF001
     TimePassed: PodMachine._on_time,  # noqa: SLF001
 }
 

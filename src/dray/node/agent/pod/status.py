@@ -67,7 +67,7 @@ def pod_status(
     }
     if verdict is not None:
         status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
-    if verdict is not None and not machine.prepared and not any(slot.current for slot in machine.slots.all):
+    if machine.rejected and not any(slot.current for slot in machine.slots.all):
         # A Pod that was never let in has no containers to speak of.
         return status
     build = _Builder(machine, place, allocated)
@@ -84,8 +84,7 @@ def _known_conditions(machine: PodMachine, told: Document | None) -> dict[str, D
 
 def _verdict_message(machine: PodMachine) -> str:
     assert machine.verdict is not None
-    rejected = not machine.prepared and machine.verdict.reason != "DeadlineExceeded"
-    return f"Pod was rejected: {machine.verdict.message}" if rejected else machine.verdict.message
+    return f"Pod was rejected: {machine.verdict.message}" if machine.rejected else machine.verdict.message
 
 
 def _addresses(machine: PodMachine, place: Place) -> Document:

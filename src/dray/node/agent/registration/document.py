@@ -81,6 +81,14 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
     }
 
 
+def allocatable(spec: NodeSpec, added: Iterable[NodeResources]) -> dict[str, str]:
+    """What Pods may use."""
+    result = capacity(spec)
+    for part in added:
+        result.update(part.allocatable)
+    return result
+
+
 def node_document(spec: NodeSpec) -> Document:
     """The Node as it is registered."""
     metadata: Document = {"name": spec.name, "labels": own_labels(spec)}
@@ -95,13 +103,13 @@ def node_document(spec: NodeSpec) -> Document:
 def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document, now: datetime) -> Document:
     """The status to report; `known` is the Node's status as the API server has it."""
     machine = spec.machine
-    has, may_use = capacity(spec), capacity(spec)
-    for part in added:
+    parts = tuple(added)
+    has = capacity(spec)
+    for part in parts:
         has.update(part.capacity)
-        may_use.update(part.allocatable)
     return {
         "capacity": has,
-        "allocatable": may_use,
+        "allocatable": allocatable(spec, parts),
         "conditions": _conditions(known, format_time(now)),
         "addresses": [
             *({"type": "InternalIP", "address": address} for address in machine.addresses),

@@ -15,6 +15,7 @@ from dray.node.agent.registration.document import (
     LEASE_NAMESPACE,
     LEASE_SECONDS,
     NodeSpec,
+    allocatable,
     lease_document,
     node_document,
     node_status,
@@ -62,9 +63,7 @@ class NodeRegistration:
     @property
     def allocatable(self) -> dict[str, str]:
         """What Pods may use."""
-        status = node_status(self.spec, self._added(), {}, self._clock.now())
-        found: dict[str, str] = status["allocatable"]
-        return found
+        return allocatable(self.spec, self._added())
 
     @property
     def labels(self) -> dict[str, str]:
@@ -135,8 +134,6 @@ class NodeRegistration:
             }
             patch = Patch(PatchType.STRATEGIC, {"metadata": metadata})
             self._node = await self._client.patch(NODES, self.spec.name, "", patch)
-        else:
-            _log.info("registered", extra=fields(node=self.spec.name))
 
     async def _write_status(self) -> None:
         now = self._clock.now()

@@ -170,6 +170,10 @@ def _resources(spec: ContainerSpec) -> Document:
         cpu["shares"] = limits.cpu_shares
     if limits.cpu_quota_microseconds:
         cpu |= {"quota": limits.cpu_quota_microseconds, "period": PERIOD_MICROSECONDS}
+    if limits.cpus:
+        cpu["cpus"] = limits.cpus
+    if limits.memory_nodes:
+        cpu["mems"] = limits.memory_nodes
     if cpu:
         resources["cpu"] = cpu
     if limits.memory_bytes:

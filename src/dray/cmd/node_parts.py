@@ -1,0 +1,99 @@
+"""The resource managers of a node and their sockets, wired to its agent."""
+
+from __future__ import annotations
+
+from dray.api.document import UID
+from dray.api.types.core_v1 import Pod
+from dray.client.interface import Client
+from dray.cmd.settings import NodeSettings
+from dray.lib.clock import Clock
+from dray.node.agent.claims.loop import ClaimManager
+from dray.node.agent.loop import PodAgent
+from dray.node.devices.loop import DeviceSettings, NodePods
+from dray.node.dra.loop import DynamicResources
+from dray.node.plugins.interface import DEVICE_PLUGIN, DRA_PLUGIN, PluginHandler
+from dray.node.plugins.loop import PluginRegistry
+from dray.node.pod_resources.interface import Sources
+from dray.node.pod_resources.loop import PodResourcesServer
+from dray.node.topology.local.loop import LocalResources, local_resources
+from dray.node.topology.local.settings import TopologySettings
+from dray.node.topology.policies import Policy, Scope
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+
+class NodeParts:
+    """Claims, device plugins, CPUs and memory of one node."""
+
+    def __init__(  # noqa: PLR0913 - what a node is made of
+        self,
+        settings: NodeSettings,
+        *,
+        root: str,
+        name: str,
+        client: Client,
+        clock: Clock,
+        metrics: Metrics,
+        agent: PodAgent,
+    ) -> None:
+        gates = settings.feature_gates
+        self._agent = agent
+        self._dynamic = DynamicResources(client, name, root, clock, metrics, gates)
+        self.claims = ClaimManager(self._dynamic)
+        self.local: LocalResources = local_resources(
+            root,
+            NodePods(agent, lambda: agent.all_seen, agent.ran_before),
+            clock,
+            metrics,
+            devices=DeviceSettings(
+                grace_seconds=settings.device_plugin_grace_period,
+                fail_unhealthy=settings.fail_pods_with_unhealthy_devices,
+                report_health=gates.enabled("ResourceHealthStatus"),
+            ),
+            topology=_topology(settings),
+        )
+        handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dynamic}
+        if self.local.devices is not None:
+            handlers[DEVICE_PLUGIN] = self.local.devices.connections
+        self._plugins = PluginRegistry(f"{root}/plugins_registry", handlers, clock, metrics)
+        sources = Sources(
+            agent, devices=self.local.devices, cpus=self.local.cpus, memory=self.local.memory, claims=self._dynamic
+        )
+        self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
+
+    def spawn(self, group: TaskGroup) -> None:
+        """Run everything in the group."""
+        group.spawn(self._dynamic.run(self._known), "claims")
+        group.spawn(self._plugins.run(), "plugins")
+        group.spawn(self._pod_resources.run(), "pod resources")
+        if self.local.devices is not None:
+            group.spawn(self.local.devices.run(), "device plugins")
+
+    def _known(self) -> frozenset[UID] | None:
+        if not self._agent.all_seen:
+            return None
+        return frozenset(UID(pod.metadata.uid or "") for pod in self._agent.all())
+
+
+class Pinning:
+    """The CPUs and NUMA nodes of containers, once the node's parts are there."""
+
+    local: LocalResources | None = None
+
+    def __call__(self, pod: Pod, container: str) -> tuple[str, str]:
+        """As the kernel writes them; empty means all."""
+        if self.local is None:
+            return "", ""
+        return self.local.cpuset(pod, container), self.local.memory_nodes(pod, container)
+
+
+def _topology(settings: NodeSettings) -> TopologySettings:
+    return TopologySettings(
+        topology_manager_policy=Policy(settings.topology_manager_policy),
+        topology_manager_scope=Scope(settings.topology_manager_scope),
+        cpu_manager_policy=settings.cpu_manager_policy,
+        reserved_cpus=settings.reserved_cpus,
+        memory_manager_policy=settings.memory_manager_policy,
+        reserved_memory=settings.reserved_memory,
+        topology_file=settings.topology_file,
+    )

@@ -1,0 +1,1 @@
+"""Claims as one of the agent's resource managers."""

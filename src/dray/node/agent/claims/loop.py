@@ -1,0 +1,72 @@
+"""Lets the agent ask for a Pod's claims as it asks for anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dray.api.codec import to_document
+from dray.api.document import UID, Document
+from dray.api.types.core_v1 import Container, Pod
+from dray.node.dra.claims import ClaimError
+from dray.node.dra.loop import FAILED_PREPARE, DynamicResources, PrepareError
+from dray.node.interface import NodeResources, Rejection, ResourceError, RunOptions
+
+FAILED_UNPREPARE: Final = "FailedUnprepareDynamicResources"
+
+
+class ClaimManager:
+    """Implements `ResourceManager` on the node's `DynamicResources`."""
+
+    name = "claims"
+
+    def __init__(self, claims: DynamicResources) -> None:
+        self._claims = claims
+        self._listeners: list[Callable[[Sequence[str]], None]] = []
+        claims.on_health = self._health_changed
+
+    async def admit(self, pod: Pod) -> Rejection | None:
+        """The scheduler has reserved the claims; whether that still holds is seen when they are prepared."""
+        return None
+
+    async def prepare(self, pod: Pod) -> None:
+        """Have the drivers prepare the claims."""
+        outcome = await self._claims.prepare(pod)
+        if isinstance(outcome, PrepareError):
+            raise ResourceError(FAILED_PREPARE, f"Failed to prepare dynamic resources: {outcome.message}")
+
+    def container_options(self, pod: Pod, container: str) -> RunOptions:
+        """The CDI devices of the container's claims."""
+        try:
+            return RunOptions(cdi_devices=self._claims.container_devices(pod, _container(pod, container)))
+        except ClaimError as error:
+            raise ResourceError(FAILED_PREPARE, str(error)) from error
+
+    async def pre_start(self, pod: Pod, container: str) -> None:
+        """Nothing is left to do."""
+
+    async def release(self, pod: Pod) -> None:
+        """Give the claims up; drivers are asked for those that no other Pod uses."""
+        failure = await self._claims.unprepare(UID(pod.metadata.uid or ""))
+        if failure is not None:
+            raise ResourceError(FAILED_UNPREPARE, f"Failed to unprepare dynamic resources: {failure.message}")
+
+    def node_resources(self) -> NodeResources:
+        """Devices of claims are in ResourceSlices, not in the Node."""
+        return NodeResources()
+
+    def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
+        """The health of the container's devices."""
+        return [to_document(item) for item in self._claims.resource_statuses(pod, _container(pod, container))]
+
+    def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
+        """Call the listener with the UIDs of Pods whose devices' health changed."""
+        self._listeners.append(listener)
+
+    def _health_changed(self, uids: frozenset[UID]) -> None:
+        for listener in self._listeners:
+            listener(sorted(uids))
+
+
+def _container(pod: Pod, name: str) -> Container:
+    return next(item for item in (*pod.spec.init_containers, *pod.spec.containers) if item.name == name)

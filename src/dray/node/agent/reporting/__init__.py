@@ -1,0 +1,1 @@
+"""Writing what the agent knows of Pods to the API server."""

@@ -1,0 +1,86 @@
+"""Writes statuses and final deletions of Pods; one Pod is never written twice at once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from dray.api.document import Document
+from dray.api.errors import ConflictError, NotFoundError
+from dray.api.types.core_v1 import Pod
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
+from dray.client.loop import Controller, Result
+from dray.client.objects import key_of
+from dray.lib.clock import Clock
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
+WORKERS: Final = 4
+_STATUS: Final = WriteOptions(subresource="status")
+
+
+class Reported(Protocol):
+    """A Pod whose status is written."""
+
+    pod: Pod
+    # What was written last.
+    told: Document | None
+    # Whether the object is to be removed once its status is written.
+    delete: bool
+
+    @property
+    def uid(self) -> str:
+        """The Pod's uid."""
+
+    def status(self) -> Document | None:
+        """What to write now; None when the status is not ours to write any more."""
+
+
+class StatusReporter:
+    """Shared by all nodes of a process."""
+
+    def __init__(self, client: Client, clock: Clock, workers: int = WORKERS) -> None:
+        self._client = client
+        self._works: dict[str, Reported] = {}
+        self._controller: Controller[str] = Controller("pod_status", self._report, clock, workers=workers)
+
+    def changed(self, work: Reported) -> None:
+        """The Pod's status may have to be written."""
+        self._works[work.uid] = work
+        self._controller.queue.add(work.uid)
+
+    def forget(self, work: Reported) -> None:
+        """The Pod is gone."""
+        self._works.pop(work.uid, None)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._controller.run()
+
+    async def _report(self, uid: str) -> Result:
+        work = self._works.get(uid)
+        if work is None:
+            return None
+        try:
+            await self._write(work)
+            if work.delete:
+                await self._delete(work)
+        except (NotFoundError, ConflictError) as error:
+            # The object is gone, or one of the same name is another Pod: the informer will say so.
+            _log.debug("status not written", extra=fields(pod=str(key_of(work.pod)), error=str(error)))
+        return None
+
+    async def _write(self, work: Reported) -> None:
+        status = work.status()
+        if status is None or status == work.told:
+            return
+        key = key_of(work.pod)
+        patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": status})
+        await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
+        work.told = status
+
+    async def _delete(self, work: Reported) -> None:
+        key = key_of(work.pod)
+        await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
