@@ -82,7 +82,7 @@ class World:
             server = CheckedServer(inner, self)
             self.user = RestClient(MemoryTransport(server, user="user", groups=("system:masters",), user_agent="user"))
             self._eyes = RestClient(MemoryTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes"))
-            await self._furnish()
+            await self.furnish()
             for name, program in zip(self.scheduler_names, self.programs, strict=True):
                 self.processes.append(Process(name, program, server, self._fork(), self.odds))
             for number in range(len(self.scheduler_names)):
@@ -131,7 +131,7 @@ class World:
 
     # --- Users. ---
 
-    async def _furnish(self) -> None:
+    async def furnish(self, pods_per_node: int = 110) -> None:
         expression = f'device.driver == "{DRIVER}"'
         await self.user.create(
             CLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
@@ -139,7 +139,7 @@ class World:
         spec = {"spec": {"devices": {"requests": [_request()]}}}
         await self.user.create(TEMPLATES, {"metadata": {"name": "template", "namespace": TEAM}, "spec": spec})
         for number in range(NODE_COUNT):
-            amounts = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+            amounts = {"cpu": "8", "memory": "8Gi", "pods": str(pods_per_node)}
             status = {"allocatable": amounts, "capacity": amounts}
             await self.user.create(NODES, {"metadata": {"name": f"node-{number}"}, "status": status})
             await self.user.create(SLICES, _slice(f"node-{number}"))
