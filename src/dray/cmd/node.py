@@ -180,6 +180,10 @@ def make_runtime(settings: NodeSettings, root: Path, clock: Clock, cdi: CdiCache
     from dray.node.runtimes.runc.loop import RuncRuntime, usable
 
     name = settings.runtime
+    if name == "cri":
+        from dray.node.runtimes.cri.cri import CriRuntime
+
+        return CriRuntime(settings.container_runtime_endpoint, node_name(settings), clock, cdi)
     if name == "auto":
         name = "runc" if usable() else "process"
     if name == "runc":

@@ -1,0 +1,1 @@
+"""Containers by any runtime that serves the Container Runtime Interface."""

@@ -1,0 +1,259 @@
+"""Runs containers by a CRI socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from dray.lib.clock import Clock
+from dray.node.cdi.files import CdiCache
+from dray.node.runtimes.cri.translate import (
+    NODE_LABEL,
+    POD_UID,
+    container_config,
+    knows_cdi,
+    record_of,
+    sandbox_config,
+)
+from dray.node.runtimes.interface import (
+    START_ERROR,
+    START_ERROR_CODE,
+    ContainerRecord,
+    ContainerSpec,
+    ExecResult,
+    Exit,
+    ExitListener,
+    Image,
+    ImageFailure,
+    RuntimeFailure,
+    Sandbox,
+    Started,
+)
+from dray.rpc.pb.cri.v1 import api_pb2 as pb
+from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
+from dray.rpc.sockets import connect
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+# CRI tells of ends only when asked; kubelet asks once a second.
+RELIST_SECONDS: Final = 0.5
+CALL_SECONDS_MAX: Final = 120.0
+PULL_SECONDS_MAX: Final = 1800.0
+
+
+class CriRuntime:
+    """Implements `Runtime` on a CRI socket; several agents may share one, each sees its own."""
+
+    def __init__(self, endpoint: str, node_name: str, clock: Clock, cdi: CdiCache) -> None:
+        self._node_name = node_name
+        self._clock = clock
+        self._cdi = cdi
+        self._channel = connect(endpoint.removeprefix("unix://"))
+        self._runtime: Any = RuntimeServiceStub(self._channel)
+        self._images: Any = ImageServiceStub(self._channel)
+        self._name = "cri"
+        self._version = "unknown"
+        self._knows_cdi = False
+        # By Pod UID.
+        self._sandboxes: dict[str, str] = {}
+        self._configs: dict[str, pb.PodSandboxConfig] = {}
+        self._running: set[str] = set()
+        self._ended: dict[str, asyncio.Event] = {}
+        self._on_exit: ExitListener = lambda _record: None
+        self._relisting: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the runtime calls itself."""
+        return self._name
+
+    @property
+    def version(self) -> str:
+        """What the runtime says of itself."""
+        return self._version
+
+    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+        """Ask who answers, and what it has from before."""
+        self._on_exit = on_exit
+        version = await self._call(self._runtime.Version, pb.VersionRequest(version="v1"))
+        self._name, self._version = version.runtime_name, version.runtime_version
+        status = await self._call(self._runtime.Status, pb.StatusRequest(verbose=True))
+        self._knows_cdi = knows_cdi(self._name, dict(status.info))
+        own = pb.PodSandboxFilter(label_selector={NODE_LABEL: self._node_name})
+        sandboxes = await self._call(self._runtime.ListPodSandbox, pb.ListPodSandboxRequest(filter=own))
+        for item in sorted(sandboxes.items, key=lambda item: item.created_at):
+            self._sandboxes[item.labels[POD_UID]] = item.id
+        records = [await self._record(item.id) for item in await self._list()]
+        for record in records:
+            if record.exit is None:
+                self._follow(record.id)
+        self._relisting = asyncio.create_task(self._relist(), name="CRI relist")
+        return records
+
+    async def stop(self) -> None:
+        """Let go."""
+        if self._relisting is not None:
+            self._relisting.cancel()
+            await asyncio.gather(self._relisting, return_exceptions=True)
+        await self._channel.close(None)
+
+    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+        """As the policy says; only the runtime knows whether an image is there."""
+        wanted = pb.ImageSpec(image=image)
+        found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))
+        if found.image.id and policy != "Always":
+            return Image(image, found.image.id)
+        if policy == "Never":
+            raise ImageFailure(
+                "ErrImageNeverPull", f'Container image "{image}" is not present with pull policy of Never'
+            )
+        try:
+            pulled = await self._images.PullImage(pb.PullImageRequest(image=wanted), timeout=PULL_SECONDS_MAX)
+        except grpc.aio.AioRpcError as error:
+            raise ImageFailure("ErrImagePull", f'Failed to pull image "{image}": {error.details()}') from error
+        return Image(image, pulled.image_ref)
+
+    async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Have a sandbox that is ready."""
+        known = self._sandboxes.get(sandbox.uid)
+        attempt = 0
+        if known is not None:
+            answer = await self._call(self._runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=known))
+            if answer.status.state == pb.SANDBOX_READY:
+                self._configs[sandbox.uid] = sandbox_config(
+                    replace(sandbox, attempt=answer.status.metadata.attempt), self._node_name
+                )
+                return _addresses(answer.status)
+            attempt = answer.status.metadata.attempt + 1
+        await asyncio.to_thread(Path(sandbox.log_directory).mkdir, parents=True, exist_ok=True)
+        config = sandbox_config(replace(sandbox, attempt=attempt), self._node_name)
+        made = await self._call(self._runtime.RunPodSandbox, pb.RunPodSandboxRequest(config=config))
+        self._sandboxes[sandbox.uid], self._configs[sandbox.uid] = made.pod_sandbox_id, config
+        answer = await self._call(
+            self._runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=made.pod_sandbox_id)
+        )
+        return _addresses(answer.status)
+
+    async def run(self, spec: ContainerSpec) -> Started:
+        """Create and start."""
+        uid = spec.sandbox.uid
+        if uid not in self._configs:
+            await self.ensure_sandbox(spec.sandbox)
+        edits = None if self._knows_cdi or not spec.cdi_devices else self._cdi.edits(spec.cdi_devices)
+        found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=pb.ImageSpec(image=spec.image)))
+        config = container_config(spec, self._node_name, found.image.id or spec.image, edits)
+        await asyncio.to_thread(Path(spec.log_path).parent.mkdir, parents=True, exist_ok=True)
+        made = await self._call(
+            self._runtime.CreateContainer,
+            pb.CreateContainerRequest(
+                pod_sandbox_id=self._sandboxes[uid], config=config, sandbox_config=self._configs[uid]
+            ),
+        )
+        try:
+            await self._call(self._runtime.StartContainer, pb.StartContainerRequest(container_id=made.container_id))
+        except RuntimeFailure as error:
+            record = await self._record(made.container_id)
+            ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=str(error))
+            return Started(replace(record, exit=ended))
+        self._follow(made.container_id)
+        record = await self._record(made.container_id)
+        # Its end, if it came that soon, is told by the next look.
+        return Started(replace(record, exit=None))
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """CRI asks, waits and insists by itself."""
+        if container_id not in self._running:
+            return
+        request = pb.StopContainerRequest(container_id=container_id, timeout=max(math.ceil(grace_seconds), 0))
+        await self._call(self._runtime.StopContainer, request, grace_seconds + CALL_SECONDS_MAX)
+        ended = self._ended.get(container_id)
+        if ended is not None:
+            async with asyncio.timeout(CALL_SECONDS_MAX):
+                await ended.wait()
+
+    async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run a command; CRI counts whole seconds."""
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=math.ceil(timeout_seconds))
+        try:
+            answer = await self._runtime.ExecSync(request, timeout=timeout_seconds + 2)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return ExecResult(None, "")
+            raise RuntimeFailure(error.details() or str(error.code())) from error
+        return ExecResult(answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace"))
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it."""
+        self._running.discard(container_id)
+        await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=container_id))
+
+    async def remove_sandbox(self, pod_uid: str) -> None:
+        """Stop and remove the Pod's sandboxes."""
+        self._sandboxes.pop(pod_uid, None)
+        self._configs.pop(pod_uid, None)
+        own = pb.PodSandboxFilter(label_selector={NODE_LABEL: self._node_name, POD_UID: pod_uid})
+        found = await self._call(self._runtime.ListPodSandbox, pb.ListPodSandboxRequest(filter=own))
+        for item in found.items:
+            await self._call(self._runtime.StopPodSandbox, pb.StopPodSandboxRequest(pod_sandbox_id=item.id))
+            await self._call(self._runtime.RemovePodSandbox, pb.RemovePodSandboxRequest(pod_sandbox_id=item.id))
+
+    # --- Following. ---
+
+    def _follow(self, container_id: str) -> None:
+        self._running.add(container_id)
+        self._ended[container_id] = asyncio.Event()
+
+    async def _relist(self) -> None:
+        while True:
+            await self._clock.sleep(RELIST_SECONDS)
+            if not self._running:
+                continue
+            try:
+                await self._look()
+            except RuntimeFailure as error:
+                _log.warning("the container runtime does not answer", extra=fields(error=str(error)))
+
+    async def _look(self) -> None:
+        running = {item.id for item in await self._list() if item.state == pb.CONTAINER_RUNNING}
+        for container_id in sorted(self._running - running):
+            try:
+                record = await self._record(container_id)
+            except RuntimeFailure:
+                # Someone else removed it, or it is not there yet: the next look tells.
+                continue
+            if record.exit is None:
+                continue
+            self._running.discard(container_id)
+            self._on_exit(record)
+            self._ended.pop(container_id).set()
+
+    async def _list(self) -> list[pb.Container]:
+        own = pb.ContainerFilter(label_selector={NODE_LABEL: self._node_name})
+        found = await self._call(self._runtime.ListContainers, pb.ListContainersRequest(filter=own))
+        return list(found.containers)
+
+    async def _record(self, container_id: str) -> ContainerRecord:
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        answer = await self._call(self._runtime.ContainerStatus, request)
+        return record_of(answer.status)
+
+    async def _call(self, method: Any, request: Any, timeout_seconds: float = CALL_SECONDS_MAX) -> Any:
+        try:
+            return await method(request, timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise RuntimeFailure(error.details() or str(error.code())) from error
+
+
+def _addresses(status: pb.PodSandboxStatus) -> tuple[str, ...]:
+    if not status.network.ip:
+        return ()
+    return (status.network.ip, *(item.ip for item in status.network.additional_ips))

@@ -1,0 +1,199 @@
+"""What the agent says in CRI's words, and what CRI says in the agent's. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from dray.api.cdi import ContainerEdits
+from dray.node.interface import HostDevice
+from dray.node.runtimes.interface import (
+    START_ERROR,
+    UNKNOWN_EXIT_CODE,
+    BindMount,
+    ContainerRecord,
+    ContainerSpec,
+    Exit,
+    Propagation,
+    RuntimeFailure,
+    Sandbox,
+)
+from dray.rpc.pb.cri.v1 import api_pb2 as pb
+
+NODE_LABEL: Final = "dray.dev/node"
+POD_NAME: Final = "io.kubernetes.pod.name"
+POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
+POD_UID: Final = "io.kubernetes.pod.uid"
+CONTAINER_NAME: Final = "io.kubernetes.container.name"
+IMAGE: Final = "dray.dev/image"
+# What CRI says of a container that ended without anything worth saying.
+_USUAL_REASONS: Final = ("Completed", "Error", "")
+_PROPAGATION: Final = {
+    Propagation.NONE: pb.PROPAGATION_PRIVATE,
+    Propagation.HOST_TO_CONTAINER: pb.PROPAGATION_HOST_TO_CONTAINER,
+    Propagation.BIDIRECTIONAL: pb.PROPAGATION_BIDIRECTIONAL,
+}
+
+
+def knows_cdi(runtime_name: str, info: Mapping[str, str]) -> bool:
+    """Whether the runtime applies CDI names itself; one that does not ignores them without a word."""
+    if runtime_name == "cri-o":
+        return True
+    try:
+        config = json.loads(info.get("config", "{}"))
+    except ValueError:
+        return False
+    return bool(config.get("enableCDI"))
+
+
+def sandbox_config(sandbox: Sandbox, node_name: str) -> pb.PodSandboxConfig:
+    """A Pod's sandbox."""
+    return pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(
+            name=sandbox.name, uid=sandbox.uid, namespace=sandbox.namespace, attempt=sandbox.attempt
+        ),
+        hostname="" if sandbox.host_network else sandbox.hostname,
+        log_directory=sandbox.log_directory,
+        labels={**sandbox.labels, **_pod_labels(sandbox, node_name)},
+        annotations=dict(sandbox.annotations),
+        linux=pb.LinuxPodSandboxConfig(
+            security_context=pb.LinuxSandboxSecurityContext(namespace_options=_namespaces(sandbox))
+        ),
+    )
+
+
+def _pod_labels(sandbox: Sandbox, node_name: str) -> dict[str, str]:
+    return {
+        POD_NAME: sandbox.name,
+        POD_NAMESPACE: sandbox.namespace,
+        POD_UID: sandbox.uid,
+        NODE_LABEL: node_name,
+    }
+
+
+def _namespaces(sandbox: Sandbox) -> pb.NamespaceOption:
+    return pb.NamespaceOption(
+        network=pb.NODE if sandbox.host_network else pb.POD,
+        pid=pb.NODE if sandbox.host_pid else pb.CONTAINER,
+        ipc=pb.NODE if sandbox.host_ipc else pb.POD,
+    )
+
+
+def container_config(
+    spec: ContainerSpec, node_name: str, image_ref: str, edits: ContainerEdits | None
+) -> pb.ContainerConfig:
+    """A container; with edits its CDI devices are translated, without them the runtime is told their names."""
+    config = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=spec.name, attempt=spec.attempt),
+        image=pb.ImageSpec(image=image_ref, user_specified_image=spec.image),
+        command=spec.command,
+        args=spec.args,
+        working_dir=spec.working_dir,
+        envs=[pb.KeyValue(key=key, value=value) for key, value in spec.env],
+        mounts=[_mount(mount) for mount in spec.mounts],
+        devices=[_device(device) for device in spec.devices],
+        labels={**_pod_labels(spec.sandbox, node_name), CONTAINER_NAME: spec.name},
+        annotations={**spec.annotations, IMAGE: spec.image},
+        log_path=f"{spec.name}/{spec.attempt}.log",
+        tty=spec.tty,
+        linux=_linux(spec),
+    )
+    if edits is None:
+        config.CDI_devices.extend(pb.CDIDevice(name=name) for name in spec.cdi_devices)
+    else:
+        translate_edits(config, edits)
+    return config
+
+
+def translate_edits(config: pb.ContainerConfig, edits: ContainerEdits) -> None:
+    """Say with CRI's own devices, mounts and variables what CDI's edits do; raises for what CRI has no words for."""
+    if edits.hooks:
+        names = ", ".join(sorted({hook.hook_name for hook in edits.hooks}))
+        raise RuntimeFailure(f"the container runtime does not know CDI, and a device's hooks ({names}) need it")
+    if edits.intel_rdt is not None:
+        raise RuntimeFailure("the container runtime does not know CDI, and a device's Intel RDT settings need it")
+    for text in edits.env:
+        key, _, value = text.partition("=")
+        config.envs.append(pb.KeyValue(key=key, value=value))
+    for node in edits.device_nodes:
+        if node.type == "p":
+            raise RuntimeFailure(f"the container runtime does not know CDI, and the pipe {node.path} needs it")
+        config.devices.append(_device(HostDevice(node.path, node.host_path or node.path, node.permissions or "rwm")))
+    for mount in edits.mounts:
+        config.mounts.append(_mount(BindMount(mount.host_path, mount.container_path, "ro" in mount.options)))
+    config.linux.security_context.supplemental_groups.extend(gid for gid in edits.additional_gids if gid)
+
+
+def _mount(mount: BindMount) -> pb.Mount:
+    return pb.Mount(
+        container_path=mount.container_path,
+        host_path=mount.host_path,
+        readonly=mount.read_only,
+        propagation=_PROPAGATION[mount.propagation],
+    )
+
+
+def _device(device: HostDevice) -> pb.Device:
+    return pb.Device(container_path=device.container_path, host_path=device.host_path, permissions=device.permissions)
+
+
+def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
+    security, limits = spec.security, spec.limits
+    context = pb.LinuxContainerSecurityContext(
+        privileged=security.privileged,
+        namespace_options=_namespaces(spec.sandbox),
+        readonly_rootfs=security.read_only_root,
+        supplemental_groups=security.supplemental_groups,
+        no_new_privs=security.no_new_privileges,
+        capabilities=pb.Capability(
+            add_capabilities=security.add_capabilities, drop_capabilities=security.drop_capabilities
+        ),
+    )
+    if security.user is not None:
+        context.run_as_user.value = security.user
+        if security.group is not None:
+            context.run_as_group.value = security.group
+    resources = pb.LinuxContainerResources(
+        cpu_shares=limits.cpu_shares,
+        memory_limit_in_bytes=limits.memory_bytes,
+        oom_score_adj=limits.oom_score_adj,
+        cpuset_cpus=limits.cpus,
+        cpuset_mems=limits.memory_nodes,
+    )
+    if limits.cpu_quota_microseconds:
+        resources.cpu_period, resources.cpu_quota = 100_000, limits.cpu_quota_microseconds
+    return pb.LinuxContainerConfig(resources=resources, security_context=context)
+
+
+def record_of(status: pb.ContainerStatus) -> ContainerRecord:
+    """What CRI says of a container."""
+    labels = status.labels
+    started = status.started_at or status.created_at
+    return ContainerRecord(
+        id=status.id,
+        pod_uid=labels[POD_UID],
+        pod_namespace=labels[POD_NAMESPACE],
+        pod_name=labels[POD_NAME],
+        name=labels[CONTAINER_NAME],
+        attempt=status.metadata.attempt,
+        image=status.annotations[IMAGE] or status.image.image,
+        image_id=status.image_ref,
+        started_at=_moment(started),
+        exit=_exit(status),
+    )
+
+
+def _exit(status: pb.ContainerStatus) -> Exit | None:
+    if status.state == pb.CONTAINER_RUNNING:
+        return None
+    if status.state != pb.CONTAINER_EXITED:
+        moment = _moment(status.finished_at or status.created_at)
+        return Exit(UNKNOWN_EXIT_CODE, moment, reason=START_ERROR, message="the container never ran")
+    reason = "" if status.reason in _USUAL_REASONS else status.reason
+    return Exit(status.exit_code, _moment(status.finished_at), reason=reason, message=status.message)
+
+
+def _moment(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
