@@ -26,6 +26,8 @@ from dray.runtime.metrics import Metrics
 from tests.unit.node.devices.builders import FOO, Pods
 
 WAIT_SECONDS = 30.0
+SETTINGS = DeviceSettings()
+ALIGNMENT = Alignment()
 
 
 @contextlib.contextmanager
@@ -98,9 +100,9 @@ class Node:
 async def node(
     folder: str,
     pods: Pods | None = None,
-    settings: DeviceSettings = DeviceSettings(),
+    settings: DeviceSettings = SETTINGS,
     *,
-    alignment: Alignment = Alignment(),
+    alignment: Alignment = ALIGNMENT,
     ready: Callable[[], bool] = lambda: True,
     running: Sequence[tuple[str, str]] = (),
 ) -> AsyncIterator[Node]:

@@ -7,7 +7,7 @@ import pytest
 from dray.driver.device_plugin import Device
 from dray.node.interface import HostDevice, Rejection
 from tests.e2e.node_devices.harness import Foo, node, plugin
-from tests.unit.node.devices.builders import FOO, asking
+from tests.unit.node.devices.builders import asking
 
 
 @pytest.mark.behaviour("DP-01", "DP-02", "DP-08", "DP-16", "DP-22", "DP-24")

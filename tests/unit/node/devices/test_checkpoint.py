@@ -1,0 +1,83 @@
+"""The checkpoint's form, and what a damaged one means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
+from dray.node.devices.files import load_checkpoint, save_checkpoint
+from tests.unit.node.devices.builders import BAR, FOO
+
+STATE = Checkpoint(
+    (
+        (Slot("u1", "main", FOO), Assignment({-1: ("d1",), 0: ("d2", "d10")}, b"\n\x04\n\x01A")),
+        (Slot("u2", "x", BAR), Assignment({1: ("e",)}, b"")),
+    ),
+    {FOO: ("d1", "d2", "d10"), BAR: ()},
+)
+
+
+@pytest.mark.behaviour("DP-44")
+def test_form() -> None:
+    content = json.loads(encode(STATE))
+    assert content["Data"] == {
+        "PodDeviceEntries": [
+            {
+                "PodUID": "u1",
+                "ContainerName": "main",
+                "ResourceName": "vendor.com/foo",
+                "DeviceIDs": {"-1": ["d1"], "0": ["d2", "d10"]},
+                "AllocResp": "CgQKAUE=",
+            },
+            {
+                "PodUID": "u2",
+                "ContainerName": "x",
+                "ResourceName": "vendor.com/bar",
+                "DeviceIDs": {"1": ["e"]},
+                "AllocResp": "",
+            },
+        ],
+        "RegisteredDevices": {"vendor.com/bar": [], "vendor.com/foo": ["d1", "d2", "d10"]},
+    }
+    assert isinstance(content["Checksum"], int)
+
+
+@pytest.mark.behaviour("DP-44")
+def test_round_trip() -> None:
+    assert decode(encode(STATE)) == STATE
+
+
+BROKEN = {
+    "empty": b"",
+    "no JSON": b"{",
+    "another form": b"[]",
+    "no checksum": b'{"Data": {}}',
+    "changed": encode(STATE).replace(b"d10", b"d11"),
+    "cut": encode(STATE)[:-20],
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_damage_is_seen(content: bytes) -> None:
+    with pytest.raises(CheckpointError, match="corrupted"):
+        decode(content)
+
+
+@pytest.mark.behaviour("DP-46")
+@pytest.mark.parametrize("content", [None, *BROKEN.values()], ids=["missing", *BROKEN])
+def test_without_a_good_file_the_beginning_is_empty(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "kubelet_internal_checkpoint"
+    if content is not None:
+        path.write_bytes(content)
+    assert load_checkpoint(str(path)) == Checkpoint()
+
+
+def test_saved_for_the_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "kubelet_internal_checkpoint"
+    save_checkpoint(str(path), STATE)
+    assert load_checkpoint(str(path)) == STATE
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,129 @@
+"""Sessions, health and capacity."""
+
+from __future__ import annotations
+
+import pytest
+
+from dray.node.devices.inventory import Device, Inventory, TakenError
+from dray.node.devices.responses import device_from_wire, health_of
+from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
+
+FOO = "vendor.com/foo"
+
+
+def devices(healthy: str = "", unhealthy: str = "") -> list[Device]:
+    return [*(Device(name, True) for name in healthy), *(Device(name, False) for name in unhealthy)]
+
+
+def listed(healthy: str = "ab", unhealthy: str = "") -> tuple[Inventory, int]:
+    inventory = Inventory(300)
+    session = inventory.opened(FOO, "foo.sock")
+    inventory.told(FOO, session, devices(healthy, unhealthy))
+    return inventory, session
+
+
+def amounts(inventory: Inventory) -> tuple[int | None, int | None]:
+    capacity, allocatable = inventory.amounts()
+    return capacity.get(FOO), allocatable.get(FOO)
+
+
+@pytest.mark.behaviour("DP-16")
+def test_capacity_counts_all_allocatable_the_healthy() -> None:
+    inventory, _ = listed("ab", "c")
+    assert amounts(inventory) == (3, 2)
+
+
+@pytest.mark.behaviour("DP-08")
+def test_a_list_replaces_the_one_before() -> None:
+    inventory, session = listed("ab", "c")
+    changed = inventory.told(FOO, session, devices("bc", "d"))
+    assert changed == {"a", "c", "d"}
+    assert amounts(inventory) == (3, 2)
+    assert inventory.healthy(FOO) == {"b", "c"}
+
+
+@pytest.mark.behaviour("DP-09", "DP-10")
+def test_the_end_of_the_stream_makes_all_unhealthy_and_the_grace_ends_it() -> None:
+    inventory, session = listed("ab", "c")
+    assert inventory.closed(FOO, session, 1000) == {"a", "b"}
+    assert amounts(inventory) == (3, 0)
+    assert inventory.next_expiry == 1300
+    assert not inventory.expire(1299.9)
+    assert amounts(inventory) == (3, 0)
+    assert inventory.expire(1300)
+    assert amounts(inventory) == (0, 0)
+    assert not inventory.knows(FOO)
+    assert inventory.next_expiry is None
+
+
+@pytest.mark.behaviour("DP-10")
+def test_without_grace_devices_go_at_once() -> None:
+    inventory = Inventory(0)
+    session = inventory.opened(FOO, "foo.sock")
+    inventory.told(FOO, session, devices("ab"))
+    inventory.closed(FOO, session, 1000)
+    assert inventory.expire(1000)
+    assert amounts(inventory) == (0, 0)
+
+
+@pytest.mark.behaviour("DP-11")
+def test_registering_again_within_the_grace() -> None:
+    inventory, session = listed()
+    inventory.closed(FOO, session, 1000)
+    again = inventory.opened(FOO, "other.sock")
+    assert amounts(inventory) == (2, 0)
+    assert not inventory.expire(9999)
+    inventory.told(FOO, again, devices("ab"))
+    assert amounts(inventory) == (2, 2)
+
+
+@pytest.mark.behaviour("DP-05")
+def test_another_endpoint_is_refused_while_the_first_lives() -> None:
+    inventory, session = listed()
+    with pytest.raises(TakenError, match=r'"vendor\.com/foo" is already registered by endpoint "foo\.sock"'):
+        inventory.opened(FOO, "other.sock")
+    inventory.closed(FOO, session, 0)
+    inventory.opened(FOO, "other.sock")
+
+
+@pytest.mark.behaviour("DP-05")
+def test_the_end_of_an_old_stream_does_not_touch_the_newer() -> None:
+    inventory, old = listed()
+    new = inventory.opened(FOO, "foo.sock")
+    inventory.told(FOO, new, devices("xyz"))
+    assert inventory.closed(FOO, old, 0) is None
+    assert inventory.told(FOO, old, devices("ab")) is None
+    assert amounts(inventory) == (3, 3)
+
+
+@pytest.mark.behaviour("DP-45")
+def test_after_a_restart_there_is_nothing_until_the_plugin_is_back() -> None:
+    inventory = Inventory(300)
+    inventory.restore([FOO], 1000)
+    assert inventory.knows(FOO)
+    assert amounts(inventory) == (0, 0)
+    assert inventory.next_expiry == 1300
+
+
+@pytest.mark.behaviour("DP-17")
+@pytest.mark.parametrize(
+    ("health", "healthy"), [("Healthy", True), ("Unhealthy", False), ("", False), ("healthy", False), ("x", False)]
+)
+def test_health_words(health: str, healthy: bool) -> None:
+    assert device_from_wire(pb.Device(id="a", health=health)) == Device("a", healthy)
+
+
+@pytest.mark.behaviour("DP-17")
+def test_topology_from_the_wire() -> None:
+    nodes = [pb.NUMANode(id=1), pb.NUMANode(id=0), pb.NUMANode(id=1)]
+    device = device_from_wire(pb.Device(id="a", health="Healthy", topology=pb.TopologyInfo(nodes=nodes)))
+    assert device == Device("a", True, (1, 0))
+    assert device.mask == 0b11
+
+
+@pytest.mark.behaviour("DP-18")
+def test_health_in_statuses() -> None:
+    inventory, session = listed("a", "b")
+    assert [health_of(inventory, FOO, name) for name in "abc"] == ["Healthy", "Unhealthy", "Unhealthy"]
+    inventory.closed(FOO, session, 0)
+    assert [health_of(inventory, FOO, name) for name in "ab"] == ["Unknown", "Unknown"]
