@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from dray.client.memory import memory_client
-from dray.cmd import apiserver, node
+from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import NodeSettings, UpSettings
-from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
-from dray.node.agent.loop import PodAgent
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.files import read_config
+
+if TYPE_CHECKING:
+    from dray.node.agent.loop import PodAgent
 
 
 async def run(settings: UpSettings, stop: asyncio.Event) -> None:
@@ -51,7 +53,10 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
 
 async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent | None:
     """Start the nodes asked for; returns once they are registered."""
+    # The node room brings gRPC along; a server without nodes starts faster and smaller without it.
     if settings.nodes:
+        from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
+
         client = memory_client(running.local, user="system:admin", groups=("system:masters",), user_agent="kubelet")
         simulation = Simulation(settings.nodes, start_seconds=settings.simulated_start)
         registered = asyncio.Event()
@@ -63,6 +68,8 @@ async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running)
 
 
 async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent:
+    from dray.cmd import node
+
     data_dir = running.pki.directory.parent
     own = NodeSettings(
         feature_gates=settings.feature_gates,

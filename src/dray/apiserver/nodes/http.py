@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
-
-import aiohttp
+from typing import TYPE_CHECKING, Final
 
 from dray.api.document import Document
 from dray.api.errors import BadRequestError, InternalError, PathNotFoundError
 from dray.apiserver.authentication.files import KubeletTLS
 from dray.apiserver.nodes.addresses import NodeAddress, node_address
+
+# Loaded with the first log that is asked for: the client is large, and many servers never need it.
+if TYPE_CHECKING:
+    import aiohttp
 
 CONNECT_SECONDS_MAX: Final = 10.0
 MESSAGE_BYTES_MAX: Final = 10_000
@@ -32,6 +34,8 @@ class NodeLogs:
 
     async def open(self, node: Document, place: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Start reading a log; refusals come as errors before the first byte."""
+        import aiohttp
+
         address = node_address(node)
         url = f"{address.url}/containerLogs/{place}"
         session = self._session(address)
@@ -50,6 +54,8 @@ class NodeLogs:
 
     def _session(self, address: NodeAddress) -> aiohttp.ClientSession:
         """One for each stream: logs are asked for rarely, and a node's fingerprint belongs to its connections."""
+        import aiohttp
+
         trust: ssl.SSLContext | aiohttp.Fingerprint = self._tls.certified
         if address.fingerprint:
             trust = aiohttp.Fingerprint(address.fingerprint)
@@ -62,6 +68,8 @@ class NodeLogs:
     async def _chunks(
         self, session: aiohttp.ClientSession, response: aiohttp.ClientResponse
     ) -> AsyncGenerator[bytes, None]:
+        import aiohttp
+
         try:
             async for chunk in response.content.iter_any():
                 if chunk:
