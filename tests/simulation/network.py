@@ -31,7 +31,7 @@ class Odds:
     late: float = 0.02
     answer_lost: float = 0.03
     crash: float = 0.01
-    outage: float = 0.01
+    outage: float = 0.04
     event_slow: float = 0.05
     event_twice: float = 0.03
     watch_broken: float = 0.02

@@ -22,6 +22,7 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.files import find_factories, read_config
 from dray.scheduler.loop import Scheduler
+from dray.scheduler.plugins.dynamic_resources.cluster import TAINT_RULES
 
 
 def spawn_scheduler(
@@ -70,9 +71,11 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
 async def _lead(
     settings: SchedulerSettings, client: Client, config: SchedulerConfig, clock: Clock, metrics: Metrics
 ) -> None:
+    features = await _served_features(client, settings.feature_gates)
+
     async def work() -> None:
         async with TaskGroup("scheduler") as group:
-            spawn_scheduler(group, client, clock, metrics, config=config, features=settings.feature_gates)
+            spawn_scheduler(group, client, clock, metrics, config=config, features=features)
             await group.wait()
 
     if not settings.leader_elect:
@@ -87,3 +90,11 @@ async def _lead(
         identity=f"{socket.gethostname()}_{uuid.uuid4()}",
     )
     await elector.run(work)
+
+
+async def _served_features(client: Client, features: FeatureGates) -> FeatureGates:
+    """The features without those whose kinds the server does not have: nobody can wait for a list of them."""
+    served = {(item.group, item.version, item.plural) for item in await client.resources()}
+    if (TAINT_RULES.group, TAINT_RULES.version, TAINT_RULES.plural) in served:
+        return features
+    return FeatureGates({**features.overrides, "DRADeviceTaintRules": False})
