@@ -1,177 +1,192 @@
-"""How fast Pods are placed: a real API server (SQLite, full durability) and the scheduler in one process.
+"""How fast Pods are placed, with and without devices, in a whole cluster; see `workloads` for what comes to it.
 
-`python -m bench.scheduler [PATTERN]` prints a table; each workload is a row of `WORKLOADS`.
+`python -m bench.scheduler [--quick | --long] [PATTERN]` prints a table. Each workload has a process of its own, so that
+its processor time and its memory are its own too: `--run NAME` is that process.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import resource
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import uvloop
 
-from bench.rows import Row, Target, percentile, show
-from dray.api.document import Document, GroupVersion
-from dray.client.interface import Bookmark, Client, Resource, WatchOptions, unstructured
-from dray.client.memory import memory_client
-from dray.cmd import apiserver
-from dray.cmd.scheduler import spawn_scheduler
-from dray.cmd.settings import APIServerSettings
+from bench import workloads
+from bench.cluster import BoundPods, cluster, for_all
+from bench.device_objects import PODS
+from bench.rows import Row, Target, number, percentile, progress, show
+from bench.workloads import Workload
+from dray.client.interface import Client, DeleteOptions
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.config import SchedulerConfig
 
-CORE = GroupVersion("", "v1")
-NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
-PODS = unstructured(CORE, "pods", "Pod")
-CREATORS = 64
-SECONDS_MAX = 300.0
-
-Objects = list[tuple[Resource[Any], Document]]
+SECONDS_MAX = 600.0
+NOW = DeleteOptions(grace_period_seconds=0)
 
 
-def node(number: int, **spec: Any) -> Document:
-    """A node with room for 110 Pods, in one of three zones."""
-    labels = {"kubernetes.io/hostname": f"node-{number}", "topology.kubernetes.io/zone": f"zone-{number % 3}"}
-    allocatable = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "500Gi", "pods": "110"}
-    return {
-        "metadata": {"name": f"node-{number}", "labels": labels},
-        "spec": spec,
-        "status": {"allocatable": allocatable, "capacity": allocatable},
-    }
+@dataclass(slots=True)
+class Measured:
+    """What one run showed."""
+
+    seconds: float
+    processor_seconds: float
+    # From asking for each Pod to hearing of its node.
+    waited: list[float]
+    # Pods placed in each whole second.
+    each_second: list[int]
+    setup_megabytes: float
+    peak_megabytes: float
 
 
-def pod(number: int, **spec: Any) -> Document:
-    """A small Pod."""
-    resources = {"requests": {"cpu": "100m", "memory": "500Mi"}}
-    containers = [{"name": "pause", "image": "registry.k8s.io/pause:3.10", "resources": resources}]
-    return {"metadata": {"name": f"pod-{number}", "namespace": "default"}, "spec": {"containers": containers, **spec}}
+class Run:
+    """One workload on its cluster."""
+
+    def __init__(self, workload: Workload, client: Client) -> None:
+        self._workload = workload
+        self._client = client
+        self._asked: dict[str, float] = {}
+        self._pods = BoundPods(time.perf_counter)
+
+    async def measure(self) -> Measured:
+        """All Pods of the workload, from the first that is asked for to the last that is placed."""
+        async with TaskGroup("listen") as group:
+            group.spawn(self._pods.follow(self._client), "bound Pods")
+            await self._pods.listening()
+            await self._warm_up()
+            memory = peak_megabytes()
+            started, used = time.perf_counter(), time.process_time()
+            await asyncio.wait_for(self._all(), SECONDS_MAX)
+            ended, used = time.perf_counter(), time.process_time() - used
+            await group.cancel()
+        bound = {name: when for name, when in self._pods.bound.items() if name in self._asked}
+        return Measured(
+            ended - started,
+            used,
+            [when - self._asked[name] for name, when in bound.items()],
+            per_second([when - started for when in bound.values()]),
+            memory,
+            peak_megabytes(),
+        )
+
+    async def _warm_up(self) -> None:
+        """Wait until a first Pod is placed: everybody has then read what was there before."""
+        await self._client.create(
+            PODS, self._workload.pod(-1) | {"metadata": {"name": "first", "namespace": "default"}}
+        )
+        await self._pods.until(1)
+        await self._client.delete(PODS, "first", "default", NOW)
+
+    async def _all(self) -> None:
+        size = self._workload.churn or self._workload.pods
+        for start in range(0, self._workload.pods, size):
+            numbers = range(start, min(start + size, self._workload.pods))
+            await for_all(numbers, self._create)
+            await self._pods.until(numbers.stop + 1)
+            if self._workload.churn:
+                await for_all(numbers, self._delete)
+
+    async def _create(self, number: int) -> None:
+        document = self._workload.pod(number)
+        self._asked[document["metadata"]["name"]] = time.perf_counter()
+        await self._client.create(PODS, document)
+
+    async def _delete(self, number: int) -> None:
+        await self._client.delete(PODS, self._workload.pod(number)["metadata"]["name"], "default", NOW)
 
 
-def picky_pod(number: int) -> Document:
-    """A Pod that may go to one zone only, and prefers some hosts."""
-    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [f"zone-{number % 3}"]}
-    affinity = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
-        }
-    }
-    return pod(number, affinity=affinity)
+def per_second(moments: Sequence[float]) -> list[int]:
+    """How many fall into each whole second; the last one, which is not whole, is left out unless it is the only one."""
+    counted = Counter(int(moment) for moment in moments)
+    return [counted[second] for second in range(max(counted))] or [len(moments)]
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A cluster and the Pods that come to it."""
-
-    name: str
-    nodes: int
-    pods: int
-    pod: Callable[[int], Document] = pod
-    # Further objects, made before the first Pod.
-    setup: Callable[[], Objects] = field(default=list)
-    target: Target | None = None
+def peak_megabytes() -> float:
+    """The most memory this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-WORKLOADS = (
-    Workload("plain pods, 100 nodes", 100, 3000, target=Target(500, at_least=True)),
-    Workload("plain pods, 1000 nodes", 1000, 3000),
-    Workload("plain pods, 5000 nodes", 5000, 2000),
-    Workload("node affinity, 1000 nodes", 1000, 2000, picky_pod),
-)
+async def measure(workload: Workload) -> Measured:
+    """Run one workload in this process."""
+    async with cluster(lambda client: workloads.prepare(client, workload)) as client:
+        return await Run(workload, client).measure()
 
 
-@asynccontextmanager
-async def cluster(workload: Workload) -> AsyncIterator[Client]:
-    """A server with the workload's nodes, and a scheduler."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = APIServerSettings(data_dir=str(Path(folder) / "state"), port=0)
-        running = await apiserver.start(settings)
-        client = memory_client(running.local, user="bench", groups=("system:masters",))
-        try:
-            account = unstructured(CORE, "serviceaccounts", "ServiceAccount")
-            await client.create(account, {"metadata": {"name": "default", "namespace": "default"}})
-            objects: Objects = [(NODES, node(number)) for number in range(workload.nodes)]
-            await create_all(client, iter([*objects, *workload.setup()]))
-            async with TaskGroup("bench") as group:
-                own = memory_client(running.local, user="system:kube-scheduler")
-                spawn_scheduler(
-                    group,
-                    own,
-                    running.clock,
-                    running.metrics,
-                    config=SchedulerConfig(),
-                    features=settings.feature_gates,
-                )
-                yield client
-                await group.cancel()
-        finally:
-            await running.stop()
-
-
-async def create_all(client: Client, objects: Iterator[tuple[Resource[Any], Document]]) -> None:
-    """Create with many at the same time."""
-
-    async def work() -> None:
-        for resource, document in objects:
-            await client.create(resource, document)
-
-    await asyncio.gather(*(work() for _ in range(CREATORS)))
-
-
-async def measure(workload: Workload) -> list[Row]:
-    """Pods bound per second from the first creation on, and how long each waited after its creation."""
-    async with cluster(workload) as client:
-        created: dict[str, float] = {}
-        waited: list[float] = []
-
-        async def watch() -> None:
-            page = await client.list(PODS)
-            options = WatchOptions(resource_version=page.resource_version)
-            async with aclosing(client.watch(PODS, "", options)) as events:
-                ready.set()
-                async for event in events:
-                    assert not isinstance(event, Bookmark)
-                    name = event.object["metadata"]["name"]
-                    if name not in created:
-                        created[name] = time.perf_counter()
-                    elif event.object["spec"].get("nodeName"):
-                        waited.append(time.perf_counter() - created[name])
-                        if len(waited) == workload.pods:
-                            return
-
-        ready = asyncio.Event()
-        watching = asyncio.create_task(watch())
-        await ready.wait()
-        started, used = time.perf_counter(), time.process_time()
-        pods: Objects = [(PODS, workload.pod(number)) for number in range(workload.pods)]
-        await create_all(client, iter(pods))
-        creating = time.perf_counter() - started
-        await asyncio.wait_for(watching, SECONDS_MAX)
-        seconds, used = time.perf_counter() - started, time.process_time() - used
+def rows_of(workload: Workload, found: Measured) -> Iterator[Row]:
+    """What is shown of a run."""
+    shares = {f"p{int(100 * share)}/s": percentile(found.each_second, share) for share in (0.1, 0.5, 0.9)}
+    parameters: dict[str, Any] = {"pods": workload.pods, "nodes": workload.nodes}
+    if workload.devices:
+        parameters["devices"] = workload.nodes * workload.devices
     # On a busy machine the processor time says more than the clock.
-    spent = {"creating": f"{creating:.1f}s", "processor": f"{1000 * used / workload.pods:.2f}ms/pod"}
-    size = {"pods": workload.pods, "nodes": workload.nodes, **spent}
-    return [
-        Row(f"scheduler: {workload.name}", workload.pods / seconds, "pods/s", size, workload.target),
-        Row(f"scheduler: {workload.name}, p50", 1000 * percentile(waited, 0.5), "ms", {}),
-        Row(f"scheduler: {workload.name}, p99", 1000 * percentile(waited, 0.99), "ms", {}),
-    ]
+    parameters |= shares | {"processor": f"{1000 * found.processor_seconds / workload.pods:.2f}ms/pod"}
+    name = f"scheduler: {workload.name}"
+    yield Row(name, workload.pods / found.seconds, "pods/s", parameters, workload.target)
+    yield Row(f"{name}, p50", 1000 * percentile(found.waited, 0.5), "ms")
+    yield Row(f"{name}, p99", 1000 * percentile(found.waited, 0.99), "ms")
+    yield Row(f"{name}, processor", found.processor_seconds, "s", {"seconds": round(found.seconds, 1)})
+    yield Row(
+        f"{name}, peak memory",
+        found.peak_megabytes,
+        "MB",
+        {"before the first Pod": number(found.setup_megabytes)},
+        workload.memory_target,
+    )
 
 
-def rows(pattern: str = "") -> Iterator[Row]:
-    """All measurements whose workload's name has the pattern in it."""
-    for workload in WORKLOADS:
+def in_own_process(workload: Workload) -> Iterator[Row]:
+    """The rows of a workload, measured by a new process."""
+    progress(workload.name)
+    command = [sys.executable, "-m", "bench.scheduler", "--run", workload.name]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=SECONDS_MAX)
+    for line in answer.stdout.splitlines():
+        document = json.loads(line)
+        limit, sign = document.pop("limit"), document.pop("at_least")
+        yield Row(**document, target=None if limit is None else Target(limit, sign))
+
+
+def answer(workload: Workload) -> None:
+    """Measure, and write the rows to the process that asked."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(measure(workload))
+    for row in rows_of(workload, found):
+        target = row.target
+        document = {"name": row.name, "value": row.value, "unit": row.unit, "parameters": row.parameters}
+        document |= {"limit": target and target.limit, "at_least": target is not None and target.at_least}
+        print(json.dumps(document))
+
+
+def rows(chosen: Sequence[Workload] = workloads.DEFAULT, pattern: str = "") -> Iterator[Row]:
+    """All measurements of the workloads whose name has the pattern in it."""
+    for workload in chosen:
         if pattern in workload.name:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                yield from runner.run(measure(workload))
+            yield from in_own_process(workload)
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(prog="bench.scheduler", description=__doc__)
+    parser.add_argument("pattern", nargs="?", default="", help="part of a workload's name")
+    parser.add_argument("--quick", action="store_true", help="smaller clusters, for a look")
+    parser.add_argument("--long", action="store_true", help="what takes minutes, too")
+    parser.add_argument("--run", metavar="NAME", help="one workload, in this process, as JSON")
+    given = parser.parse_args()
+    known = {each.name: each for each in (*workloads.DEFAULT, *workloads.LONG, *workloads.QUICK)}
+    if given.run is not None:
+        answer(known[given.run])
+        return
+    chosen = workloads.QUICK if given.quick else workloads.DEFAULT + (workloads.LONG if given.long else ())
+    for row in rows(chosen, given.pattern):
+        progress("")
+        show(row)
 
 
 if __name__ == "__main__":
-    for each in rows(sys.argv[1] if len(sys.argv) > 1 else ""):
-        show(each)
+    main()

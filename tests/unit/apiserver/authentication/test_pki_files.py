@@ -140,6 +140,7 @@ def test_a_token_file_that_others_can_read_is_used_with_a_warning(tmp_path: Path
     assert files.read_token_file(path)[digest_of("secret")].name == "alice"
     assert any("chmod 600" in message for message in caplog.messages)
 
+
 def client_context(pki: PKI, pair: KeyPair | None, directory: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=pki.authority.certificate.decode())
     context.set_alpn_protocols(["h2", "http/1.1"])
