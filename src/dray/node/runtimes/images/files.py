@@ -204,6 +204,8 @@ def apply_layer(file: IO[bytes], target: Path) -> None:
                     _unpack(archive, member, target)
     except tarfile.ReadError as error:
         raise ImageError(f"a layer cannot be read (only plain, gzip, bzip2 and xz are): {error}") from error
+    except tarfile.TarError as error:
+        raise ImageError(f"a layer is refused: {error}") from error
 
 
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
