@@ -203,8 +203,10 @@ class PluginDevices:
 
     # --- Handing out: a hint provider. ---
 
-    async def refresh(self) -> None:
+    async def refresh(self, admitting: str | None = None) -> None:
         """Free the devices of Pods that are gone or finished; not before all Pods are known."""
+        if admitting is not None:
+            self._admitting = admitting
         holders = self._pods.holders()
         if holders is None:
             return
@@ -239,7 +241,6 @@ class PluginDevices:
 
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
         """Give the container its devices; raises `AllocationError`. On the disk before it returns."""
-        self._admitting = pod.metadata.uid or ""
         await self._allocate(pod, container, affinity, runs_already=self._runs(pod, container.name))
 
     async def free(self, pod_uid: str) -> None:

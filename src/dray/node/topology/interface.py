@@ -15,8 +15,12 @@ class AllocationError(Exception):
 class HintProvider(Protocol):
     """Has a resource that is close to some NUMA nodes."""
 
-    async def refresh(self) -> None:
-        """Take back what Pods hold that are gone; comes before hints are asked for."""
+    async def refresh(self, admitting: str | None = None) -> None:
+        """Take back what Pods hold that are gone; comes before hints are asked for.
+
+        From now on the Pod of this UID is the one being admitted: the agent may not know it yet, still it keeps what
+        it is given.
+        """
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Where the container's request could be served from."""

@@ -83,7 +83,7 @@ class AlignedResources:
         """Give every container its share, init containers first; a rejected Pod holds nothing."""
         async with self._admitting:
             for provider in self._providers:
-                await provider.refresh()
+                await provider.refresh(pod.metadata.uid)
             rejection = await self._admit(pod)
             if rejection is not None:
                 await self.release(pod)

@@ -61,8 +61,10 @@ class BookedResource:
         else:
             book.restore(content)
 
-    async def refresh(self) -> None:
+    async def refresh(self, admitting: str | None = None) -> None:
         """Free what Pods hold that are gone."""
+        if admitting is not None:
+            self._admitting = admitting
         known = self._known_pods()
         if known is None:
             return
@@ -80,7 +82,6 @@ class BookedResource:
 
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
         """Note what the container gets; on the disk before it returns."""
-        self._admitting = pod.metadata.uid or ""
         if self._book.allocate(pod, container, affinity):
             try:
                 await self._save()

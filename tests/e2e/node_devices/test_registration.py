@@ -1,0 +1,186 @@
+"""Both ways of registering, both orders, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import grpc.aio
+import pytest
+
+from dray.driver.device_plugin import Options, RegistrationRefusedError, serve
+from dray.lib.clock import Clock
+from dray.node.devices.loop import DeviceSettings
+from dray.node.plugins.interface import DEVICE_PLUGIN
+from dray.node.plugins.loop import PluginRegistry
+from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
+from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import add_DevicePluginServicer_to_server
+from dray.runtime.clock import SystemClock
+from dray.runtime.metrics import Metrics
+from tests.e2e.node_devices.harness import Foo, node, plugin, raw_server, task, until
+from tests.e2e.node_devices.servicer import Raw
+from tests.unit.node.devices.builders import FOO, asking
+
+
+async def refused(work) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await work
+    assert caught.value.code() is grpc.StatusCode.UNKNOWN
+    return caught.value.details() or ""
+
+
+@pytest.mark.behaviour("DP-01")
+async def test_starting_removes_sockets_and_keeps_other_files(folder: str) -> None:
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(os.path.join(folder, "stale.sock"))
+    stale.close()
+    for name in ("kubelet_internal_checkpoint", "notes"):
+        os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY))
+    async with node(folder):
+        assert sorted(os.listdir(folder)) == ["kubelet.sock", "kubelet_internal_checkpoint", "notes"]
+        assert os.stat(folder).st_mode & 0o777 == 0o750
+
+
+@pytest.mark.behaviour("DP-03", "DP-04", "DP-14")
+async def test_refusals_are_told_and_counted(folder: str) -> None:
+    async with node(folder) as here:
+        assert await refused(here.call_register(version="v1alpha")) == (
+            'requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]'
+        )
+        assert await refused(here.call_register(resource_name="foo")) == 'the ResourceName "foo" is invalid'
+        counted = "kubelet_device_plugin_registration_total"
+        assert here.metrics.value(counted, {"resource_name": FOO}) == 1
+        assert here.metrics.value(counted, {"resource_name": "foo"}) == 1
+
+
+@pytest.mark.behaviour("DP-05")
+async def test_a_second_plugin_is_refused_while_the_first_lives(folder: str) -> None:
+    async with node(folder) as here:
+        async with plugin(folder, Foo("a", "b"), socket_name="one.sock"):
+            await here.until_amounts(2, 2)
+            with pytest.raises(RegistrationRefusedError, match=r'already registered by endpoint ".*/one\.sock"'):
+                await serve(Foo("x"), Options(folder=folder, socket_name="two.sock"))
+            assert here.amounts() == ("2", "2")
+        await here.until_amounts(2, 0)
+        async with plugin(folder, Foo("x"), socket_name="two.sock"):
+            await here.until_amounts(1, 1)
+
+
+@pytest.mark.behaviour("DP-05")
+async def test_the_same_endpoint_replaces_and_the_old_stream_is_forgotten(folder: str) -> None:
+    raw = Raw("a", "b")
+    async with node(folder) as here, raw_server(f"{folder}/foo.sock", raw, add_DevicePluginServicer_to_server):
+        await here.call_register()
+        await here.until_amounts(2, 2)
+        first = raw.ends
+        raw.ids, raw.ends = ("x",), asyncio.Event()
+        await here.call_register()
+        await here.until_amounts(1, 1)
+        first.set()
+        # The new stream lives on: an allocation gets as far as the plugin.
+        rejection = await here.admit(asking("u1"))
+        assert rejection is not None
+        assert "no containers return in allocation response" in rejection.message
+        assert here.amounts() == ("1", "1")
+
+
+@pytest.mark.behaviour("DP-06")
+async def test_a_plugin_may_listen_only_after_register_answered(folder: str) -> None:
+    async with node(folder) as here:
+        await here.call_register()
+        async with raw_server(f"{folder}/foo.sock", Raw("a"), add_DevicePluginServicer_to_server):
+            await here.until_amounts(1, 1)
+
+
+@pytest.mark.behaviour("DP-07")
+async def test_options_are_asked_for(folder: str) -> None:
+    raw = Raw("a", options=pb.DevicePluginOptions(pre_start_required=True))
+    async with node(folder) as here, raw_server(f"{folder}/foo.sock", raw, add_DevicePluginServicer_to_server):
+        raw.refuse_options = True
+        text = "failed to get device plugin options: rpc error: code = Internal desc = not now"
+        assert await refused(here.call_register()) == text
+        raw.refuse_options = False
+        await here.call_register(options=pb.DevicePluginOptions(get_preferred_allocation_available=True))
+        endpoint = here.devices.connections.get(FOO)
+        assert endpoint is not None
+        assert endpoint.options == raw.options
+
+
+@pytest.mark.behaviour("DP-09", "DP-10", "DP-36")
+async def test_the_end_of_the_stream_stops_the_plugin_for_good(folder: str) -> None:
+    raw = Raw("a", "b")
+    async with (
+        node(folder, settings=DeviceSettings(grace_seconds=3)) as here,
+        raw_server(f"{folder}/foo.sock", raw, add_DevicePluginServicer_to_server),
+    ):
+        await here.call_register()
+        await here.until_amounts(2, 2)
+        endpoint = here.devices.connections.get(FOO)
+        raw.ends.set()
+        await here.until_amounts(2, 0)
+        rejection = await here.admit(asking("u1"))
+        assert rejection is not None
+        assert "no healthy devices present; cannot allocate unhealthy devices vendor.com/foo" in rejection.message
+        assert endpoint is not None
+        with pytest.raises(Exception, match=r"endpoint .*/foo\.sock has been stopped"):
+            await endpoint.allocate(["a"])
+        here.changes.clear()
+        await here.until_amounts(0, 0)
+        await until(lambda: () in here.changes)
+        # Nobody asks for a resource that was dropped any more: it is left to others.
+        assert await here.admit(asking("u2")) is None
+        assert here.held("u2") == []
+
+
+@pytest.mark.behaviour("DP-12")
+async def test_by_the_plugin_watcher(folder: str) -> None:
+    registry_folder = os.path.join(folder, "plugins_registry")
+    clock: Clock = SystemClock()
+    async with node(os.path.join(folder, "device-plugins")) as here:
+        registry = PluginRegistry(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, clock, Metrics())
+        async with task(registry.run()):
+            await until(lambda: os.path.isdir(registry_folder))
+            async with plugin(folder, Foo("a", "b"), registry_folder=registry_folder):
+                await here.until_amounts(2, 2)
+                assert await here.admit(asking("u1")) is None
+                # A socket that is made again is a new plugin, which has what the old one had.
+                os.remove(os.path.join(registry_folder, "vendor.com_foo.sock"))
+                await here.until_amounts(2, 0)
+                await here.until_amounts(2, 2)
+            await here.until_amounts(2, 0)
+            assert here.held("u1") == ["a"]
+
+
+@pytest.mark.behaviour("DP-12")
+async def test_the_watcher_refuses_names_that_are_no_resource(folder: str, caplog: pytest.LogCaptureFixture) -> None:
+    registry_folder = os.path.join(folder, "plugins_registry")
+    os.mkdir(registry_folder)
+    async with node(os.path.join(folder, "device-plugins")) as here:
+        registry = PluginRegistry(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, SystemClock(), Metrics())
+        bad = Foo("a", resource="foo")
+        async with task(registry.run()), plugin(folder, bad, registry_folder=registry_folder):
+            await until(lambda: 'the ResourceName "foo" is invalid' in caplog.text)
+            assert registry.plugins == ()
+
+
+@pytest.mark.behaviour("DP-11")
+async def test_registering_again_keeps_capacity_and_assignments(folder: str) -> None:
+    async with node(folder) as here:
+        async with plugin(folder, Foo("a", "b")):
+            await here.until_amounts(2, 2)
+            assert await here.admit(asking("u1")) is None
+        await here.until_amounts(2, 0)
+        async with plugin(folder, Foo("a", "b")):
+            await here.until_amounts(2, 2)
+            assert here.held("u1") == ["a"]
+            assert await here.admit(asking("u2")) is None
+            assert here.held("u2") == ["b"]
+
+
+@pytest.mark.behaviour("DP-01")
+async def test_a_plugin_of_the_sdk_comes_back_after_a_restart_of_the_node(folder: str) -> None:
+    async with plugin(folder, Foo("a")):
+        for _ in range(2):
+            async with node(folder) as here:
+                await here.until_amounts(1, 1)
