@@ -12,7 +12,7 @@ from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.topology.books.state import StateError, decode, encode
 from dray.node.topology.containers import is_guaranteed, peak, reusable
-from dray.node.topology.cpus.choice import TooFewCPUsError, take
+from dray.node.topology.cpus.choice import take
 from dray.node.topology.cpus.sets import format_cpus, parse_cpus
 from dray.node.topology.hints import Hint, item_hints, mask_of, nodes_of
 from dray.node.topology.interface import AllocationError
@@ -84,14 +84,19 @@ class CPUBook:
         uid = pod.metadata.uid or ""
         if not request or self.exclusive(uid, container.name):
             return False
-        free = (self.shared - self._reserved) | self._reusable(pod, container.name)
+        spare = self._reusable(pod, container.name)
+        free = (self.shared - self._reserved) | spare
+        if len(free) < request:
+            raise AllocationError(
+                f"not enough cpus available to satisfy request: requested={request}, available={len(free)}"
+            )
         wanted = frozenset(nodes_of(self._machine.mask if affinity is None else affinity))
         aligned = free & {cpu.id for cpu in self._machine.cpus if cpu.numa_node in wanted}
-        try:
-            chosen = take(self._machine, aligned, min(request, len(aligned)))
-            chosen |= take(self._machine, free - chosen, request - len(chosen))
-        except TooFewCPUsError as error:
-            raise AllocationError(str(error)) from error
+        chosen: frozenset[int] = frozenset()
+        # What init containers left comes first: nobody else can have it while the Pod runs.
+        for source in (spare & aligned, aligned, free):
+            left = source - chosen
+            chosen |= take(self._machine, left, min(request - len(chosen), len(left)))
         self._pods.setdefault(uid, {})[container.name] = chosen
         return True
 

@@ -1,0 +1,244 @@
+"""Kill -9 of the plugin and of the node's side at each step; both are processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.node_devices.harness import WAIT_SECONDS
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+FOO = "vendor.com/foo"
+
+
+def wait(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS} s: {what}"
+        time.sleep(0.02)
+
+
+def start(name: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if name.startswith("node") else {}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / name), *arguments], text=True, env=environment, cwd=ROOT, **pipes
+    )
+
+
+class World:
+    """The two processes and their folders."""
+
+    def __init__(self, folder: str) -> None:
+        self.sockets = os.path.join(folder, "dp")
+        os.mkdir(self.sockets)
+        self.control = Path(folder, "control")
+        self.control.mkdir()
+        self.node: subprocess.Popen[str] | None = None
+        self.plugin: subprocess.Popen[str] | None = None
+
+    def start_node(self) -> None:
+        self.node = start("node_process.py", self.sockets)
+        assert self.answer() == {"rejected": []}
+
+    def start_plugin(self) -> None:
+        self.plugin = start("plugin_process.py", self.sockets, str(self.control), "a,b,c")
+
+    def both(self) -> None:
+        self.start_node()
+        self.start_plugin()
+        self.until_allocatable(3)
+
+    def kill_node(self) -> None:
+        self.node = kill(self.node)
+
+    def kill_plugin(self) -> None:
+        self.plugin = kill(self.plugin)
+
+    def send(self, **command: Any) -> None:
+        assert self.node is not None
+        assert self.node.stdin is not None
+        self.node.stdin.write(json.dumps(command) + "\n")
+        self.node.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self.node is not None
+        assert self.node.stdout is not None
+        return json.loads(self.node.stdout.readline())
+
+    def do(self, **command: Any) -> Any:
+        self.send(**command)
+        return self.answer()
+
+    def until_allocatable(self, amount: int) -> None:
+        wait(lambda: self.do(do="state")["allocatable"].get(FOO) == str(amount), f"{amount} allocatable")
+
+    def held(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = self.do(do="state")["held"]
+        used = [name for names in found.values() for name in names]
+        assert len(used) == len(set(used)), f"a device is given twice: {found}"
+        return found
+
+    @contextlib.contextmanager
+    def held_up(self, where: str) -> Iterator[None]:
+        """The plugin has been called and does not answer."""
+        (self.control / "hold").touch()
+        yield
+        wait((self.control / where).exists, where)
+
+    def go_on(self) -> None:
+        (self.control / "hold").unlink()
+
+    def check_nothing_lost(self) -> None:
+        """All Pods go; every device can be had."""
+        for uid in self.held():
+            self.do(do="remove", uid=uid)
+        self.until_allocatable(3)
+        assert self.do(do="admit", uid="all", amount=3) is None
+        assert self.held() == {"all": ["a", "b", "c"]}
+
+    def close(self) -> None:
+        self.kill_node()
+        self.kill_plugin()
+
+
+def kill(process: subprocess.Popen[str] | None) -> None:
+    if process is None:
+        return
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@pytest.fixture
+def world(folder: str) -> Iterator[World]:
+    result = World(folder)
+    try:
+        yield result
+    finally:
+        result.close()
+
+
+@pytest.mark.behaviour("DP-11", "DP-13", "DP-36")
+def test_plugin_killed_while_a_pod_runs(world: World) -> None:
+    world.both()
+    assert world.do(do="admit", uid="u1", amount=2) is None
+    world.kill_plugin()
+    world.until_allocatable(0)
+    assert world.held() == {"u1": ["a", "b"]}
+    assert "no healthy devices present" in world.do(do="admit", uid="u2", amount=1)
+    assert "has been stopped" in world.do(do="start", uid="u1")
+    world.start_plugin()
+    world.until_allocatable(3)
+    assert world.do(do="start", uid="u1") == {"FOO": "a,b"}
+    assert world.do(do="admit", uid="u2", amount=1) is None
+    assert world.held() == {"u1": ["a", "b"], "u2": ["c"]}
+    world.check_nothing_lost()
+
+
+@pytest.mark.behaviour("DP-31")
+def test_plugin_killed_in_allocate(world: World) -> None:
+    world.both()
+    with world.held_up("in-allocate"):
+        world.send(do="admit", uid="u1", amount=2)
+    world.kill_plugin()
+    assert "Allocate failed due to rpc error: code = Unavailable" in world.answer()
+    world.go_on()
+    world.start_plugin()
+    world.until_allocatable(3)
+    world.check_nothing_lost()
+
+
+@pytest.mark.behaviour("DP-33")
+def test_plugin_killed_in_pre_start(world: World) -> None:
+    world.both()
+    assert world.do(do="admit", uid="u1", amount=1) is None
+    with world.held_up("in-pre-start"):
+        world.send(do="start", uid="u1")
+    world.kill_plugin()
+    assert world.answer().startswith(
+        "device plugin PreStartContainer rpc failed with err: rpc error: code = Unavailable"
+    )
+    world.go_on()
+    world.start_plugin()
+    world.until_allocatable(3)
+    assert world.do(do="start", uid="u1") == {"FOO": "a"}
+
+
+def test_plugin_killed_before_the_node_is_there(world: World) -> None:
+    world.start_plugin()
+    wait(lambda: os.path.exists(os.path.join(world.sockets, "vendor.com_foo.sock")), "socket")
+    world.kill_plugin()
+    world.both()
+    world.check_nothing_lost()
+
+
+@pytest.mark.behaviour("DP-01", "DP-45")
+def test_node_killed_after_registration(world: World) -> None:
+    world.both()
+    world.kill_node()
+    world.start_node()
+    world.until_allocatable(3)
+    world.check_nothing_lost()
+
+
+@pytest.mark.behaviour("DP-31", "DP-44")
+def test_node_killed_in_allocate(world: World) -> None:
+    world.both()
+    assert world.do(do="admit", uid="u1", amount=1) is None
+    with world.held_up("in-allocate"):
+        (world.control / "in-allocate").unlink()
+        world.send(do="admit", uid="u2", amount=2)
+    world.kill_node()
+    world.go_on()
+    world.start_node()
+    # The Pod was never admitted: it has nothing, and everything but the first one's is free.
+    assert world.held() == {"u1": ["a"]}
+    world.until_allocatable(3)
+    assert world.do(do="admit", uid="u3", amount=2) is None
+    assert world.held() == {"u1": ["a"], "u3": ["b", "c"]}
+    world.check_nothing_lost()
+
+
+@pytest.mark.behaviour("DP-44", "DP-45", "DP-47")
+def test_node_killed_while_pods_run(world: World) -> None:
+    world.both()
+    assert world.do(do="admit", uid="u1", amount=1) is None
+    assert world.do(do="admit", uid="u2", amount=1) is None
+    world.kill_node()
+    world.kill_plugin()
+    world.start_node()
+    assert world.held() == {"u1": ["a"], "u2": ["b"]}
+    assert world.do(do="state")["allocatable"] == {FOO: "0"}
+    world.start_plugin()
+    world.until_allocatable(3)
+    assert "Requested: 2, Available: 1" in world.do(do="admit", uid="u3", amount=2)
+    assert world.do(do="start", uid="u2") == {"FOO": "b"}
+    world.check_nothing_lost()
+
+
+@pytest.mark.behaviour("DP-49")
+def test_node_killed_after_a_pod_was_removed(world: World) -> None:
+    world.both()
+    assert world.do(do="admit", uid="u1", amount=3) is None
+    world.kill_node()
+    # The Pod is deleted while nobody looks.
+    Path(world.sockets).with_suffix(".pods").write_text("{}")
+    world.start_node()
+    world.until_allocatable(3)
+    assert world.do(do="admit", uid="u2", amount=3) is None
+    assert world.held() == {"u2": ["a", "b", "c"]}
