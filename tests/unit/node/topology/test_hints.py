@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dray.node.topology.hints import Hint, ResourceHints, item_hints, mask_of, merge, nodes_of, subsets
 from dray.node.topology.policies import Policy, decide
@@ -114,3 +120,40 @@ def test_items() -> None:
     everything = [1, 1, 2, 2]
     assert item_hints(TWO, everything, [1, 2, 2], [], 2) == [yes(2), no(3)]
     assert item_hints(TWO, everything, [2, 2], [1], 2) == [no(3)]
+
+
+def slow_merge(machine: int, lists: list[list[Hint]]) -> Hint:
+    """Every combination, each compared with the best so far by the rules as they are told."""
+    widths = [[hint.affinity.bit_count() for hint in hints if hint.affinity is not None] for hints in lists]
+    wanted = max((min(found) for found in widths if found), default=0)
+    best: Hint | None = None
+    for chosen in itertools.product(*lists):
+        named = [hint.affinity for hint in chosen if hint.affinity is not None]
+        mask = functools.reduce(operator.and_, named, machine)
+        candidate = Hint(mask, all(hint.preferred for hint in chosen) and len(set(named)) <= 1)
+        if mask and (best is None or replaces(candidate, best, wanted)):
+            best = candidate
+    return best or no(machine)
+
+
+def replaces(candidate: Hint, best: Hint, wanted: int) -> bool:
+    assert candidate.affinity is not None
+    assert best.affinity is not None
+    if candidate.preferred != best.preferred:
+        return candidate.preferred
+    new, old = candidate.affinity.bit_count(), best.affinity.bit_count()
+    narrower = (new, candidate.affinity) < (old, best.affinity)
+    if candidate.preferred or old > wanted:
+        return narrower
+    if new > wanted:
+        return False
+    return new > old or (new == old and candidate.affinity < best.affinity)
+
+
+HINTS = st.builds(Hint, st.none() | st.integers(1, 15), st.booleans())
+
+
+@given(st.lists(st.lists(HINTS, max_size=4), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_merging_list_by_list_is_the_same_as_trying_all(lists: list[list[Hint]]) -> None:
+    assert merge(0b1111, lists) == slow_merge(0b1111, lists)
