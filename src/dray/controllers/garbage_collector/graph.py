@@ -152,9 +152,7 @@ class Graph:
 
     def remove_resource(self, resource: GroupResource) -> tuple[UID, ...]:
         """A whole kind is no longer served."""
-        gone = [
-            node.uid for node in self._nodes.values() if node.observed and node.observed.resource == resource
-        ]
+        gone = [node.uid for node in self._nodes.values() if node.observed and node.observed.resource == resource]
         return tuple(dict.fromkeys(uid for one in gone for uid in self.remove(one)))
 
     def _make(self, uid: UID) -> Node:

@@ -269,9 +269,7 @@ class GarbageCollector:
             if body is None or resource is None:
                 return
             try:
-                await self._client.patch(
-                    resource, known.name, known.namespace, Patch(PatchType.MERGE, body)
-                )
+                await self._client.patch(resource, known.name, known.namespace, Patch(PatchType.MERGE, body))
             except NotFoundError:
                 return
             except ConflictError:
