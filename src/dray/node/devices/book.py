@@ -7,6 +7,8 @@ from then on, ended by `succeeded` or `failed`. Texts are kubelet's, since they 
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NewType
@@ -14,7 +16,7 @@ from typing import NewType
 from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Assignments, Slot
 from dray.node.devices.choice import Candidates, Question, TooFewError, choose, in_order
 from dray.node.devices.inventory import Inventory
-from dray.node.topology.hints import Hint, item_hints, mask_of
+from dray.node.topology.hints import NUMA_NODES_MAX, Hint, item_hints
 
 Ticket = NewType("Ticket", int)
 
@@ -70,7 +72,14 @@ class _Mark:
 class DeviceBook:
     """See the module; changed only by its methods and those of its `inventory`."""
 
-    def __init__(self, inventory: Inventory, assigned: Iterable[tuple[Slot, Assignment]] = ()) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        assigned: Iterable[tuple[Slot, Assignment]] = (),
+        machine: int = (1 << NUMA_NODES_MAX) - 1,
+    ) -> None:
+        """`machine` is the set of its NUMA nodes; plugins may speak of others, which no hint then does."""
+        self._machine = machine
         self.inventory = inventory
         self.assignments = Assignments(assigned)
         # Chosen, the plugin's Allocate under way.
@@ -176,7 +185,9 @@ class DeviceBook:
     def hints(self, resource: str, amount: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
         """Where so many devices could come from; None when the devices do not say where they are."""
         devices = self.inventory.devices(resource)
-        if not self.inventory.has_topology(resource):
+        masks = {name: device.mask & self._machine for name, device in devices.items()}
+        nodes = functools.reduce(operator.or_, masks.values(), 0)
+        if not nodes:
             return None
         if held:
             if len(held) != amount:
@@ -186,12 +197,9 @@ class DeviceBook:
             available = self.free(resource)
             if len(available | reusable) < amount:
                 return []
-        everything = [device.mask for device in devices.values()]
-        nodes = mask_of(node for device in devices.values() for node in device.numa_nodes)
-        masks = {name: device.mask for name, device in devices.items()}
         return item_hints(
             nodes,
-            everything,
+            list(masks.values()),
             [masks.get(name, 0) for name in available - reusable],
             [masks.get(name, 0) for name in reusable],
             amount,

@@ -40,7 +40,7 @@ from dray.node.interface import (
     RunOptions,
 )
 from dray.node.topology.containers import containers_of, reusable
-from dray.node.topology.hints import Hint
+from dray.node.topology.hints import NUMA_NODES_MAX, Hint
 from dray.node.topology.interface import AllocationError
 from dray.rpc.sockets import listen
 from dray.runtime.logs import fields
@@ -68,6 +68,8 @@ class DeviceSettings:
     fail_unhealthy: bool = True
     # Whether `allocatedResourcesStatus` tells of devices (gate ResourceHealthStatus).
     report_health: bool = True
+    # The set of the machine's NUMA nodes.
+    machine: int = (1 << NUMA_NODES_MAX) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class PluginDevices:
         saved = load_checkpoint(self._path)
         inventory = Inventory(settings.grace_seconds)
         inventory.restore(saved.registered, clock.monotonic())
-        self._book = DeviceBook(inventory, saved.assigned)
+        self._book = DeviceBook(inventory, saved.assigned, settings.machine)
         # Registers plugins, also those of the registration folder: the handler of type `DevicePlugin`.
         self.connections = Connections(inventory, clock, self._told)
         # Its devices must not be freed while it is being admitted, though it is not active yet.
@@ -186,7 +188,6 @@ class PluginDevices:
 
     def node_resources(self) -> NodeResources:
         """Capacity and allocatable of every resource that device plugins have or had."""
-        self._book.inventory.expire(self._clock.monotonic())
         capacity, allocatable = self._book.inventory.amounts()
         return NodeResources(
             {name: str(amount) for name, amount in capacity.items()},
@@ -242,6 +243,10 @@ class PluginDevices:
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
         """Give the container its devices; raises `AllocationError`. On the disk before it returns."""
         await self._allocate(pod, container, affinity, runs_already=self._runs(pod, container.name))
+
+    def holds(self, pod_uid: str) -> bool:
+        """Whether the Pod has devices."""
+        return bool(self._book.assignments.of_pod(pod_uid))
 
     async def free(self, pod_uid: str) -> None:
         """Take back the Pod's devices."""

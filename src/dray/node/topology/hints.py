@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 
 # Kubernetes' bound: the number of sets doubles with each node.
 NUMA_NODES_MAX: Final = 8
+# Numbers beyond are a plugin's mistake, and must not cost memory.
+NUMA_NODE_ID_MAX: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,10 @@ _IMPOSSIBLE: Final = Hint(None, preferred=False)
 
 
 def mask_of(nodes: Iterable[int]) -> int:
-    """The set of these nodes; those below zero stand for no node."""
+    """The set of these nodes; numbers that no node can have stand for none."""
     mask = 0
     for node in nodes:
-        if node >= 0:
+        if 0 <= node <= NUMA_NODE_ID_MAX:
             mask |= 1 << node
     return mask
 

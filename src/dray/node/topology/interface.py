@@ -34,5 +34,8 @@ class HintProvider(Protocol):
         A container that has it already keeps it.
         """
 
+    def holds(self, pod_uid: str) -> bool:
+        """Whether the Pod has anything."""
+
     async def free(self, pod_uid: str) -> None:
         """Take back everything the Pod holds."""

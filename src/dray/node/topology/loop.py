@@ -80,13 +80,19 @@ class AlignedResources:
         self._admitting = asyncio.Lock()
 
     async def admit(self, pod: Pod) -> Rejection | None:
-        """Give every container its share, init containers first; a rejected Pod holds nothing."""
+        """Give every container its share, init containers first; a rejected Pod holds nothing new.
+
+        What it had before, when the agent restarted, stays with it until `release`: its containers may still run.
+        """
+        uid = pod.metadata.uid or ""
         async with self._admitting:
             for provider in self._providers:
-                await provider.refresh(pod.metadata.uid)
+                await provider.refresh(uid)
+            had_nothing = [provider for provider in self._providers if not provider.holds(uid)]
             rejection = await self._admit(pod)
             if rejection is not None:
-                await self.release(pod)
+                for provider in had_nothing:
+                    await provider.free(uid)
             return rejection
 
     async def _admit(self, pod: Pod) -> Rejection | None:

@@ -193,6 +193,16 @@ def test_hints(given: DeviceBook, arguments: tuple[int], expected: list[tuple[in
     assert hints(given, *arguments) == expected
 
 
+@pytest.mark.behaviour("DP-43")
+def test_nodes_that_the_machine_has_not() -> None:
+    inventory = Inventory(300)
+    session = inventory.opened(FOO, "foo.sock")
+    inventory.told(FOO, session, [Device("a", True, (0, 40)), Device("b", True, (2**40,)), Device("c", True, (1,))])
+    given = DeviceBook(inventory, machine=0b11)
+    assert hints(given, 1) == [(1, True), (2, True), (3, False)]
+    assert hints(DeviceBook(inventory, machine=0b100), 1) is None
+
+
 @pytest.mark.behaviour("DP-40")
 def test_hints_for_what_is_held() -> None:
     given = book(*NUMA, held={SLOT: ["c", "d"]})

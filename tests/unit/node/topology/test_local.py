@@ -106,6 +106,9 @@ async def test_after_a_restart_everything_is_as_before(tmp_path: Path) -> None:
     assert again.cpuset(item, "a") == "4-7"
     assert await admit(again, pods, item) is None
     assert (again.cpuset(item, "a"), again.memory_nodes(item, "a")) == ("4-7", "1")
+    # What a container runs with is nobody else's, though the Pod is not admitted in its new shape.
+    assert await admit(again, pods, guaranteed("u1", ("a", 3, "1Gi"))) == LOCALITY
+    assert await admit(again, pods, guaranteed("u2", ("a", 4, "4Gi"))) == LOCALITY
     pods.remove("u1")
     assert await admit(again, pods, guaranteed("u2", ("a", 4, "4Gi"))) is None
 
@@ -152,6 +155,9 @@ class Picky:
 
     async def allocate(self, _pod: Pod, _container: Any, affinity: int | None) -> None:
         raise AllocationError(f"affinity {affinity}")
+
+    def holds(self, _pod_uid: str) -> bool:
+        return False
 
     async def free(self, pod_uid: str) -> None:
         self.freed = pod_uid

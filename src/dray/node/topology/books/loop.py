@@ -88,6 +88,10 @@ class BookedResource:
             except OSError as error:
                 raise AllocationError(f"could not save checkpoint: {error}") from error
 
+    def holds(self, pod_uid: str) -> bool:
+        """Whether the Pod has anything."""
+        return pod_uid in self._book.pod_uids()
+
     async def free(self, pod_uid: str) -> None:
         """Take back what the Pod has."""
         if self._book.free(pod_uid):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +65,8 @@ def local_resources(
     machine = read_file(topology.topology_file) if topology.topology_file else read_machine()
     plugins = None
     if devices is not None:
-        plugins = PluginDevices(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, devices)
+        here = replace(devices, machine=machine.mask)
+        plugins = PluginDevices(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, here)
     cpus = _cpus(root, machine, topology)
     memory = _memory(root, machine, topology)
     booked = [
