@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import rows, server, store
-from bench.rows import Row
+from bench import allocator, rows, scheduler, server, store, workloads
+from bench.rows import Row, Target
 from bench.server import Size
 
 
@@ -21,7 +21,25 @@ def store_rows(_size: Size) -> Iterator[Row]:
         yield Row(f"store: {found['name']}", found["value"], found["unit"], found["parameters"])
 
 
-BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {**server.BENCHMARKS, "store": store_rows}
+def allocator_rows(_size: Size) -> Iterator[Row]:
+    """The allocator alone, on one node after the other."""
+    targets = {"one device, fits": Target(100)}
+    for found in allocator.rows():
+        name = found["name"]
+        yield Row(f"allocator: {name}", found["value"], found["unit"], found["parameters"], targets.get(name))
+
+
+def scheduler_rows(size: Size) -> Iterator[Row]:
+    """Pods on their way through a whole cluster."""
+    return scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
+
+
+BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
+    **server.BENCHMARKS,
+    "store": store_rows,
+    "allocator": allocator_rows,
+    "scheduler": scheduler_rows,
+}
 
 
 def chosen(pattern: str) -> list[str]:

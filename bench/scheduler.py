@@ -28,7 +28,7 @@ from bench.workloads import Workload
 from dray.client.interface import Client, DeleteOptions
 from dray.runtime.tasks import TaskGroup
 
-SECONDS_MAX = 600.0
+SECONDS_MAX = 400.0
 NOW = DeleteOptions(grace_period_seconds=0)
 
 

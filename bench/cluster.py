@@ -1,0 +1,122 @@
+"""A cluster in this process, as `dray up` runs it: API server (SQLite, full durability), controllers and scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.device_objects import PODS, SERVICE_ACCOUNTS
+from dray.api.document import Document
+from dray.api.errors import AlreadyExistsError
+from dray.client.interface import Bookmark, Client, EventType, Resource, WatchOptions
+from dray.client.memory import memory_client
+from dray.cmd import apiserver
+from dray.cmd.controllers import spawn_controllers
+from dray.cmd.scheduler import spawn_scheduler
+from dray.cmd.settings import APIServerSettings
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.config import SchedulerConfig
+
+T = TypeVar("T")
+
+WRITERS = 64
+# As the command sets it.
+GC_THRESHOLDS = (10_000, 20, 50)
+
+
+@asynccontextmanager
+async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[Client]:
+    """A cluster whose controllers and scheduler start when the setup has ended."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = APIServerSettings(data_dir=str(Path(folder) / "state"), port=0)
+        running = await apiserver.start(settings)
+        client = memory_client(running.local, user="bench", groups=("system:masters",))
+        try:
+            with suppress(AlreadyExistsError):
+                await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
+            await setup(client)
+            async with TaskGroup("bench") as group:
+                _spawn(group, running, settings)
+                gc.freeze()
+                yield client
+                await group.cancel()
+        finally:
+            await running.stop()
+
+
+def _spawn(group: TaskGroup, running: apiserver.Running, settings: APIServerSettings) -> None:
+    controllers = memory_client(running.local, user="system:kube-controller-manager")
+    gates = settings.feature_gates
+    spawn_controllers(
+        group,
+        controllers,
+        running.clock,
+        running.metrics,
+        root_ca=running.pki.authority.certificate.decode(),
+        gates=gates,
+    )
+    scheduler = memory_client(running.local, user="system:kube-scheduler")
+    spawn_scheduler(group, scheduler, running.clock, running.metrics, config=SchedulerConfig(), features=gates)
+
+
+async def for_all(items: Iterable[T], act: Callable[[T], Awaitable[Any]], writers: int = WRITERS) -> None:
+    """Act on all items, on many at the same time."""
+    remaining = iter(items)
+
+    async def work() -> None:
+        for item in remaining:
+            await act(item)
+
+    await asyncio.gather(*(work() for _ in range(writers)))
+
+
+async def create_all(client: Client, objects: Iterable[tuple[Resource[Any], Document]]) -> None:
+    """Create with many at the same time."""
+
+    async def create(item: tuple[Resource[Any], Document]) -> None:
+        await client.create(*item)
+
+    await for_all(objects, create)
+
+
+class BoundPods:
+    """Hears of every Pod that gets its node or goes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Name -> when its node was heard of.
+        self.bound: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        self._listening = asyncio.Event()
+
+    async def follow(self, client: Client) -> None:
+        """Listen until cancelled."""
+        page = await client.list(PODS)
+        options = WatchOptions(resource_version=page.resource_version)
+        async with aclosing(client.watch(PODS, "", options)) as events:
+            self._listening.set()
+            async for event in events:
+                if not isinstance(event, Bookmark):
+                    self._heard(event.type, event.object)
+
+    def _heard(self, kind: EventType, document: Document) -> None:
+        name = document["metadata"]["name"]
+        if kind is not EventType.DELETED and name not in self.bound and document["spec"].get("nodeName"):
+            self.bound[name] = self._clock()
+            self._changed.set()
+
+    async def listening(self) -> None:
+        """Return when nothing that happens from now on is missed."""
+        await self._listening.wait()
+
+    async def until(self, count: int) -> None:
+        """Return when so many Pods have got a node."""
+        while len(self.bound) < count:
+            self._changed.clear()
+            await self._changed.wait()

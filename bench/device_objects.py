@@ -1,0 +1,165 @@
+"""The objects that scheduling with devices is measured with: nodes, slices, classes, templates, claims and Pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import Resource, unstructured
+
+CORE: Final = GroupVersion("", "v1")
+RESOURCE: Final = GroupVersion("resource.k8s.io", "v1")
+NODES: Final = unstructured(CORE, "nodes", "Node", namespaced=False)
+PODS: Final = unstructured(CORE, "pods", "Pod")
+SERVICE_ACCOUNTS: Final = unstructured(CORE, "serviceaccounts", "ServiceAccount")
+CLASSES: Final = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
+SLICES: Final = unstructured(RESOURCE, "resourceslices", "ResourceSlice", namespaced=False)
+TEMPLATES: Final = unstructured(RESOURCE, "resourceclaimtemplates", "ResourceClaimTemplate")
+CLAIMS: Final = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")
+
+DRIVER: Final = "gpu.example.com"
+TEMPLATE: Final = "devices"
+
+Objects = list[tuple[Resource[Any], Document]]
+
+
+def node(number: int) -> Document:
+    """A node with room for 110 Pods, in one of three zones."""
+    labels = {"kubernetes.io/hostname": f"node-{number}", "topology.kubernetes.io/zone": f"zone-{number % 3}"}
+    allocatable = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "500Gi", "pods": "110"}
+    return {
+        "metadata": {"name": f"node-{number}", "labels": labels},
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+
+
+def pod(number: int, **spec: Any) -> Document:
+    """A small Pod."""
+    resources = {"requests": {"cpu": "100m", "memory": "500Mi"}}
+    containers = [{"name": "pause", "image": "registry.k8s.io/pause:3.10", "resources": resources}]
+    return {"metadata": {"name": f"pod-{number}", "namespace": "default"}, "spec": {"containers": containers, **spec}}
+
+
+def picky_pod(number: int) -> Document:
+    """A Pod that may go to one zone only."""
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [f"zone-{number % 3}"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+    return pod(number, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+
+
+def device_pod(number: int) -> Document:
+    """A Pod with a claim of its own from the template."""
+    found = pod(number, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": TEMPLATE}])
+    found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
+    return found
+
+
+# --- Devices. ---
+
+
+def whole_devices(number: int, count: int) -> Iterator[Document]:
+    """The slice of a node with so many equal devices on two NUMA nodes."""
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "attributes": {
+                "uuid": {"string": f"GPU-{number:05}-{index:02}"},
+                "model": {"string": "a100"},
+                "numa": {"int": index % 2},
+            },
+            "capacity": {"memory": {"value": "80Gi"}},
+        }
+        for index in range(count)
+    ]
+    yield _slice(number, "devices", 1, devices=devices)
+
+
+def partitions(number: int, count: int) -> Iterator[Document]:
+    """The slices of a node whose devices can be had whole, in halves or in quarters, the whole ones first."""
+    counters = [{"name": f"gpu-{index}", "counters": {"memory": {"value": "80Gi"}}} for index in range(count)]
+    yield _slice(number, "counters", 2, sharedCounters=counters)
+    devices = [
+        {
+            "name": f"gpu-{index}-{parts}-{part}",
+            "attributes": {"parts": {"int": parts}},
+            "consumesCounters": [
+                {"counterSet": f"gpu-{index}", "counters": {"memory": {"value": f"{80 // parts}Gi"}}},
+            ],
+        }
+        for parts in (1, 2, 4)
+        for index in range(count)
+        for part in range(parts)
+    ]
+    yield _slice(number, "devices", 2, devices=devices)
+
+
+def _slice(number: int, what: str, of: int, **content: Any) -> Document:
+    pool = {"name": f"node-{number}", "generation": 1, "resourceSliceCount": of}
+    spec = {"driver": DRIVER, "nodeName": f"node-{number}", "pool": pool, **content}
+    return {"metadata": {"name": f"node-{number}-{what}"}, "spec": spec}
+
+
+def classes() -> Objects:
+    """All devices of the driver, and those of a driver that is nowhere."""
+    return [(CLASSES, _class("gpu", DRIVER)), (CLASSES, _class("rare", "rare.example.com"))]
+
+
+def _class(name: str, driver: str) -> Document:
+    return {"metadata": {"name": name}, "spec": {"selectors": [_cel(f'device.driver == "{driver}"')]}}
+
+
+def _cel(expression: str) -> Document:
+    return {"cel": {"expression": expression}}
+
+
+# --- What is asked for. ---
+
+ONE_DEVICE: Final[Document] = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}
+# What the first choice asks for does not exist.
+SECOND_CHOICE: Final[Document] = {
+    "requests": [
+        {
+            "name": "gpu",
+            "firstAvailable": [
+                {"name": "rare", "deviceClassName": "rare"},
+                {"name": "usual", "deviceClassName": "gpu"},
+            ],
+        }
+    ]
+}
+TWO_OF_A_KIND: Final[Document] = {
+    "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 2}}],
+    "constraints": [{"requests": ["gpu"], "matchAttribute": f"{DRIVER}/numa"}],
+}
+
+
+def _parts(name: str, comparison: str) -> Document:
+    selector = _cel(f'device.attributes["{DRIVER}"].parts {comparison}')
+    return {"name": name, "exactly": {"deviceClassName": "gpu", "selectors": [selector]}}
+
+
+# Two requests take whole devices while there are some, which leaves nothing for the others: back to halves, all four of
+# the node's two devices.
+FOUR_HALVES: Final[Document] = {
+    "requests": [*(_parts(f"large-{n}", "<= 2") for n in range(2)), *(_parts(f"half-{n}", "== 2") for n in range(2))]
+}
+
+
+def template(devices: Document) -> Document:
+    """A template of claims for what is asked."""
+    return {"metadata": {"name": TEMPLATE, "namespace": "default"}, "spec": {"spec": {"devices": devices}}}
+
+
+def held_claim(number: int) -> Document:
+    """A claim, before it gets its device."""
+    return {"metadata": {"name": f"held-{number}", "namespace": "default"}, "spec": {"devices": ONE_DEVICE}}
+
+
+def holding(claim: Document, node_number: int, device: int) -> Document:
+    """The claim with one device of a node."""
+    name = f"node-{node_number}"
+    result = {"request": "gpu", "driver": DRIVER, "pool": name, "device": f"gpu-{device}"}
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {**claim, "status": {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector}}}

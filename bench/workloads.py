@@ -1,0 +1,103 @@
+"""What comes to a cluster: a row for each workload, and how the cluster is made ready for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from bench import device_objects as made
+from bench.cluster import create_all, for_all
+from bench.rows import Target
+from dray.api.document import Document
+from dray.client.interface import Client, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A cluster and the Pods that come to it."""
+
+    name: str
+    nodes: int
+    pods: int
+    pod: Callable[[int], Document] = made.device_pod
+    # Devices of each node; none for Pods without claims.
+    devices: int = 0
+    slices: Callable[[int, int], Iterator[Document]] = made.whole_devices
+    asks: Document | None = None
+    # The share of devices that others have from the beginning.
+    in_use: float = 0.0
+    # Pods that come and go together; none when all come at once and stay.
+    churn: int = 0
+    target: Target | None = None
+    memory_target: Target | None = None
+
+
+def at_least(pods_per_second: float) -> Target:
+    """A rate to reach."""
+    return Target(pods_per_second, at_least=True)
+
+
+def _steady(nodes: int, fullness: str, in_use: float, target: Target | None = None) -> Workload:
+    name = f"steady, {nodes} nodes, {fullness}"
+    return Workload(name, nodes, 1000, devices=10, asks=made.ONE_DEVICE, in_use=in_use, churn=10, target=target)
+
+
+FILL = Workload("fill with devices, 500 nodes", 500, 5000, devices=10, asks=made.ONE_DEVICE, target=at_least(300))
+LARGE = "fill with devices, 5000 nodes"
+DEFAULT = (
+    Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
+    Workload("plain pods, 1000 nodes", 1000, 2000, made.pod),
+    Workload("plain pods, 5000 nodes", 5000, 1000, made.pod),
+    Workload("node affinity, 1000 nodes", 1000, 1000, made.picky_pod),
+    FILL,
+    *(
+        _steady(nodes, fullness, in_use, at_least(400) if (nodes, in_use) == (500, 1.0) else None)
+        for nodes in (100, 500)
+        for fullness, in_use in (("empty", 0.0), ("half full", 0.5), ("full", 1.0))
+    ),
+    Workload("second choice, 500 nodes", 500, 1000, devices=10, asks=made.SECOND_CHOICE),
+    Workload("two of a NUMA node, 500 nodes", 500, 1000, devices=10, asks=made.TWO_OF_A_KIND),
+    Workload("partitions, 500 nodes", 500, 400, devices=2, slices=made.partitions, asks=made.FOUR_HALVES),
+    Workload(LARGE, 5000, 2000, devices=10, asks=made.ONE_DEVICE, target=at_least(150), memory_target=Target(600)),
+)
+# Takes several minutes.
+LONG = (Workload(f"{LARGE}, all of them", 5000, 50_000, devices=10, asks=made.ONE_DEVICE, target=at_least(150)),)
+QUICK = (
+    Workload("plain pods, 50 nodes", 50, 300, made.pod),
+    Workload("fill with devices, 50 nodes", 50, 500, devices=10, asks=made.ONE_DEVICE),
+    Workload("steady, 50 nodes, full", 50, 100, devices=10, asks=made.ONE_DEVICE, in_use=1.0, churn=10),
+    Workload("second choice, 50 nodes", 50, 200, devices=10, asks=made.SECOND_CHOICE),
+    Workload("two of a NUMA node, 50 nodes", 50, 200, devices=10, asks=made.TWO_OF_A_KIND),
+    Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, asks=made.FOUR_HALVES),
+)
+
+
+async def prepare(client: Client, workload: Workload) -> None:
+    """Make everything that is there before the first Pod comes."""
+    await create_all(client, _objects(workload))
+    await for_all(_devices_in_use(workload), lambda place: _hold(client, *place))
+
+
+def _objects(workload: Workload) -> Iterator[tuple[Resource[Any], Document]]:
+    for number in range(workload.nodes):
+        yield made.NODES, made.node(number)
+        if workload.devices:
+            for document in workload.slices(number, workload.devices):
+                yield made.SLICES, document
+    if workload.asks is not None:
+        yield from made.classes()
+        yield made.TEMPLATES, made.template(workload.asks)
+
+
+def _devices_in_use(workload: Workload) -> Iterator[tuple[int, int]]:
+    """Node and device numbers, all nodes' first devices before any second; room is left for those that churn."""
+    places = ((node, device) for device in range(workload.devices) for node in range(workload.nodes))
+    count = int(workload.nodes * workload.devices * workload.in_use)
+    return islice(places, min(count, workload.nodes * workload.devices - workload.churn))
+
+
+async def _hold(client: Client, node: int, device: int) -> None:
+    claim = await client.create(made.CLAIMS, made.held_claim(node * 1000 + device))
+    await client.update_status(made.CLAIMS, made.holding(claim, node, device))
