@@ -187,7 +187,11 @@ class PodAgent:
     def exited(self, record: ContainerRecord) -> None:
         """The runtime's listener."""
         work = self._works.get(record.pod_uid)
-        if work is not None:
+        if work is None:
+            # Its Pod has not been seen yet.
+            found = self._found.get(record.pod_uid, [])
+            found[:] = [record if item.id == record.id else item for item in found]
+        else:
             self._do(work, self._tell_exit(work, record), f"exit of {record.name}")
 
     def resources_changed(self, uids: Sequence[str]) -> None:

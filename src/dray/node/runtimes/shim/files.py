@@ -207,7 +207,10 @@ class ShimRuntime:
             self._followed[record.id] = item
             return
         self._follow(item)
-        if item.ended.is_set():
+        if not self._lives(item):
+            # It ended while nobody looked: that is part of what is found, not news.
+            self._unwatch(item)
+            await self._note_end(item)
             return
         _log.info("found a container still running", extra=fields(container=record.name, pod=record.pod_name))
 
@@ -219,18 +222,24 @@ class ShimRuntime:
         asyncio.get_running_loop().call_soon(self._alive_changed, item)
 
     def _alive_changed(self, item: Followed) -> None:
-        if item.alive < 0:
-            return
-        try:
-            if os.read(item.alive, 1):
-                return
-        except BlockingIOError:
+        if item.alive < 0 or self._lives(item):
             return
         self._unwatch(item)
-        task = asyncio.ensure_future(self._ended(item))
+        task = asyncio.ensure_future(self._tell_end(item))
         task.add_done_callback(_note_crash)
 
-    async def _ended(self, item: Followed) -> None:
+    def _lives(self, item: Followed) -> bool:
+        """Whether the shim still holds its FIFO; it never writes to it."""
+        try:
+            return bool(os.read(item.alive, 1))
+        except BlockingIOError:
+            return True
+
+    async def _tell_end(self, item: Followed) -> None:
+        await self._note_end(item)
+        self._on_exit(item.record)
+
+    async def _note_end(self, item: Followed) -> None:
         ended = self._read_exit(item.folder)
         if ended is None:
             await self.lost(item.record.id, item.folder)
@@ -239,7 +248,6 @@ class ShimRuntime:
         with contextlib.suppress(OSError):
             _write(item.folder / "record.json", _to_file(item.record))
         item.ended.set()
-        self._on_exit(item.record)
 
     def _read_exit(self, folder: Path) -> Exit | None:
         try:

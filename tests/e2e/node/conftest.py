@@ -1,0 +1,88 @@
+"""One server and one agent for each test module; a module may override `runtime` and `flags`."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dray.api.document import GroupVersion
+from dray.api.errors import AlreadyExistsError
+from dray.client.interface import unstructured
+from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.harness import Agent, Cluster, busybox_root, client_of, import_image
+from tests.servers import Server
+
+NAMESPACES = unstructured(GroupVersion("", "v1"), "namespaces", "Namespace", namespaced=False)
+ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A busybox root file system."""
+    return busybox_root(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="module")
+def runtime() -> str:
+    """What the agent runs containers with; a module may say otherwise."""
+    return "process"
+
+
+@pytest.fixture(scope="module")
+def flags() -> tuple[str, ...]:
+    """Further flags of the agent."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def agent(
+    runtime: str,
+    flags: tuple[str, ...],
+    server: Server,
+    images: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Agent]:
+    """A running agent; the containers it leaves behind are ended with it."""
+    own = (f"--runtime={runtime}", *flags)
+    running = Agent(server, tmp_path_factory.mktemp("n"), f"node-{next(_NUMBERS)}", own)
+    if runtime == "runc":
+        import_image(running.root, images, "busybox")
+    running.start()
+    yield running
+    running.stop()
+    for pid in running.shims():
+        _end(running, pid)
+
+
+def _end(agent: Agent, pid: int) -> None:
+    folder = Path(re.sub(r"/job\.json\0?$", "", Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[-2]))
+    if folder.is_relative_to(agent.root):
+        (folder / "control").write_text("SIGKILL\n")
+
+
+@pytest.fixture
+async def cluster(server: Server, agent: Agent, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """A namespace of the test's own."""
+    client = client_of(server)
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[-50:].strip("-") + f"-{next(_NUMBERS)}"
+    await client.create(NAMESPACES, {"metadata": {"name": name}})
+    # Pods need it; the controller that makes it may be a moment behind.
+    with contextlib.suppress(AlreadyExistsError):
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, name)
+    yield Cluster(client, agent.name, name)
+    await client.close()
+
+
+@pytest.fixture
+def kubectl(server: Server, cluster: Cluster) -> Kubectl:
+    """kubectl in the test's namespace."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl")
+    return Kubectl(server.environment, cluster.namespace)
