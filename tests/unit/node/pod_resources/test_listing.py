@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.devices.loop import HeldDevice
 from dray.node.dra.claims import Device
+from dray.node.pod_resources.classes import class_name_of
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed, pod_resources
@@ -238,3 +241,28 @@ def test_numbers_of_both_forms() -> None:
     assert content.startswith(b"\x0a\x0dclass-of-gpus\x12\x04gpus\x1a\x07default\x22")
     # What a later version adds is kept apart and harms nobody.
     assert v1.DynamicResource.FromString(content + b"\xfa\x01\x01x").claim_name == "gpus"
+
+
+@pytest.mark.behaviour("PR-11")
+def test_class_names() -> None:
+    claim = from_document(
+        ResourceClaim,
+        {
+            "spec": {
+                "devices": {
+                    "requests": [
+                        {"name": "a", "exactly": {"deviceClassName": "gpu"}},
+                        {
+                            "name": "b",
+                            "firstAvailable": [
+                                {"name": "x", "deviceClassName": "nic"},
+                                {"name": "y", "deviceClassName": "gpu"},
+                            ],
+                        },
+                    ]
+                }
+            }
+        },
+    )
+    assert class_name_of(claim) == "gpu,nic"
+    assert class_name_of(ResourceClaim()) == ""
