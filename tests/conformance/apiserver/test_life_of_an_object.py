@@ -273,3 +273,40 @@ async def test_unknown_fields_count_as_the_client_asks(
             await request
         return
     assert "dataa" not in await request
+
+
+@pytest.mark.behaviour("XR-07", "XR-08")
+async def test_a_pods_special_claim_is_shown_in_kubernetes_json(api: Local) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await api.request("create", "core/v1/serviceaccounts@default", account)
+    limits = {"limits": {"example.com/gpu": "1"}, "requests": {"example.com/gpu": "1"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": limits}]},
+    }
+    await api.request("create", "core/v1/pods@default", pod)
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+    status = {"resourceClaimName": "p-extended-resources-x", "requestMappings": [mapping]}
+    patch = {"status": {"extendedResourceClaimStatus": status}}
+    patched = await api.request("patch", "core/v1/pods/p/status@default", patch, content_type=MERGE)
+    assert patched["status"]["extendedResourceClaimStatus"] == status
+    other = {**mapping, "containerName": "nobody"}
+    wrong = {"status": {"extendedResourceClaimStatus": {**status, "requestMappings": [other]}}}
+    with pytest.raises(InvalidError, match="containerName"):
+        await api.request("patch", "core/v1/pods/p/status@default", wrong, content_type=MERGE)
+
+
+async def test_two_classes_may_have_the_same_extended_resource_name(api: Local) -> None:
+    """Who wins is decided by those who read the classes; the server refuses neither."""
+    for name in ("a", "b"):
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name},
+            "spec": {"extendedResourceName": "example.com/gpu"},
+        }
+        await api.request("create", "resource.k8s.io/v1/deviceclasses", body)
+    listing = await api.request("list", "resource.k8s.io/v1/deviceclasses")
+    assert {item["spec"]["extendedResourceName"] for item in listing["items"]} == {"example.com/gpu"}
