@@ -9,6 +9,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, InvalidError
+from dray.apiserver.flow import reads
 from tests.local_server import Local
 
 MAPS = "core/v1/configmaps"
@@ -52,6 +53,16 @@ async def test_pages_show_one_moment(api: Local) -> None:
     second = await api.request("list", f"{MAPS}@default", query={"limit": "5", "continue": token})
     assert names(second) == ["b", "c"]
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_a_page_has_a_largest_size(api: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "PAGE_OBJECTS_MAX", 2)
+    for name in ("a", "b", "c"):
+        await create(api, name)
+    first = await api.request("list", f"{MAPS}@default", query={"limit": "100"})
+    assert names(first) == ["a", "b"]
+    query = {"limit": "100", "continue": first["metadata"]["continue"]}
+    assert names(await api.request("list", f"{MAPS}@default", query=query)) == ["c"]
 
 
 async def test_a_token_of_a_forgotten_revision_has_expired(api: Local) -> None:

@@ -24,6 +24,8 @@ from dray.store.interface import Entry, FutureRevisionError, Page, RevisionCompa
 FUTURE_REVISION_WAIT_SECONDS: Final = 3.0
 # Entries read from the store at a time while a selector looks for enough matches.
 _SCAN_PAGE: Final = 500
+# A larger page than this is given in parts: a server may always return fewer than asked for, with a token.
+PAGE_OBJECTS_MAX: Final = 10_000
 _POLL_SECONDS: Final = 0.02
 
 
@@ -55,12 +57,12 @@ class Reader:
         selection = select(endpoint, namespace, name, options)
         if selection.is_single:
             return await self._list_single(endpoint, selection, options)
-        limit, revision, start = options.limit, 0, ""
+        limit, revision, start = min(options.limit, PAGE_OBJECTS_MAX), 0, ""
         if options.continue_token:
             revision, relative = decode_continue(options.continue_token)
             start = selection.prefix[:-1] + relative
         elif options.revision is not None:
-            limit, revision = await self._revision_of(options)
+            limit, revision = await self._revision_of(options, limit)
         try:
             return await self._collect(endpoint, selection, limit, revision, start)
         except RevisionCompactedError as error:
@@ -68,16 +70,16 @@ class Reader:
         except FutureRevisionError as error:
             raise too_large(error.requested, error.current) from error
 
-    async def _revision_of(self, options: ListOptions) -> tuple[int, int]:
+    async def _revision_of(self, options: ListOptions, limit: int) -> tuple[int, int]:
         """The limit and the exact revision (0: newest) that resourceVersion and its match ask for."""
         wanted = options.revision or 0
         if wanted == 0:
             # "Any version will do": answered from the newest state, which needs no pages.
             return 0, 0
-        if options.revision_match == "Exact" or (not options.revision_match and options.limit):
-            return options.limit, wanted
+        if options.revision_match == "Exact" or (not options.revision_match and limit):
+            return limit, wanted
         await self.wait_for(wanted)
-        return options.limit, 0
+        return limit, 0
 
     async def _list_single(self, endpoint: Endpoint, selection: Selection, options: ListOptions) -> ListResult:
         if options.revision:
