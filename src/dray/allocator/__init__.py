@@ -1,7 +1,7 @@
 """Structured device allocation: snapshot in, result out; never persists, never I/O."""
 
 from dray.allocator.allocations import Allocations, claim_label
-from dray.allocator.allocator import Allocator, Outcome
+from dray.allocator.allocator import Allocator
 from dray.allocator.errors import (
     AllocationError,
     AllocatorError,
@@ -11,6 +11,7 @@ from dray.allocator.errors import (
 )
 from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
+from dray.allocator.outcome import Outcome
 from dray.allocator.score import allocation_score, normalized_scores
 
 __all__ = [

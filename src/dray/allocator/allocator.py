@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dray.allocator.allocations import Allocations
@@ -12,29 +11,16 @@ from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocation
 from dray.allocator.explain import Explainer, Explanation
 from dray.allocator.gates import Gates
 from dray.allocator.inventory import Inventory
+from dray.allocator.outcome import Outcome
 from dray.allocator.plan import Plan, Planner
+from dray.allocator.recall import Known, Recall, may_keep
 from dray.allocator.result import results
 from dray.allocator.search import STEPS_MAX, Limits, Search
 from dray.allocator.selection import SelectorGroups
 from dray.allocator.view import NodeView
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an attempt on a node came to: an allocation for each claim in order, or none at all."""
-
-    allocations: tuple[AllocationResult, ...] | None
-    # Devices that were tried; a measure of the work.
-    steps: int = 0
-
-    @property
-    def fits(self) -> bool:
-        """Whether the claims can be allocated on the node."""
-        return self.allocations is not None
-
+from dray.api.types.resource_v1 import ResourceClaim
 
 _NO_FIT: Final = Outcome(None)
 
@@ -57,6 +43,19 @@ class Allocator:
         self._planned: tuple[ResourceClaim, ...] = ()
         self._planned_at = -1
         self._plan = Plan((), ())
+        self._recall = Recall()
+        # Outcomes for what the last plan asks for, by node.
+        self._known: dict[str, Known] = {}
+
+    def recall(self, node: Node, claims: Sequence[ResourceClaim]) -> Outcome | None:
+        """What `allocate` would say again, if that is known without a look at the node's devices."""
+        inventory = self.inventory
+        if claims is not self._planned or inventory.classes_version != self._planned_at:
+            return None
+        known = self._known.get(node.metadata.name or "")
+        if known is None or known.node is not node or known.version != inventory.version:
+            return None
+        return known.outcome if known.is_used_alike(self.allocations) else None
 
     def allocate(
         self,
@@ -73,10 +72,22 @@ class Allocator:
         """
         plan = self.plan(claims)
         view = self.inventory.node_view(node, self.gates)
+        known = self._known.get(view.name)
+        if known is not None and known.view is view and known.rules is self.inventory.taint_rules:
+            known.node, known.version = node, self.inventory.version
+            if known.is_used_alike(self.allocations):
+                return known.outcome
+        outcome = self._search(plan, view, Limits(expired, steps_max))
+        if may_keep(outcome):
+            rules, version = self.inventory.taint_rules, self.inventory.version
+            self._known[view.name] = Known(view, rules, self.allocations, version, outcome)
+        return outcome
+
+    def _search(self, plan: Plan, view: NodeView, limits: Limits) -> Outcome:
         choices = Chooser(plan, view, self.allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
-        search = Search(plan, choices, view, self.allocations, Limits(expired, steps_max))
+        search = Search(plan, choices, view, self.allocations, limits)
         if search.run():
             return Outcome(results(search), search.steps)
         for request in choices:
@@ -100,6 +111,7 @@ class Allocator:
         if version != self._planned_at or not _same(self._planned, claims):
             self._plan = Planner(self.gates, self._groups, self.inventory.classes).plan(claims)
             self._planned, self._planned_at = tuple(claims), version
+            self._known = self._recall.known_for(self._planned, version)
         return self._plan
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:

@@ -44,6 +44,8 @@ class Inventory:
         self._classes: dict[str, DeviceClass] = {}
         # Grows with each change of a class.
         self.classes_version = 0
+        # Grows with each change of a slice or a rule.
+        self.version = 0
         self._rules: dict[str, TaintRule] = {}
         self.taint_rules = TaintRules()
 
@@ -61,6 +63,7 @@ class Inventory:
         home = self._home(entry)
         home.entries[name] = entry
         home.version += 1
+        self.version += 1
 
     def remove_slice(self, name: str) -> None:
         """Let go of a slice; unknown ones are gone already."""
@@ -70,6 +73,7 @@ class Inventory:
         home = self._home(entry)
         del home.entries[name]
         home.version += 1
+        self.version += 1
         entry.pool.remove(entry)
         if not entry.pool:
             del self._pools[entry.pool.key]
@@ -187,6 +191,7 @@ class Inventory:
         return self._local.setdefault(entry.node_name, _NodeSlices())
 
     def _replace_rules(self) -> None:
+        self.version += 1
         self.taint_rules = TaintRules([self._rules[name] for name in sorted(self._rules)])
 
     # ---- putting a node together

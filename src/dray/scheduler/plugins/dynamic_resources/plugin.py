@@ -148,10 +148,12 @@ class DynamicResources:
             return _NOT_AVAILABLE
         if not own.pending:
             return SUCCESS
-        try:
-            outcome = self._allocator.allocate(node.node, own.pending, expired=self._deadline())
-        except AllocatorError as failure:
-            return self._failed(failure, node)
+        outcome = self._allocator.recall(node.node, own.pending)
+        if outcome is None:
+            try:
+                outcome = self._allocator.allocate(node.node, own.pending, expired=self._deadline())
+            except AllocatorError as failure:
+                return self._failed(failure, node)
         if outcome.allocations is None:
             return _NO_FIT
         own.node_allocations[node.name] = outcome.allocations

@@ -1,0 +1,82 @@
+"""Outcomes kept until something of their node changes: Pods of one template ask the same of the same nodes.
+
+What a search finds depends on what claims ask for, on the node's devices with their taints, and on which devices of the
+node's pools are in use; not on whose claims they are. Shares of devices have an identity of their own, and are never
+kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from dray.allocator.allocations import Allocations
+from dray.allocator.outcome import Outcome
+from dray.allocator.segments import TaintRules
+from dray.allocator.view import NodeView
+from dray.api.types.core_v1 import Node
+from dray.api.types.resource_v1 import ResourceClaim
+
+# Outcomes kept over all questions; beyond that the question that was not asked for longest is forgotten.
+OUTCOMES_MAX: Final = 50_000
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Known:
+    """An outcome, and what it was found for."""
+
+    __slots__ = ("node", "outcome", "rules", "stamps", "version", "view")
+
+    def __init__(
+        self, view: NodeView, rules: TaintRules, allocations: Allocations, version: int, outcome: Outcome
+    ) -> None:
+        self.view = view
+        self.rules = rules
+        pools = dict.fromkeys(segment.pool.key for segment in view.segments)
+        self.stamps = tuple((pool, allocations.stamp(pool)) for pool in pools)
+        self.outcome = outcome
+        # The node and the inventory's version for which the view is known to be the newest.
+        self.node: Node = view.node
+        self.version = version
+
+    def is_used_alike(self, allocations: Allocations) -> bool:
+        """Whether the same devices are in use as then."""
+        stamp_of = allocations.stamp
+        for pool, stamp in self.stamps:  # noqa: SIM110 - a generator costs twice as much here
+            if stamp_of(pool) != stamp:
+                return False
+        return True
+
+
+class Recall:
+    """What is known, by what is asked for and by node."""
+
+    def __init__(self, outcomes_max: int = OUTCOMES_MAX) -> None:
+        self._outcomes_max = outcomes_max
+        self._asked: dict[tuple[object, ...], dict[str, Known]] = {}
+
+    def known_for(self, claims: Sequence[ResourceClaim], classes_version: int) -> dict[str, Known]:
+        """The outcomes by node for claims that ask for this; may be added to until the next call."""
+        asked = (classes_version, *[_encode(claim.spec.devices) for claim in claims])
+        # The newest goes last.
+        known = self._asked.pop(asked, None)
+        if known is None:
+            self._make_room()
+            known = {}
+        self._asked[asked] = known
+        return known
+
+    def _make_room(self) -> None:
+        count = sum(map(len, self._asked.values()))
+        while count > self._outcomes_max:
+            count -= len(self._asked.pop(next(iter(self._asked))))
+
+
+def may_keep(outcome: Outcome) -> bool:
+    """Whether another claim that asks for the same may have this very outcome."""
+    return outcome.allocations is None or not any(
+        result.share_id is not None for allocation in outcome.allocations for result in allocation.devices.results
+    )

@@ -1,0 +1,131 @@
+"""What was found for a node is said again until it may be different."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.allocator import Allocations, Allocator, Inventory, Outcome
+from dray.allocator.recall import Known, Recall
+from dray.api.types import resource_v1 as r
+from tests.conformance.allocator.builders import (
+    claim,
+    device,
+    device_class,
+    holding,
+    in_region,
+    node,
+    request,
+    slice_of,
+)
+
+HERE = node()
+RULE = {
+    "metadata": {"name": "rule"},
+    "spec": {"deviceSelector": {"driver": "driver-a"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
+}
+
+
+def asked(name: str = "claim-0", count: int = 1) -> tuple[r.ResourceClaim, ...]:
+    return (claim(request(count=count), name=name),)
+
+
+def made() -> Allocator:
+    inventory = Inventory()
+    inventory.apply_class(device_class())
+    inventory.apply_slice(slice_of("x", "y"))
+    return Allocator(inventory, Allocations())
+
+
+def test_the_same_question_of_another_claim_has_the_same_outcome() -> None:
+    allocator = made()
+    outcome = allocator.allocate(HERE, asked("one"))
+    assert outcome.fits
+    another = asked("another")
+    assert allocator.recall(HERE, another) is None
+    allocator.plan(another)
+    assert allocator.recall(HERE, another) is outcome
+    assert allocator.allocate(HERE, another) is outcome
+
+
+def test_another_question_has_another_outcome() -> None:
+    allocator = made()
+    allocator.allocate(HERE, asked())
+    assert not allocator.allocate(HERE, asked(count=3)).fits
+
+
+CHANGES: list[tuple[str, Callable[[Allocator], object]]] = [
+    ("device taken", lambda a: a.allocations.apply_claim(holding("driver-a/pool-1/x"))),
+    ("slice", lambda a: a.inventory.apply_slice(slice_of("z"))),
+    ("slice gone", lambda a: a.inventory.remove_slice("slice-driver-a-pool-1")),
+    ("taint rule", lambda a: a.inventory.apply_taint_rule(RULE)),
+    ("class", lambda a: a.inventory.apply_class(device_class("class-a", "false"))),
+]
+
+
+@pytest.mark.parametrize("change", [pytest.param(act, id=name) for name, act in CHANGES])
+def test_a_change_has_the_node_looked_at_again(change: Callable[[Allocator], object]) -> None:
+    allocator = made()
+    claims = asked()
+    before = allocator.allocate(HERE, claims)
+    assert allocator.recall(HERE, claims) is before
+    change(allocator)
+    assert allocator.recall(HERE, claims) is None
+    assert allocator.allocate(HERE, claims) == fresh(allocator, claims) != before
+
+
+def test_labels_that_slices_select_by_are_looked_at_again() -> None:
+    allocator = made()
+    allocator.inventory.apply_slice(slice_of("x", "y", node_selector=in_region("region-1")))
+    claims = asked()
+    assert allocator.allocate(HERE, claims).fits
+    moved = node(region="region-2")
+    assert allocator.recall(moved, claims) is None
+    assert not allocator.allocate(moved, claims).fits
+
+
+def test_shares_are_never_given_twice() -> None:
+    allocator = made()
+    allocator.inventory.apply_slice(slice_of(device("x", allow_multiple_allocations=True)))
+    one, other = (allocator.allocate(HERE, asked(name)).allocations for name in ("one", "other"))
+    assert one is not None
+    assert other is not None
+    assert one[0].devices.results[0].share_id != other[0].devices.results[0].share_id
+
+
+def test_what_was_not_asked_for_longest_is_forgotten_first() -> None:
+    recall = Recall(outcomes_max=0)
+    known = recall.known_for(asked(), 1)
+    assert recall.known_for(asked("another"), 1) is known
+    recall.known_for(asked(count=2), 1)
+    allocator = made()
+    rules, view = allocator.inventory.taint_rules, allocator.inventory.node_view(HERE, allocator.gates)
+    known["node-1"] = Known(view, rules, allocator.allocations, 1, Outcome(None))
+    recall.known_for(asked(count=3), 1)
+    assert recall.known_for(asked(), 1) is not known
+
+
+def fresh(allocator: Allocator, claims: tuple[r.ResourceClaim, ...]) -> Outcome:
+    """As an allocator says that has never been asked."""
+    return Allocator(allocator.inventory, allocator.allocations).allocate(HERE, claims)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "free", "ask"]), st.integers(0, 3), st.integers(1, 4)), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_nothing_outdated_is_ever_said(steps: list[tuple[str, int, int]]) -> None:
+    allocator = made()
+    allocator.inventory.apply_slice(slice_of(*(f"d{number}" for number in range(4))))
+    for act, number, count in steps:
+        holder = holding(f"driver-a/pool-1/d{number}", name=f"holder-{number}")
+        if act == "take":
+            allocator.allocations.apply_claim(holder)
+        elif act == "free":
+            allocator.allocations.remove_claim(holder)
+        claims = asked(f"{act}-{number}", count)
+        allocator.plan(claims)
+        expected = fresh(allocator, claims)
+        assert allocator.recall(HERE, claims) in (None, expected)
+        assert allocator.allocate(HERE, claims) == expected
