@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,19 @@ def busybox_root(folder: Path) -> Path:
         (root / "bin" / name).symlink_to("busybox")
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
     return root
+
+
+@contextlib.contextmanager
+def mounting_folder(prefix: str) -> Iterator[Path]:
+    """A folder for programs that leave mounts behind, which would be in the way of whoever removes it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        for mount in sorted((item for item in mounts if item.startswith(f"{folder}/")), reverse=True):
+            subprocess.run(["umount", "--lazy", mount], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def import_image(agent_root: Path, path: Path, name: str) -> str:

@@ -48,7 +48,7 @@ async def test_exit_codes(cluster: Cluster, code: int, phase: str, reason: str) 
 
 
 async def test_a_signal_is_reported(cluster: Cluster) -> None:
-    await cluster.run("p", shell("a", "kill -9 $$; sleep 60"))
+    await cluster.run("p", shell("a", "sh -c 'kill -9 $PPID'; sleep 60"))
     # A container's first process is immune to its own signals: only the process runtime sees this one.
     pod = await cluster.wait("p", lambda item: terminated(item) or is_running()(item))
     if terminated(pod):
