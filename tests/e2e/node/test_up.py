@@ -1,0 +1,91 @@
+"""Nodes inside `dray up`: simulated ones by the hundred, and the agent of this machine; who may read logs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from dray.api.document import GroupVersion
+from dray.api.errors import NotFoundError
+from dray.client.interface import unstructured
+from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.harness import NODES, Cluster, client_of, container_status, shell, terminated
+from tests.servers import running_server
+
+LEASES = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
+ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
+COUNT = 200
+SECONDS_MAX = 20.0
+
+
+async def wait_for_account(cluster: Cluster) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            await cluster.client.get(ACCOUNTS, "default", cluster.namespace)
+        except NotFoundError:
+            await asyncio.sleep(0.02)
+        else:
+            return
+    raise AssertionError("no service account")
+
+
+async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
+    with running_server(tmp_path, f"--nodes={COUNT}", "--store=memory") as server:
+        client = client_of(server)
+        cluster = Cluster(client, "", "default")
+        nodes = (await client.list(NODES)).items
+        assert len(nodes) == COUNT
+        assert all(
+            any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"]["conditions"])
+            for node in nodes
+        )
+        await wait_for_account(cluster)
+        annotations = {"simulation.dray.dev/run-seconds": "0.1", "simulation.dray.dev/exit-code": "3"}
+        await cluster.run("ends", shell("a", "ignored"), nodeName=None, metadata={"annotations": annotations})
+        await cluster.run("runs", shell("a", "ignored"), nodeName=None, restartPolicy="Always")
+        pod = await cluster.phase("ends", "Failed")
+        assert terminated(pod)["exitCode"] == 3
+        pod = await cluster.phase("runs", "Running")
+        assert container_status(pod)["containerID"].startswith("simulated://")
+        await cluster.delete("runs")
+        await cluster.gone("runs")
+        lease = await client.get(LEASES, nodes[-1]["metadata"]["name"], "kube-node-lease")
+        assert lease["spec"]["holderIdentity"] == nodes[-1]["metadata"]["name"]
+        await client.close()
+
+
+async def test_the_agent_inside_up_runs_pods_and_guards_their_logs(tmp_path: Path) -> None:
+    with running_server(tmp_path, "--node", "--node-runtime=process", "--store=memory") as server:
+        client = client_of(server)
+        cluster = Cluster(client, "", "default")
+        await wait_for_account(cluster)
+        await cluster.run("p", shell("a", "echo hello"), nodeName=None)
+        pod = await cluster.phase("p", "Succeeded")
+        kubectl = Kubectl(server.environment, "default")
+        assert kubectl("logs", "p") == "hello\n"
+        node = await client.get(NODES, pod["spec"]["nodeName"])
+        await client.close()
+        port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        url = f"https://127.0.0.1:{port}/containerLogs/default/p/a"
+        pki = tmp_path / "pki"
+        assert await status_of(url, pki, "apiserver-kubelet-client") == 200
+        assert await status_of(url, pki, "admin") == 200
+        assert await status_of(url, pki, "scheduler") == 403
+        with pytest.raises(aiohttp.ClientError):
+            await status_of(url, pki, "")
+
+
+async def status_of(url: str, pki: Path, client: str) -> int:
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    if client:
+        context.load_cert_chain(pki / f"{client}.crt", pki / f"{client}.key")
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    async with aiohttp.ClientSession(connector=connector) as session, session.get(url) as response:
+        await response.read()
+        return response.status
