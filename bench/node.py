@@ -1,0 +1,136 @@
+"""The benchmarks of the node agent: containers by each runtime, and Pods on simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.rows import Row
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import Client, unstructured
+from dray.client.memory import memory_client
+from dray.cmd import apiserver
+from dray.cmd.settings import APIServerSettings
+from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
+from dray.node.agent.reporting.loop import PODS
+from dray.node.cdi.files import CdiCache
+from dray.node.runtimes.images.files import ImageStore
+from dray.node.runtimes.interface import ContainerRecord, ContainerSpec, Runtime, Sandbox
+from dray.node.runtimes.process.loop import ProcessRuntime
+from dray.node.runtimes.runc.loop import RuncRuntime, usable
+from dray.runtime.clock import SystemClock
+
+DOCUMENTS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
+RUNS = 20
+NODES = 1000
+PODS_TOTAL = 2000
+RUNNING_SECONDS_MAX = 300.0
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clock, cdi = SystemClock(), CdiCache([str(folder / "cdi")])
+        yield _run_row(asyncio.run(_runs(ProcessRuntime(folder / "process", clock, cdi))), "process")
+        if usable() and shutil.which("busybox"):
+            store = ImageStore(folder / "images")
+            store.import_path(_busybox(folder / "root"), "busybox")
+            yield _run_row(asyncio.run(_runs(RuncRuntime(folder / "runc", clock, cdi, store))), "runc")
+        yield from asyncio.run(_simulated(folder / "server"))
+
+
+def _run_row(seconds: list[float], name: str) -> Row:
+    return Row(
+        f"node: {name} container, start to known end", statistics.median(seconds) * 1000, "ms", {"runs": len(seconds)}
+    )
+
+
+async def _runs(runtime: Runtime) -> list[float]:
+    ended: asyncio.Queue[ContainerRecord] = asyncio.Queue()
+    await runtime.start(ended.put_nowait)
+    found = []
+    with tempfile.TemporaryDirectory() as logs:
+        sandbox = Sandbox("bench", "ns", "p", "p", logs)
+        for attempt in range(RUNS):
+            began = time.perf_counter()
+            await runtime.run(ContainerSpec(sandbox, "a", attempt, "busybox", command=("/bin/true",)))
+            record = await ended.get()
+            found.append(time.perf_counter() - began)
+            await runtime.remove_container(record.id)
+    await runtime.stop()
+    return found
+
+
+def _busybox(root: Path) -> Path:
+    (root / "bin").mkdir(parents=True)
+    for name in ("proc", "sys", "dev", "etc"):
+        (root / name).mkdir()
+    shutil.copy(shutil.which("busybox") or "", root / "bin" / "busybox")
+    os.symlink("busybox", root / "bin" / "true")
+    return root
+
+
+async def _simulated(folder: Path) -> list[Row]:
+    running = await apiserver.start(APIServerSettings(data_dir=str(folder), port=0, store="memory"))
+    client = memory_client(running.local, user="bench", groups=("system:masters",))
+    await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
+    registered = asyncio.Event()
+    began = time.perf_counter()
+    nodes = asyncio.create_task(SimulatedNodes(client, running.clock, Simulation(NODES)).run(registered))
+    await registered.wait()
+    register_rate = NODES / (time.perf_counter() - began)
+    began = time.perf_counter()
+    for number in range(PODS_TOTAL):
+        await client.create(DOCUMENTS, _pod(number), "default")
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+    await _all_running(client)
+    pod_rate = PODS_TOTAL / (time.perf_counter() - began)
+    nodes.cancel()
+    await asyncio.gather(nodes, return_exceptions=True)
+    await running.stop()
+    return [
+        Row("node: simulated nodes registered", register_rate, "nodes/s", {"nodes": NODES}),
+        Row(
+            "node: Pods created and running on simulated nodes",
+            pod_rate,
+            "Pods/s",
+            {"nodes": NODES, "pods": PODS_TOTAL},
+        ),
+    ]
+
+
+def _pod(number: int) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"p{number}", "namespace": "default"},
+        "spec": {
+            "nodeName": f"sim-{number % NODES}",
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "a", "image": "none"}],
+        },
+    }
+
+
+async def _all_running(client: Client) -> None:
+    deadline = time.monotonic() + RUNNING_SECONDS_MAX
+    while time.monotonic() < deadline:
+        page = await client.list(PODS)
+        if sum(pod.status.phase == "Running" for pod in page.items) == PODS_TOTAL:
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError("Pods do not run")
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row)
