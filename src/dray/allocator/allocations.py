@@ -5,8 +5,10 @@ A claim counts once. What is in flight for it comes before what was assumed, and
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, TypeVar
 
 from dray.allocator.pools import pool_key
@@ -14,6 +16,9 @@ from dray.api.quantity import Quantity
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 
 _T = TypeVar("_T")
+
+# Changes remembered; who asks less often has to look at everything again.
+CHANGES_MAX: Final = 10_000
 
 _NONE: Final[Mapping[str, int]] = {}
 
@@ -74,6 +79,9 @@ class Allocations:
         self._dedicated: dict[str, list[str]] = {}
         self._shares: dict[str, list[tuple[str, _Use]]] = {}
         self._consumed: dict[str, dict[str, int]] = {}
+        # Grows with each change of a pool; the pools of the last changes, newest last.
+        self.version = 0
+        self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
 
     # ---- changes
 
@@ -127,6 +135,13 @@ class Allocations:
         use = self._pools.get(pool)
         return 0 if use is None else use.stamp
 
+    def changed_since(self, version: int) -> frozenset[str] | None:
+        """The pools whose use changed after the version; None when that is too long ago to tell."""
+        count = self.version - version
+        if count > len(self._changes):
+            return None
+        return frozenset(islice(reversed(self._changes), count))
+
     def has_any(self, pool: str) -> bool:
         """Whether any device of the pool is in use."""
         use = self._pools.get(pool)
@@ -178,7 +193,7 @@ class Allocations:
 
     def _add(self, label: str, use: _Use) -> None:
         pool = self._pools.setdefault(use.pool, _PoolUse())
-        pool.stamp += 1
+        self._note(pool, use.pool)
         pool.keys[use.key] = pool.keys.get(use.key, 0) + 1
         if use.share is None:
             self._dedicated.setdefault(use.key, []).append(label)
@@ -188,9 +203,14 @@ class Allocations:
         for name, amount in use.consumed:
             consumed[name] = consumed.get(name, 0) + amount
 
+    def _note(self, pool: _PoolUse, name: str) -> None:
+        pool.stamp += 1
+        self.version += 1
+        self._changes.append(name)
+
     def _drop(self, label: str, use: _Use) -> None:
         pool = self._pools[use.pool]
-        pool.stamp += 1
+        self._note(pool, use.pool)
         pool.keys[use.key] -= 1
         if not pool.keys[use.key]:
             del pool.keys[use.key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dray.allocator.allocations import Allocations
@@ -13,7 +13,7 @@ from dray.allocator.gates import Gates
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
 from dray.allocator.plan import Plan, Planner
-from dray.allocator.recall import Known, Recall, may_keep
+from dray.allocator.recall import Asked, Known, Recall, may_keep
 from dray.allocator.result import results
 from dray.allocator.search import STEPS_MAX, Limits, Search
 from dray.allocator.selection import SelectorGroups
@@ -44,18 +44,17 @@ class Allocator:
         self._planned_at = -1
         self._plan = Plan((), ())
         self._recall = Recall()
-        # Outcomes for what the last plan asks for, by node.
-        self._known: dict[str, Known] = {}
+        # Outcomes for what the last plan asks for.
+        self._asked = Asked()
 
-    def recall(self, node: Node, claims: Sequence[ResourceClaim]) -> Outcome | None:
-        """What `allocate` would say again, if that is known without a look at the node's devices."""
-        inventory = self.inventory
-        if claims is not self._planned or inventory.classes_version != self._planned_at:
-            return None
-        known = self._known.get(node.metadata.name or "")
-        if known is None or known.node is not node or known.version != inventory.version:
-            return None
-        return known.outcome if known.is_used_alike(self.allocations) else None
+    def recall(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Known]:
+        """What is known of nodes without a look at their devices; holds until devices are taken or freed.
+
+        An outcome counts only for its node as it was, and for the inventory's version.
+        """
+        self.plan(claims)
+        self._asked.drop_outdated(self.allocations)
+        return self._asked.known
 
     def allocate(
         self,
@@ -72,7 +71,7 @@ class Allocator:
         """
         plan = self.plan(claims)
         view = self.inventory.node_view(node, self.gates)
-        known = self._known.get(view.name)
+        known = self._asked.known.get(view.name)
         if known is not None and known.view is view and known.rules is self.inventory.taint_rules:
             known.node, known.version = node, self.inventory.version
             if known.is_used_alike(self.allocations):
@@ -80,7 +79,7 @@ class Allocator:
         outcome = self._search(plan, view, Limits(expired, steps_max))
         if may_keep(outcome):
             rules, version = self.inventory.taint_rules, self.inventory.version
-            self._known[view.name] = Known(view, rules, self.allocations, version, outcome)
+            self._asked.add(Known(view, rules, self.allocations, version, outcome))
         return outcome
 
     def _search(self, plan: Plan, view: NodeView, limits: Limits) -> Outcome:
@@ -111,7 +110,7 @@ class Allocator:
         if version != self._planned_at or not _same(self._planned, claims):
             self._plan = Planner(self.gates, self._groups, self.inventory.classes).plan(claims)
             self._planned, self._planned_at = tuple(claims), version
-            self._known = self._recall.known_for(self._planned, version)
+            self._asked = self._recall.known_for(self._planned, version)
         return self._plan
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:

@@ -51,28 +51,64 @@ class Known:
         return True
 
 
+class Asked:
+    """What is known about one question."""
+
+    __slots__ = ("_by_pool", "_seen", "known")
+
+    def __init__(self) -> None:
+        self.known: dict[str, Known] = {}
+        # Nodes by the pools that they have devices of.
+        self._by_pool: dict[str, dict[str, None]] = {}
+        # Up to which version of the allocations outdated outcomes are dropped.
+        self._seen = 0
+
+    def add(self, known: Known) -> None:
+        """Keep an outcome."""
+        name = known.view.name
+        self.known[name] = known
+        for pool, _ in known.stamps:
+            self._by_pool.setdefault(pool, {})[name] = None
+
+    def drop_outdated(self, allocations: Allocations) -> None:
+        """Forget the outcomes of nodes some of whose devices were taken or freed."""
+        changed = allocations.changed_since(self._seen)
+        self._seen = allocations.version
+        if changed is None:
+            self.known.clear()
+            self._by_pool.clear()
+            return
+        for pool in changed:
+            for name in self._by_pool.pop(pool, ()):
+                known = self.known.get(name)
+                if known is not None and known.is_used_alike(allocations):
+                    self._by_pool.setdefault(pool, {})[name] = None
+                else:
+                    self.known.pop(name, None)
+
+
 class Recall:
-    """What is known, by what is asked for and by node."""
+    """What is known, by what is asked for."""
 
     def __init__(self, outcomes_max: int = OUTCOMES_MAX) -> None:
         self._outcomes_max = outcomes_max
-        self._asked: dict[tuple[object, ...], dict[str, Known]] = {}
+        self._asked: dict[tuple[object, ...], Asked] = {}
 
-    def known_for(self, claims: Sequence[ResourceClaim], classes_version: int) -> dict[str, Known]:
-        """The outcomes by node for claims that ask for this; may be added to until the next call."""
-        asked = (classes_version, *[_encode(claim.spec.devices) for claim in claims])
+    def known_for(self, claims: Sequence[ResourceClaim], classes_version: int) -> Asked:
+        """The outcomes for claims that ask for this."""
+        key = (classes_version, *[_encode(claim.spec.devices) for claim in claims])
         # The newest goes last.
-        known = self._asked.pop(asked, None)
-        if known is None:
+        asked = self._asked.pop(key, None)
+        if asked is None:
             self._make_room()
-            known = {}
-        self._asked[asked] = known
-        return known
+            asked = Asked()
+        self._asked[key] = asked
+        return asked
 
     def _make_room(self) -> None:
-        count = sum(map(len, self._asked.values()))
+        count = sum(len(asked.known) for asked in self._asked.values())
         while count > self._outcomes_max:
-            count -= len(self._asked.pop(next(iter(self._asked))))
+            count -= len(self._asked.pop(next(iter(self._asked))).known)
 
 
 def may_keep(outcome: Outcome) -> bool:

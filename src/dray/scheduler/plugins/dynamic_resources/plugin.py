@@ -11,6 +11,7 @@ import msgspec
 from dray.allocator import (
     AllocatorError,
     NodeAllocationError,
+    Outcome,
     SearchStoppedError,
     StopReason,
     allocation_score,
@@ -43,7 +44,7 @@ from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import NOTHING_KNOWN, PodState
 
 NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -148,16 +149,24 @@ class DynamicResources:
             return _NOT_AVAILABLE
         if not own.pending:
             return SUCCESS
-        outcome = self._allocator.recall(node.node, own.pending)
-        if outcome is None:
+        # Most nodes were asked the same before, and nothing of them has changed.
+        known = own.known.get(node.name)
+        if known is not None and known.node is node.node and known.version == self._inventory.version:
+            outcome = known.outcome
+        else:
             try:
-                outcome = self._allocator.allocate(node.node, own.pending, expired=self._deadline())
+                outcome = self._allocate(own, node)
             except AllocatorError as failure:
                 return self._failed(failure, node)
         if outcome.allocations is None:
             return _NO_FIT
         own.node_allocations[node.name] = outcome.allocations
         return SUCCESS
+
+    def _allocate(self, own: PodState, node: NodeInfo) -> Outcome:
+        if own.known is NOTHING_KNOWN:
+            own.known = self._allocator.recall(own.pending)
+        return self._allocator.allocate(node.node, own.pending, expired=self._deadline())
 
     def _deadline(self) -> Callable[[], bool]:
         if not self._filter_timeout:

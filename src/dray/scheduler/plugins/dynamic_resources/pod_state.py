@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
+from dray.allocator import Known
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.node_selectors import NodeMatcher, compile_selector
+
+NOTHING_KNOWN: Final[Mapping[str, Known]] = {}
 
 
 class PodState:
     """Made by PreFilter; `claims` are all of the Pod's, in the order of its entries."""
 
-    __slots__ = ("claims", "in_doubt", "node_allocations", "pending", "placed", "unavailable", "written")
+    __slots__ = ("claims", "in_doubt", "known", "node_allocations", "pending", "placed", "unavailable", "written")
 
     def __init__(self, claims: Sequence[ResourceClaim]) -> None:
         # Two entries may name one claim.
@@ -27,6 +31,8 @@ class PodState:
         )
         # Positions of allocated claims that kept the Pod from a node.
         self.unavailable: set[int] = set()
+        # What the allocator can say of nodes at once; asked for at the first node.
+        self.known: Mapping[str, Known] = NOTHING_KNOWN
         # Node -> allocations of the pending claims, in their order.
         self.node_allocations: dict[str, tuple[AllocationResult, ...]] = {}
         # Uids of claims whose last write may yet arrive, with the version it was bound to.
