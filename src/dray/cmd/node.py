@@ -26,7 +26,8 @@ from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.building.loop import LocalPods
 from dray.node.agent.logs.http import KubeletServer
-from dray.node.agent.loop import NodeFacts, Parts, PodAgent
+from dray.node.agent.loop import PodAgent
+from dray.node.agent.parts import NodeFacts, Parts
 from dray.node.agent.pod.environment import Surroundings
 from dray.node.agent.pod.events import Timing
 from dray.node.agent.probes.http import Asker

@@ -14,7 +14,8 @@ from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.lib.clock import Clock
-from dray.node.agent.loop import NodeFacts, Parts, PodAgent
+from dray.node.agent.loop import PodAgent
+from dray.node.agent.parts import NodeFacts, Parts
 from dray.node.agent.probes.http import Asker
 from dray.node.agent.registration.document import Machine, NodeSpec
 from dray.node.agent.registration.loop import NodeRegistration

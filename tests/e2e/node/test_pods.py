@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -237,3 +240,28 @@ async def test_the_agent_is_killed_and_containers_run_on(cluster: Cluster, agent
     while any(ids["orphan"].rpartition("/")[2] in str(path) for path in folder.glob("*/*")):
         assert time.monotonic() < deadline
     await cluster.delete("runs", 0)
+
+
+async def test_a_container_whose_shim_is_killed_ends_too(cluster: Cluster, agent: Agent) -> None:
+    before = set(agent.shims())
+    await cluster.run("p", shell("a", "sleep 60"))
+    await cluster.wait("p", is_running())
+    (mine,) = set(agent.shims()) - before
+    children = _children(mine)
+    os.kill(mine, signal.SIGKILL)
+    pod = await cluster.phase("p", "Failed")
+    assert (terminated(pod)["exitCode"], terminated(pod)["reason"]) == (255, "Unknown")
+    deadline = time.monotonic() + 10
+    while any(_runs(pid) for pid in children):
+        assert time.monotonic() < deadline
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

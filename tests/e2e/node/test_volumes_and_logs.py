@@ -86,6 +86,12 @@ async def test_last_words(cluster: Cluster, runtime: str) -> None:
     assert terminated(await cluster.phase("p", "Failed"))["message"] == "farewell\n"
 
 
+async def test_the_log_stands_in_for_last_words(cluster: Cluster) -> None:
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    await cluster.run("p", shell("a", "echo it broke; exit 1", **policy))
+    assert terminated(await cluster.phase("p", "Failed"))["message"] == "it broke\n"
+
+
 async def test_logs(cluster: Cluster, kubectl: Kubectl) -> None:
     await cluster.run("p", shell("a", "echo one; echo two >&2; echo three; printf four"), shell("b", "echo other"))
     await cluster.phase("p", "Succeeded")

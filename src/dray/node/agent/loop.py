@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from dray.api.cdi import CdiError
 from dray.api.document import Document, GroupVersionKind
@@ -14,12 +14,11 @@ from dray.api.errors import APIError
 from dray.api.types.core_v1 import Container, Pod
 from dray.client.events import ObjectReference, reference_to
 from dray.client.objects import key_of
-from dray.lib.clock import Clock
 from dray.node.agent.admission import check_fit, check_place
-from dray.node.agent.building.loop import REFRESH_SECONDS, PodBuilder
+from dray.node.agent.building.loop import REFRESH_SECONDS
+from dray.node.agent.parts import NodeFacts, Parts, PodWork
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.pod.events import (
-    KUBELET_TIMING,
     Admit,
     Admitted,
     BeginProbes,
@@ -35,7 +34,6 @@ from dray.node.agent.pod.events import (
     Prepare,
     Prepared,
     PrepareFailed,
-    ProbeJudged,
     ProbeKind,
     Rejected,
     Release,
@@ -48,15 +46,19 @@ from dray.node.agent.pod.events import (
     StopContainer,
     Tell,
     TimePassed,
-    Timing,
 )
-from dray.node.agent.pod.machine import NORMAL, WARNING, PodMachine, Stage
+from dray.node.agent.pod.machine import NORMAL, WARNING, PodMachine
+from dray.node.agent.pod.stages import Stage
 from dray.node.agent.pod.status import Place, pod_status
-from dray.node.agent.probes.http import Asker
-from dray.node.agent.probes.plan import Judge, first_at, period_seconds, probe_of, timeout_seconds
-from dray.node.agent.reporting.loop import StatusReporter
-from dray.node.interface import Rejection, ResourceError, ResourceManager, merge_options
-from dray.node.runtimes.interface import ContainerRecord, ImageFailure, Runtime, RuntimeFailure
+from dray.node.agent.probes.loop import Probed, Prober
+from dray.node.agent.probes.plan import probe_of
+from dray.node.interface import (
+    UNEXPECTED_ADMISSION_ERROR,
+    Rejection,
+    ResourceError,
+    merge_options,
+)
+from dray.node.runtimes.interface import ContainerRecord, ImageFailure, RuntimeFailure
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -67,73 +69,6 @@ ORPHAN_GRACE_SECONDS: Final = 30.0
 GRACE_AFTER_HOOK_SECONDS: Final = 2.0
 # A hook after the start may take long; it is the container's own affair.
 POST_START_SECONDS_MAX: Final = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """What Pods are told of their node, and what they are measured against; asked anew each time."""
-
-    name: str
-    addresses: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    allocatable: Mapping[str, str] = field(default_factory=dict)
-
-
-class Recorder(Protocol):
-    """Tells events; `EventRecorder` is one."""
-
-    def event_at(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Tell something of an object."""
-
-
-@dataclass(slots=True)
-class PodWork:
-    """One Pod in the agent's hands."""
-
-    pod: Pod
-    machine: PodMachine
-    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    preparing: asyncio.Task[Any] | None = None
-    # By container name.
-    probes: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict)
-    stopping: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    timer: asyncio.Task[Any] | None = None
-    told: Document | None = None
-    delete: bool = False
-    status_source: Callable[[PodWork], Document | None] = lambda _work: None
-
-    @property
-    def uid(self) -> str:
-        """The Pod's uid."""
-        return self.pod.metadata.uid or ""
-
-    def status(self) -> Document | None:
-        """What to report."""
-        return self.status_source(self)
-
-    def cancel(self) -> None:
-        """Stop everything that is being done for the Pod; containers run on."""
-        timer = [self.timer] if self.timer is not None else []
-        for task in (*self.tasks, *timer):
-            task.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What an agent works with."""
-
-    clock: Clock
-    runtime: Runtime
-    builder: PodBuilder
-    reporter: StatusReporter
-    recorder: Recorder
-    asker: Asker
-    managers: Sequence[ResourceManager] = ()
-    timing: Timing = KUBELET_TIMING
-    # Asked of a running Pod when a manager says that it changed: why it has to be failed.
-    verdicts: Sequence[Callable[[Pod], Rejection | None]] = ()
-    # The CPUs and NUMA nodes of a container as the kernel writes them; empty means all.
-    pinning: Callable[[Pod, str], tuple[str, str]] = lambda _pod, _container: ("", "")
 
 
 class PodAgent:
@@ -150,6 +85,7 @@ class PodAgent:
         self.ran_before: frozenset[tuple[str, str]] = frozenset()
         # Whether every Pod of the node has been fed in.
         self.all_seen = False
+        self._prober = Prober(parts.asker, parts.clock)
         self._admission = asyncio.Lock()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -316,7 +252,11 @@ class PodAgent:
 
     async def _admit(self, work: PodWork) -> None:
         async with self._admission:
-            rejection = await self._ask_admission(work)
+            try:
+                rejection = await self._ask_admission(work)
+            except Exception as error:  # noqa: BLE001 - the outer edge: a Pod that cannot be judged is not let in
+                _log.exception("admission", extra=fields(pod=str(key_of(work.pod))))
+                rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, str(error))
         self._post(work, Rejected(rejection) if rejection is not None else Admitted())
 
     async def _ask_admission(self, work: PodWork) -> Rejection | None:
@@ -329,9 +269,16 @@ class PodAgent:
             rejection = await manager.admit(work.pod)
             if rejection is not None:
                 for earlier in self._parts.managers[:position]:
-                    await earlier.release(work.pod)
+                    await self._quietly(earlier.release(work.pod), "release of a rejected Pod")
                 return rejection
         return None
+
+    async def _quietly(self, job: Awaitable[None], what: str) -> None:
+        """Do what must not keep the rest from being done."""
+        try:
+            await job
+        except Exception as error:  # noqa: BLE001 - told to people; the rest goes on
+            _log.warning(what, extra=fields(error=str(error)))
 
     def _perform_prepare(self, work: PodWork, _action: Prepare) -> None:
         work.preparing = self._do(work, self._prepare(work), "preparation")
@@ -344,7 +291,9 @@ class PodAgent:
             addresses = await self._parts.runtime.ensure_sandbox(self._parts.builder.sandbox(work.pod))
         except ResourceError as error:
             self._post(work, PrepareFailed(error.reason, error.message))
-        except (RuntimeFailure, APIError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, the Pod is tried again
+            if not isinstance(error, RuntimeFailure | APIError | OSError):
+                _log.exception("preparation", extra=fields(pod=str(key_of(work.pod))))
             self._post(work, PrepareFailed("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}"))
         else:
             self._post(work, Prepared(addresses))
@@ -361,8 +310,11 @@ class PodAgent:
                 await manager.release(work.pod)
         except ResourceError as error:
             self._post(work, ReleaseFailed(error.reason, error.message))
-            return
-        self._post(work, Released())
+        except Exception as error:  # noqa: BLE001 - the outer edge: nothing is given up for lost
+            _log.exception("release", extra=fields(pod=str(key_of(work.pod))))
+            self._post(work, ReleaseFailed("FailedKillPod", f"error killing pod: {error}"))
+        else:
+            self._post(work, Released())
 
     # --- Starting. ---
 
@@ -380,7 +332,9 @@ class PodAgent:
             event = StartFailed(action.container, "CreateContainerConfigError", str(error), "")
         except ResourceError as error:
             event = StartFailed(action.container, "CreateContainerConfigError", error.message, error.reason)
-        except (RuntimeFailure, CdiError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, the container is tried again
+            if not isinstance(error, RuntimeFailure | CdiError | OSError):
+                _log.exception("start", extra=fields(pod=str(key_of(work.pod)), container=action.container))
             self._tell_of(work, Tell(WARNING, "Failed", f"Error: {error}", action.container))
             event = StartFailed(action.container, "CreateContainerError", str(error), "")
         self._post(work, event)
@@ -428,36 +382,20 @@ class PodAgent:
     # --- Probes. ---
 
     def _perform_probes(self, work: PodWork, action: BeginProbes) -> None:
-        container = work.machine.slots.by_name[action.container].spec
+        slot = work.machine.slots.by_name[action.container]
         self._end_probes(work, action.container)
-        work.probes[action.container] = [
-            self._do(work, self._probe(work, action, kind), f"{kind} probe of {action.container}")
-            for kind in ProbeKind
-            if probe_of(container, kind) is not None
-        ]
-
-    async def _probe(self, work: PodWork, action: BeginProbes, kind: ProbeKind) -> None:
-        slot = work.machine.slots.by_name[action.container]
-        probe = probe_of(slot.spec, kind)
-        assert probe is not None
-        judge = Judge(probe, kind)
-        await self._clock.sleep((first_at(probe, action.started_at) - self._clock.now()).total_seconds())
-        while not (kind is ProbeKind.STARTUP and slot.started):
-            if kind is ProbeKind.STARTUP or slot.started:
-                await self._ask(work, action, kind, judge)
-            await self._clock.sleep(period_seconds(probe))
-
-    async def _ask(self, work: PodWork, action: BeginProbes, kind: ProbeKind, judge: Judge) -> None:
-        slot = work.machine.slots.by_name[action.container]
-        answer = await self._parts.asker.ask(
-            judge.probe, slot.spec, action.container_id, self._address(work), timeout_seconds(judge.probe)
+        subject = Probed(
+            action,
+            slot,
+            address=lambda: self._address(work),
+            post=lambda event: self._post(work, event),
+            tell=lambda tell: self._tell_of(work, tell),
         )
-        if not answer.healthy:
-            text = f"{kind.value} probe failed: {answer.text}".rstrip()
-            self._tell_of(work, Tell(WARNING, "Unhealthy", text, action.container))
-        verdict = judge.answer(healthy=answer.healthy)
-        if verdict is not None:
-            self._post(work, ProbeJudged(action.container, action.container_id, kind, verdict))
+        work.probes[action.container] = [
+            self._do(work, self._prober.probe(subject, kind), f"{kind} probe of {action.container}")
+            for kind in ProbeKind
+            if probe_of(slot.spec, kind) is not None
+        ]
 
     def _end_probes(self, work: PodWork, container: str) -> None:
         for task in work.probes.pop(container, ()):
@@ -499,8 +437,11 @@ class PodAgent:
 
     async def _with_message(self, work: PodWork, record: ContainerRecord) -> ContainerRecord:
         assert record.exit is not None
-        words = await self._parts.builder.last_words(work.pod, record.name, record.attempt)
-        if not words or record.exit.message:
+        if record.exit.message:
+            return record
+        failed = record.exit.code != 0
+        words = await self._parts.builder.last_words(work.pod, record.name, record.attempt, failed=failed)
+        if not words:
             return record
         return replace(record, exit=replace(record.exit, message=words))
 
@@ -523,12 +464,13 @@ class PodAgent:
         self._spawn(self._forget(work), f"removal of {key_of(work.pod)}")
 
     async def _forget(self, work: PodWork) -> None:
+        runtime, what = self._parts.runtime, f"removal of {key_of(work.pod)}"
         for slot in work.machine.slots.all:
             for record in (slot.current, slot.previous):
                 if record is not None:
-                    await self._parts.runtime.remove_container(record.id)
-        await self._parts.runtime.remove_sandbox(work.uid)
-        await self._parts.builder.forget(work.pod)
+                    await self._quietly(runtime.remove_container(record.id), what)
+        await self._quietly(runtime.remove_sandbox(work.uid), what)
+        await self._quietly(self._parts.builder.forget(work.pod), what)
 
     async def _remove_orphan(self, record: ContainerRecord) -> None:
         _log.info("ending a container without a Pod", extra=fields(pod=record.pod_name, container=record.name))

@@ -31,7 +31,7 @@ from dray.node.agent.pod.events import (
     Tell,
     TimePassed,
 )
-from dray.node.agent.pod.machine import Stage
+from dray.node.agent.pod.stages import Stage
 from dray.node.interface import Rejection
 from tests.unit.node.agent.builders import Life, container, kinds, names, pod, record
 

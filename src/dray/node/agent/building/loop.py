@@ -15,6 +15,7 @@ from dray.api.timestamps import parse_time
 from dray.api.types.core_v1 import ConfigMap, Container, Pod, Secret, ServiceAccountTokenProjection, Volume
 from dray.client.interface import Client, Resource, unstructured
 from dray.lib.clock import Clock
+from dray.node.agent.logs.files import last_output
 from dray.node.agent.pod.container_spec import Wiring, container_spec, sandbox_of, volume_mounts
 from dray.node.agent.pod.environment import (
     CONFIG_MAP,
@@ -38,6 +39,9 @@ SERVICE_ACCOUNTS: Final = unstructured(GroupVersion("", "v1"), "serviceaccounts"
 FAILED_MOUNT: Final = "FailedMount"
 DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 MESSAGE_BYTES_MAX: Final = 4096
+# kubelet's bounds on what a log lends to a message.
+FALLBACK_LINES: Final = 80
+FALLBACK_BYTES: Final = 2048
 # kubelet's: a token is asked for again when this part of its life is over.
 TOKEN_RENEW_AT: Final = 0.8
 # How often volumes made of API objects are made again; kubelet's sync period.
@@ -58,8 +62,8 @@ class PodBuilder(Protocol):
     ) -> ContainerSpec:
         """What the runtime is told; raises `ConfigError`."""
 
-    async def last_words(self, pod: Pod, container: str, attempt: int) -> str:
-        """What a container left in its termination message file."""
+    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+        """What a container left as its termination message."""
 
     async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
         """Remove the log of a run."""
@@ -142,10 +146,14 @@ class LocalPods:
             return volume.host_path.path
         return str(files.volume_folder(self.root, uid, volume))
 
-    async def last_words(self, pod: Pod, container: str, attempt: int) -> str:
-        """What a container left in its termination message file."""
+    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+        """What it wrote to its message file or, having failed, to its log last, if its Pod wants that."""
         uid = pod.metadata.uid or ""
-        return await asyncio.to_thread(files.read_message, self.root, uid, container, attempt, MESSAGE_BYTES_MAX)
+        words = await asyncio.to_thread(files.read_message, self.root, uid, container, attempt, MESSAGE_BYTES_MAX)
+        if words or not failed or not _wants_log(pod, container):
+            return words
+        path = Path(f"{self.sandbox(pod).log_directory}/{container}/{attempt}.log")
+        return await asyncio.to_thread(last_output, path, FALLBACK_LINES, FALLBACK_BYTES)
 
     async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
         """Remove the log of a run."""
@@ -208,3 +216,8 @@ class LocalPods:
         life = parse_time(status["expirationTimestamp"]) - now
         self._tokens[key] = _Token(status["token"], now + life * TOKEN_RENEW_AT)
         return str(status["token"])
+
+
+def _wants_log(pod: Pod, name: str) -> bool:
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any(item.name == name and item.termination_message_policy == "FallbackToLogsOnError" for item in containers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -23,6 +24,12 @@ def read_lines(path: Path) -> Iterator[bytes]:
         with part.open("rb") as file:
             for line in file:
                 yield line.rstrip(b"\n")
+
+
+def last_output(path: Path, lines: int, size: int) -> str:
+    """The end of a log, within both bounds."""
+    shown = b"".join(render(last_lines(read_lines(path), lines), LogOptions()))
+    return shown[-size:].decode(errors="replace")
 
 
 async def stream(path: Path, options: LogOptions, running: Callable[[], bool]) -> AsyncIterator[bytes]:
@@ -101,6 +108,4 @@ class Follower:
             now = self._path.stat()
         except OSError:
             return False
-        import os
-
         return now.st_ino != os.fstat(self._file.fileno()).st_ino

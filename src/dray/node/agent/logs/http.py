@@ -14,7 +14,8 @@ from dray.api.codec import to_document
 from dray.lib.clock import Clock
 from dray.node.agent.logs.files import stream
 from dray.node.agent.logs.format import LogOptionsError, read_options
-from dray.node.agent.loop import PodAgent, PodWork
+from dray.node.agent.loop import PodAgent
+from dray.node.agent.parts import PodWork
 from dray.node.agent.pod.slots import Slot
 
 # Who may ask: the API server's own client, and administrators.

@@ -8,9 +8,7 @@ phase is reported only in ENDED, when all containers have stopped and its device
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -49,6 +47,7 @@ from dray.node.agent.pod.events import (
     Timing,
 )
 from dray.node.agent.pod.slots import Kind, Slot, Slots, Waiting, Work, make_slots
+from dray.node.agent.pod.stages import Retry, Stage, duration_text
 from dray.node.interface import Rejection
 from dray.node.runtimes.interface import ContainerRecord
 
@@ -59,33 +58,6 @@ IMAGE_BACKOFF: Final = "ImagePullBackOff"
 DEADLINE: Final = Rejection("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 DEFAULT_GRACE_SECONDS: Final = 30
-
-
-class Stage(enum.IntEnum):
-    """How far the Pod has come; it never goes back."""
-
-    ADMITTING = 1
-    PREPARING = 2
-    RUNNING = 3
-    STOPPING = 4
-    RELEASING = 5
-    ENDED = 6
-    FORGOTTEN = 7
-
-
-@dataclass(slots=True)
-class _Retry:
-    """When to try again something of the whole Pod."""
-
-    at: datetime | None = None
-    seconds: float = 0.0
-
-    def failed(self, now: datetime, first: float, most: float) -> None:
-        self.seconds = min(self.seconds * 2, most) if self.seconds else first
-        self.at = now + timedelta(seconds=self.seconds)
-
-    def due(self, now: datetime) -> bool:
-        return self.at is not None and self.at <= now
 
 
 class PodMachine:
@@ -111,8 +83,8 @@ class PodMachine:
         self._deletion_sent = False
         # Init containers are through; from then on each container is for itself.
         self._initialized = not self.slots.initial or any(slot.current for slot in self.slots.regular)
-        self._prepare = _Retry()
-        self._release = _Retry()
+        self._prepare = Retry()
+        self._release = Retry()
         self._grace_ends: datetime | None = None
         self._warned: set[str] = set()
         self._out: list[Action] = []
@@ -408,7 +380,7 @@ class PodMachine:
     def _wait_in_backoff(self, slot: Slot, ready: datetime, seconds: float) -> None:
         metadata = self.pod.metadata
         pod = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
-        text = f"back-off {_duration(seconds)} restarting failed container={slot.name} pod={pod}"
+        text = f"back-off {duration_text(seconds)} restarting failed container={slot.name} pod={pod}"
         if slot.waiting is None:
             told = f"Back-off restarting failed container {slot.name} in pod {pod}"
             self._tell(WARNING, "BackOff", told, slot)
@@ -498,13 +470,6 @@ class PodMachine:
     def _deadline(self) -> datetime | None:
         seconds = self.pod.spec.active_deadline_seconds
         return None if seconds is None else self.start_time + timedelta(seconds=seconds)
-
-
-def _duration(seconds: float) -> str:
-    """As Go writes it: 10s, 1m20s, 5m0s."""
-    minutes, rest = divmod(seconds, 60)
-    text = f"{rest:g}s"
-    return f"{int(minutes)}m{text}" if minutes else text
 
 
 _HANDLERS: Final[Mapping[type[Any], Callable[[PodMachine, Any, datetime], None]]] = {

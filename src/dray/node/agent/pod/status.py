@@ -11,8 +11,9 @@ from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.node.agent.pod.conditions import Facts, conditions
-from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine, Stage
+from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine
 from dray.node.agent.pod.slots import Kind, Slot, Work
+from dray.node.agent.pod.stages import Stage
 from dray.node.runtimes.interface import ContainerRecord, Exit
 
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"

@@ -139,7 +139,7 @@ class SimulatedPods:
         """Names alone."""
         return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "")
 
-    async def last_words(self, pod: Pod, container: str, attempt: int) -> str:
+    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """None."""
         return ""
 
