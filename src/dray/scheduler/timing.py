@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -14,6 +15,8 @@ Observe: TypeAlias = Callable[[str, str, str, float], None]
 
 # One attempt in so many is timed, as in Kubernetes.
 SAMPLE_EVERY: Final = 10
+# Of the calls for one node, of which an attempt has hundreds, one in so many.
+SAMPLE_EVERY_NODE: Final = 10
 # Method -> extension point; the queue's points are not timed, since they belong to no attempt.
 _TIMED: Final[Mapping[str, str]] = {
     **{method: point[0].upper() + point[1:] for point, method in EXTENSION_POINTS.items()},
@@ -21,6 +24,7 @@ _TIMED: Final[Mapping[str, str]] = {
     "normalize_scores": "ScoreExtensionNormalize",
     "unreserve": "Unreserve",
 }
+_PER_NODE: Final = frozenset({"filter", "score"})
 _UNTIMED: Final = frozenset({"pre_enqueue", "sort_key"})
 
 
@@ -33,8 +37,8 @@ class TimedPlugin:
         for method, point in _TIMED.items():
             call = getattr(plugin, method, None)
             if call is not None and method not in _UNTIMED:
-                make = _timed_coroutine if inspect.iscoroutinefunction(call) else _timed
-                setattr(self, method, make(call, timer, lambda *told, point=point: observe(self.name, point, *told)))
+                told = functools.partial(observe, plugin.name, point)
+                setattr(self, method, _timed_call(method, call)(call, timer, told))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plugin, name)
@@ -46,6 +50,30 @@ def timed_points(
     """The same extension points with timed plugins."""
     twins = {plugin.name: TimedPlugin(plugin, timer, observe) for plugins in points.values() for plugin in plugins}
     return {point: [twins[plugin.name] for plugin in plugins] for point, plugins in points.items()}
+
+
+def _timed_call(method: str, call: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
+    if inspect.iscoroutinefunction(call):
+        return _timed_coroutine
+    return _sometimes_timed if method in _PER_NODE else _timed
+
+
+def _sometimes_timed(
+    call: Callable[..., Any], timer: Callable[[], float], told: Callable[..., None]
+) -> Callable[..., Any]:
+    timed = _timed(call, timer, told)
+    # The first call is timed, so that every plugin that ran shows.
+    waiting = 1
+
+    def run(*arguments: Any) -> Any:
+        nonlocal waiting
+        waiting -= 1
+        if waiting:
+            return call(*arguments)
+        waiting = SAMPLE_EVERY_NODE
+        return timed(*arguments)
+
+    return run
 
 
 def _timed(call: Callable[..., Any], timer: Callable[[], float], told: Callable[..., None]) -> Callable[..., Any]:

@@ -56,8 +56,9 @@ NO_CLAIMS: Final = "no new claims to deallocate"
 EXPLAINED_MAX: Final = 4
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
 
-_NO_FIT: Final = unresolvable(CANNOT_ALLOCATE)
-_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE)
+# With their author, so that nobody has to make copies that have one.
+_NO_FIT: Final = unresolvable(CANNOT_ALLOCATE).said_by(NAME)
+_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).said_by(NAME)
 
 
 class DynamicResources:
