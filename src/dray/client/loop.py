@@ -225,9 +225,9 @@ class QueueLoop(Generic[K]):
         self._queue.add_after(key, delay_seconds, self._clock.monotonic())
         self._wake_one()
 
-    def add_rate_limited(self, key: K) -> float:
+    def add_rate_limited(self, key: K, *, overall: bool = True) -> float:
         """The key failed; returns how long it will wait."""
-        delay = self._queue.add_rate_limited(key, self._clock.monotonic())
+        delay = self._queue.add_rate_limited(key, self._clock.monotonic(), overall=overall)
         self._wake_one()
         return delay
 
@@ -381,7 +381,7 @@ class Controller(Generic[K]):
             _log.error("will not be retried", extra=self._about(key, error))
         except Exception as error:  # noqa: BLE001 - the outer edge: one key's failure must not stop the others
             self._note_failure(key, error)
-            self.queue.add_rate_limited(key)
+            self.queue.add_rate_limited(key, overall=not isinstance(error, ConflictError))
             return
         else:
             if result is not None:

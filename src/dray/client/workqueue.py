@@ -3,7 +3,8 @@
 * A key is never worked twice at a time; a key added while it is worked is worked again afterwards.
 * Adding a key that waits already changes nothing. Keys are worked in the order of their adding.
 * A key added with a delay appears when the delay is over; of several delays the shortest counts.
-* A retried key waits 5 ms, doubling up to 1000 s, and no sooner than the overall rate allows.
+* A retried key waits 5 ms, doubling up to 1000 s, and no sooner than the overall rate allows. A conflict with another
+  writer is no sign of trouble: many at once are retried after their own wait alone.
 """
 
 from __future__ import annotations
@@ -92,13 +93,13 @@ class RetryLimiter(Generic[K]):
         self._failures: dict[K, int] = {}
         self._bucket = TokenBucket(rate_per_second=RETRY_RATE_PER_SECOND, burst=RETRY_BURST)
 
-    def delay(self, key: K, now: float) -> float:
-        """Count a failure and return the wait."""
+    def delay(self, key: K, now: float, *, overall: bool = True) -> float:
+        """Count a failure and return the wait; `overall` says whether the rate of all keys counts too."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # Beyond 2**60 the bound holds anyway; the exponent must not grow without end.
         own = min(self._first * 2.0 ** min(failures, 60), self._max)
-        return max(own, self._bucket.reserve(now))
+        return max(own, self._bucket.reserve(now)) if overall else own
 
     def failures(self, key: K) -> int:
         """How often the key failed in a row."""
@@ -148,10 +149,10 @@ class WorkQueue(Generic[K]):
         self._order += 1
         heapq.heappush(self._timers, (due, self._order, key))
 
-    def add_rate_limited(self, key: K, now: float) -> float:
+    def add_rate_limited(self, key: K, now: float, *, overall: bool = True) -> float:
         """The key failed and needs work again; returns how long it will wait."""
         self._observer.retried()
-        delay = self._limiter.delay(key, now)
+        delay = self._limiter.delay(key, now, overall=overall)
         self.add_after(key, delay, now)
         return delay
 

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from dray.api.document import GroupResource
+from dray.api.errors import ConflictError
 from dray.client.loop import Controller, QueueLoop, Requeue, TerminalError
 from dray.client.workqueue import RetryLimiter, TokenBucket, WorkQueue
 from dray.lib.clock import VirtualClock
@@ -70,6 +72,13 @@ def test_the_overall_rate_is_10_a_second_after_100() -> None:
     assert delays[100:] == pytest.approx([0.1, 0.2, 0.3])
 
 
+def test_the_overall_rate_can_be_left_out_and_is_not_spent() -> None:
+    limiter: RetryLimiter[int] = RetryLimiter()
+    assert {limiter.delay(key, now=0.0, overall=False) for key in range(500)} == {0.005}
+    assert limiter.delay(0, now=0.0, overall=False) == 0.01
+    assert limiter.delay(1000, now=0.0) == 0.005
+
+
 def test_a_token_bucket_never_holds_more_than_its_burst() -> None:
     bucket = TokenBucket(rate_per_second=1, burst=2)
     assert [bucket.try_take(1000.0) for _ in range(3)] == [True, True, False]
@@ -130,6 +139,25 @@ async def run_controller(reconcile, *keys: str, until: asyncio.Event, metrics: M
     await settle()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_many_conflicts_at_once_do_not_wait_for_each_other() -> None:
+    tried: set[str] = set()
+    done: set[str] = set()
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> Requeue | None:
+        if key not in tried:
+            tried.add(key)
+            raise ConflictError(GroupResource("", "pods"), key)
+        done.add(key)
+        if len(done) == 300:
+            finished.set()
+        return None
+
+    # At ten a second, two hundred of them would take longer than is waited.
+    await run_controller(reconcile, *map(str, range(300)), until=finished)
+    assert len(done) == 300
 
 
 async def test_a_controller_retries_failures_and_not_terminal_ones() -> None:
