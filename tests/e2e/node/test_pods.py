@@ -246,7 +246,11 @@ async def test_a_container_whose_shim_is_killed_ends_too(cluster: Cluster, agent
     before = set(agent.shims())
     await cluster.run("p", shell("a", "sleep 60"))
     await cluster.wait("p", is_running())
-    (mine,) = set(agent.shims()) - before
+    # The process that started the shim may still be on its way out.
+    deadline = time.monotonic() + 10
+    while len(found := set(agent.shims()) - before) != 1:
+        assert time.monotonic() < deadline, found
+    (mine,) = found
     children = _children(mine)
     os.kill(mine, signal.SIGKILL)
     pod = await cluster.phase("p", "Failed")

@@ -73,6 +73,12 @@ def start(folder: Path, *argv: str, **job: Any) -> dict[str, Any]:
     return answer
 
 
+def wait_for_line(log: Path, text: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not log.exists() or text not in log.read_text():
+        assert time.monotonic() < deadline
+
+
 def ended(folder: Path) -> dict[str, Any]:
     deadline = time.monotonic() + SECONDS_MAX
     while not (folder / "exit.json").exists():
@@ -89,7 +95,8 @@ def test_a_program_runs_and_its_end_is_recorded(tmp_path: Path) -> None:
 
 
 def test_signals_come_by_the_control_file(tmp_path: Path) -> None:
-    start(tmp_path, "sh", "-c", 'trap "exit 5" USR1; while true; do sleep 0.02; done')
+    start(tmp_path, "sh", "-c", 'trap "exit 5" USR1; echo ready; while true; do sleep 0.02; done')
+    wait_for_line(tmp_path / "0.log", "ready")
     (tmp_path / "control").write_text("NONSENSE\nSIGUSR1\n")
     assert ended(tmp_path)["code"] == 5
 

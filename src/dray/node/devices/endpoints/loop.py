@@ -30,6 +30,30 @@ class EndpointError(Exception):
     """The plugin did not do what it was asked."""
 
 
+class _ChannelClosedError(Exception):
+    """The channel was closed under a call: the plugin was given up meanwhile."""
+
+
+_FAILURES: Final = (grpc.aio.AioRpcError, _ChannelClosedError)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error_text(error)
+    return "rpc error: code = Unavailable desc = the device plugin has gone"
+
+
+async def _answer(call: Any) -> Any:
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Nobody cancelled us, so the call was: its channel was closed.
+        raise _ChannelClosedError from error
+
+
 class Endpoint:
     """One plugin at one socket."""
 
@@ -53,9 +77,9 @@ class Endpoint:
     async def fetch_options(self) -> None:
         """Ask the plugin for its options."""
         try:
-            self.options = await self._stub.GetDevicePluginOptions(pb.Empty(), timeout=ANSWER_TIMEOUT_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise EndpointError(f"failed to get device plugin options: {error_text(error)}") from error
+            self.options = await _answer(self._stub.GetDevicePluginOptions(pb.Empty(), timeout=ANSWER_TIMEOUT_SECONDS))
+        except _FAILURES as error:
+            raise EndpointError(f"failed to get device plugin options: {_why(error)}") from error
 
     async def watch(self) -> AsyncIterator[tuple[Device, ...]]:
         """All devices each time the plugin sends them; ends with the stream, for whatever reason."""
@@ -81,9 +105,9 @@ class Endpoint:
             ]
         )
         try:
-            answer = await self._stub.GetPreferredAllocation(request, timeout=ANSWER_TIMEOUT_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            text = f"device plugin GetPreferredAllocation rpc failed with err: {error_text(error)}"
+            answer = await _answer(self._stub.GetPreferredAllocation(request, timeout=ANSWER_TIMEOUT_SECONDS))
+        except _FAILURES as error:
+            text = f"device plugin GetPreferredAllocation rpc failed with err: {_why(error)}"
             raise EndpointError(text) from error
         return tuple(answer.container_responses[0].device_ids) if answer.container_responses else ()
 
@@ -92,9 +116,9 @@ class Endpoint:
         self._check()
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
         try:
-            answer = await self._stub.Allocate(request, timeout=ALLOCATE_TIMEOUT_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise EndpointError(error_text(error)) from error
+            answer = await _answer(self._stub.Allocate(request, timeout=ALLOCATE_TIMEOUT_SECONDS))
+        except _FAILURES as error:
+            raise EndpointError(_why(error)) from error
         if not answer.container_responses:
             raise EndpointError(f"no containers return in allocation response {_EMPTY_ANSWER}")
         response: bytes = answer.container_responses[0].SerializeToString(deterministic=True)
@@ -104,11 +128,10 @@ class Endpoint:
         """Tell the plugin that a container with these devices is about to start."""
         try:
             self._check()
-            await self._stub.PreStartContainer(
-                pb.PreStartContainerRequest(devices_ids=ids), timeout=PRE_START_TIMEOUT_SECONDS
-            )
-        except grpc.aio.AioRpcError as error:
-            text = f"device plugin PreStartContainer rpc failed with err: {error_text(error)}"
+            request = pb.PreStartContainerRequest(devices_ids=ids)
+            await _answer(self._stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_SECONDS))
+        except _FAILURES as error:
+            text = f"device plugin PreStartContainer rpc failed with err: {_why(error)}"
             raise EndpointError(text) from error
 
     async def stop(self) -> None:
