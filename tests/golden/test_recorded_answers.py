@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def read(path: Path) -> dict[str, Answer]:
 
 @pytest.mark.timeout(300)
 def test_requests_are_answered_as_kube_apiserver_answered_them(
-    golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    golden: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     recorded = read(next(iter(sorted(golden.glob("real-*.jsonl")))))
     out = tmp_path / "answers.jsonl"
@@ -48,9 +49,9 @@ def test_requests_are_answered_as_kube_apiserver_answered_them(
         subprocess.run(probe, check=True, capture_output=True, timeout=240)
     ours = read(out)
     different = {name for name, answer in recorded.items() if ours.get(name) != answer}
-    with capsys.disabled():
-        print(f"\n{len(recorded) - len(different)} of {len(recorded)} answers equal")
-        for name in sorted(different):
-            why = EXCEPTIONS.get(name) or RACES.get(name) or "UNEXPLAINED"
-            print(f"  {name}: recorded {recorded[name]}, ours {ours.get(name)}: {why}")
+    lines = [f"{len(recorded) - len(different)} of {len(recorded)} recorded answers equal"]
+    for name in sorted(different):
+        why = EXCEPTIONS.get(name) or RACES.get(name) or "UNEXPLAINED"
+        lines.append(f"  {name}: recorded {recorded[name]}, ours {ours.get(name)}: {why}")
+    record_property("summary", "\n".join(lines))
     assert different - RACES.keys() == EXCEPTIONS.keys()
