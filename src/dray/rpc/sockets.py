@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Sequence
@@ -89,3 +90,18 @@ def code_name(code: grpc.StatusCode) -> str:
 def error_text(error: grpc.aio.AioRpcError) -> str:
     """The failure in Go's words."""
     return f"rpc error: code = {code_name(error.code())} desc = {error.details() or ''}"
+
+
+class ChannelClosedError(Exception):
+    """The channel was closed under a call: the other side was given up meanwhile."""
+
+
+async def answer_of(call: Any) -> Any:
+    """Await a unary call; a cancellation that is not the caller's own is a `ChannelClosedError`."""
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ChannelClosedError from error

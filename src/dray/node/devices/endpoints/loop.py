@@ -14,7 +14,7 @@ from dray.node.devices.inventory import Device
 from dray.node.devices.responses import device_from_wire
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginStub
-from dray.rpc.sockets import connect, error_text
+from dray.rpc.sockets import ChannelClosedError, answer_of, connect, error_text
 
 # Kubelet's.
 PRE_START_TIMEOUT_SECONDS: Final = 30.0
@@ -30,28 +30,13 @@ class EndpointError(Exception):
     """The plugin did not do what it was asked."""
 
 
-class _ChannelClosedError(Exception):
-    """The channel was closed under a call: the plugin was given up meanwhile."""
-
-
-_FAILURES: Final = (grpc.aio.AioRpcError, _ChannelClosedError)
+_FAILURES: Final = (grpc.aio.AioRpcError, ChannelClosedError)
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
         return error_text(error)
     return "rpc error: code = Unavailable desc = the device plugin has gone"
-
-
-async def _answer(call: Any) -> Any:
-    try:
-        return await call
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # Nobody cancelled us, so the call was: its channel was closed.
-        raise _ChannelClosedError from error
 
 
 class Endpoint:
@@ -77,7 +62,9 @@ class Endpoint:
     async def fetch_options(self) -> None:
         """Ask the plugin for its options."""
         try:
-            self.options = await _answer(self._stub.GetDevicePluginOptions(pb.Empty(), timeout=ANSWER_TIMEOUT_SECONDS))
+            self.options = await answer_of(
+                self._stub.GetDevicePluginOptions(pb.Empty(), timeout=ANSWER_TIMEOUT_SECONDS)
+            )
         except _FAILURES as error:
             raise EndpointError(f"failed to get device plugin options: {_why(error)}") from error
 
@@ -105,7 +92,7 @@ class Endpoint:
             ]
         )
         try:
-            answer = await _answer(self._stub.GetPreferredAllocation(request, timeout=ANSWER_TIMEOUT_SECONDS))
+            answer = await answer_of(self._stub.GetPreferredAllocation(request, timeout=ANSWER_TIMEOUT_SECONDS))
         except _FAILURES as error:
             text = f"device plugin GetPreferredAllocation rpc failed with err: {_why(error)}"
             raise EndpointError(text) from error
@@ -116,7 +103,7 @@ class Endpoint:
         self._check()
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
         try:
-            answer = await _answer(self._stub.Allocate(request, timeout=ALLOCATE_TIMEOUT_SECONDS))
+            answer = await answer_of(self._stub.Allocate(request, timeout=ALLOCATE_TIMEOUT_SECONDS))
         except _FAILURES as error:
             raise EndpointError(_why(error)) from error
         if not answer.container_responses:
@@ -129,7 +116,7 @@ class Endpoint:
         try:
             self._check()
             request = pb.PreStartContainerRequest(devices_ids=ids)
-            await _answer(self._stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_SECONDS))
+            await answer_of(self._stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_SECONDS))
         except _FAILURES as error:
             text = f"device plugin PreStartContainer rpc failed with err: {_why(error)}"
             raise EndpointError(text) from error

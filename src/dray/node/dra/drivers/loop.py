@@ -22,7 +22,7 @@ from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
 from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import DRAPluginStub as V1Beta1Stub
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
-from dray.rpc.sockets import code_name, connect, error_text
+from dray.rpc.sockets import ChannelClosedError, answer_of, code_name, connect, error_text
 
 CALL_TIMEOUT_SECONDS: Final = 45.0
 _GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
@@ -100,16 +100,16 @@ class DriverConnection:
     async def _call(self, method: str, request: Any) -> Any:
         started, code = self._clock.monotonic(), grpc.StatusCode.OK
         try:
-            return await getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_SECONDS)
+            return await answer_of(getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_SECONDS))
         except grpc.aio.AioRpcError as error:
             code = error.code()
             raise ResponseError(f"{method}: {error_text(error)}") from error
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Nobody cancelled us: the channel was closed, because the plugin was deregistered.
+            raise
+        except ChannelClosedError as error:
+            # The plugin was deregistered.
+            code = grpc.StatusCode.CANCELLED
             raise ResponseError(f"{method}: {_GONE}") from error
         except grpc.aio.UsageError as error:
             code = grpc.StatusCode.UNAVAILABLE
