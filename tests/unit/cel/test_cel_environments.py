@@ -6,6 +6,7 @@ import pytest
 
 from dray.api.quantity import Quantity
 from dray.api.semver import Semver
+from dray.cel import environments
 from dray.cel.environments import (
     DeviceView,
     compile_device_selector,
@@ -286,3 +287,21 @@ def test_explanation_names_the_failing_condition_and_the_nearest_attribute() -> 
         Reference("gpu.example.com/modell", 0, "gpu.example.com/model"),
         Reference("gpu.example.com/memory", 3),
     }
+
+
+@pytest.mark.behaviour("SP-43")
+def test_compiled_selectors_are_kept_the_oldest_go_first_and_failures_are_not() -> None:
+    cache = environments._compile_selector
+    cache.cache_clear()
+    room = cache.cache_info().maxsize
+    assert room is not None
+    texts = [f"device.driver == 'd{number}'" for number in range(room)]
+    kept = [compile_device_selector(text) for text in texts]
+    assert compile_device_selector(texts[0]) is kept[0]
+    with pytest.raises(CELError):
+        compile_device_selector("device.nonsense")
+    assert cache.cache_info().currsize == room
+    compile_device_selector("device.driver == 'one more'")
+    assert compile_device_selector(texts[0]) is kept[0], "used lately"
+    assert compile_device_selector(texts[1]) is not kept[1], "the one not used for the longest time"
+    assert cache.cache_info().currsize == room

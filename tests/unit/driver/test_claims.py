@@ -51,6 +51,7 @@ def test_a_driver_sees_its_own_devices() -> None:
     )
 
 
+@pytest.mark.behaviour("PL-32")
 def test_parameters_go_to_the_requests_they_name_in_order() -> None:
     found = claim_for(
         DRIVER,

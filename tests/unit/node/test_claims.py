@@ -141,7 +141,7 @@ INFO = ClaimInfo(
 )
 
 
-@pytest.mark.behaviour("SP-121")
+@pytest.mark.behaviour("SP-121", "PL-31")
 @pytest.mark.parametrize(
     ("request_name", "names"),
     [
