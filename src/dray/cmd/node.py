@@ -60,15 +60,21 @@ async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
             await agent.stop()
 
 
-async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) -> tuple[PodAgent, str]:
-    """Start the agent of this machine; returns it and the line that says so."""
+def _ignore(_parts: NodeParts) -> None:
+    return
+
+
+async def start_local(
+    settings: NodeSettings, group: TaskGroup, clock: Clock, on_parts: Callable[[NodeParts], None] = _ignore
+) -> tuple[PodAgent, str]:
+    """Start the agent of this machine; returns it and the line that says so. `on_parts` gets its managers."""
     name = node_name(settings)
     address = settings.node_ip or read_machine(Path("/")).addresses[0]
     names = tuple(dict.fromkeys([name, socket.gethostname(), address, "127.0.0.1", "localhost"]))
     identity = find_identity(settings, name, names, clock.now())
     client = http_client(identity.access, clock, user_agent="kubelet/dray")
     group.spawn(_close_at_end(client), "connections")
-    agent, port = await start(settings, group, client, identity, clock)
+    agent, port = await start(settings, group, client, identity, clock, on_parts)
     return agent, f"ready {identity.access.server} node {name} port {port}"
 
 
@@ -85,7 +91,12 @@ def node_name(settings: NodeSettings) -> str:
 
 
 async def start(
-    settings: NodeSettings, group: TaskGroup, client: Client, identity: NodeIdentity, clock: Clock
+    settings: NodeSettings,
+    group: TaskGroup,
+    client: Client,
+    identity: NodeIdentity,
+    clock: Clock,
+    on_parts: Callable[[NodeParts], None] = _ignore,
 ) -> tuple[PodAgent, int]:
     """Start the agent in the group; returns it and the port of its logs."""
     root = _make_folders(settings.root_dir)
@@ -130,6 +141,7 @@ async def start(
     for manager in managers:
         manager.on_change(lambda uids: agent.resources_changed(uids) if uids else registration.resources_changed())
     resources.spawn(group)
+    on_parts(resources)
     server = KubeletServer(agent, clock, builder.log_root, metrics.exposition)
     port = await server.start(settings.host, settings.port, serving_context(identity))
     version = f"{runtime.name}://{runtime.version}"

@@ -45,17 +45,13 @@ class NodeParts:
             NodePods(agent, lambda: agent.all_seen, agent.ran_before),
             clock,
             metrics,
-            devices=DeviceSettings(
-                grace_seconds=settings.device_plugin_grace_period,
-                fail_unhealthy=settings.fail_pods_with_unhealthy_devices,
-                report_health=gates.enabled("ResourceHealthStatus"),
-            ),
+            devices=_devices(settings),
             topology=_topology(settings),
         )
         handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dynamic}
         if self.local.devices is not None:
             handlers[DEVICE_PLUGIN] = self.local.devices.connections
-        self._plugins = PluginRegistry(f"{root}/plugins_registry", handlers, clock, metrics)
+        self.plugins = PluginRegistry(f"{root}/plugins_registry", handlers, clock, metrics)
         sources = Sources(
             agent, devices=self.local.devices, cpus=self.local.cpus, memory=self.local.memory, claims=self._dynamic
         )
@@ -64,7 +60,7 @@ class NodeParts:
     def spawn(self, group: TaskGroup) -> None:
         """Run everything in the group."""
         group.spawn(self._dynamic.run(self._known), "claims")
-        group.spawn(self._plugins.run(), "plugins")
+        group.spawn(self.plugins.run(), "plugins")
         group.spawn(self._pod_resources.run(), "pod resources")
         if self.local.devices is not None:
             group.spawn(self.local.devices.run(), "device plugins")
@@ -85,6 +81,16 @@ class Pinning:
         if self.local is None:
             return "", ""
         return self.local.cpuset(pod, container), self.local.memory_nodes(pod, container)
+
+
+def _devices(settings: NodeSettings) -> DeviceSettings | None:
+    if not settings.feature_gates.enabled("DevicePlugins"):
+        return None
+    return DeviceSettings(
+        grace_seconds=settings.device_plugin_grace_period,
+        fail_unhealthy=settings.unhealthy_devices == "fail",
+        report_health=settings.feature_gates.enabled("ResourceHealthStatus"),
+    )
 
 
 def _topology(settings: NodeSettings) -> TopologySettings:
