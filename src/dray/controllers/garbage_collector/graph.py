@@ -40,6 +40,11 @@ class Observed:
         return self
 
     @property
+    def is_held(self) -> bool:
+        """Whether somebody else's finalizer keeps it from going at once."""
+        return not self.being_deleted and any(name not in (FOREGROUND, ORPHAN) for name in self.finalizers)
+
+    @property
     def deleting_dependents(self) -> bool:
         """Whether it waits for its dependents to be deleted."""
         return self.being_deleted and FOREGROUND in self.finalizers

@@ -34,6 +34,9 @@ DISCOVERY_SECONDS: Final = 30.0
 SYNC_PATIENCE_SECONDS: Final = 10.0
 # An owner that is there but not in the graph yet will be; until then the dependent is looked at again.
 UNOBSERVED_OWNER_SECONDS: Final = 5.0
+# Who put a finalizer on an object often tidies up by itself when the owner goes; deleting the object meanwhile would
+# only make their writes and ours refuse each other.
+FINALIZER_PATIENCE_SECONDS: Final = 1.0
 CONFLICTS_MAX: Final = 5
 
 # The key that stands for "find out which kinds are served".
@@ -123,7 +126,16 @@ class GarbageCollector:
             self._look_at(self._graph.put(new))
         elif old is not None:
             self._absent.add((old.uid,))
-            self._look_at(self._graph.remove(old.uid))
+            self._look_at_dependents(self._graph.remove(old.uid))
+
+    def _look_at_dependents(self, uids: tuple[UID, ...]) -> None:
+        """An owner is gone: whoever holds a dependent by a finalizer is given time to do away with it."""
+        for uid in uids:
+            node = self._graph.node(uid)
+            if node is not None and node.observed is not None and node.observed.is_held:
+                self.controller.queue.add_after(uid, FINALIZER_PATIENCE_SECONDS)
+            else:
+                self.controller.queue.add(uid)
 
     def _know_owners(self, dependent: Observed) -> None:
         """Put owners into the graph that were of no interest until now."""

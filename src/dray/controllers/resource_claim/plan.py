@@ -268,7 +268,7 @@ def plan_claim(
         if not is_pod_reference(user) or _is_alive(user.uid, find_pod(user.name), is_deleted)
     )
     protected = FINALIZER in claim.metadata.finalizers
-    delete = not users and _owner_is_done(claim, find_pod)
+    delete = not users and _owner_is_done(claim, find_pod, is_deleted)
     if len(users) < len(claim.status.reserved_for):
         free = protected and not users
         status = ResourceClaimStatus() if free else msgspec.structs.replace(claim.status, reserved_for=users)
@@ -285,11 +285,15 @@ def _is_alive(uid: str, pod: Pod | None, is_deleted: Callable[[str], bool]) -> b
     return not is_pod_done(pod)
 
 
-def _owner_is_done(claim: ResourceClaim, find_pod: Callable[[str], Pod | None]) -> bool:
-    """Whether the Pod a claim was generated for is done or replaced; one that is unknown is left to others."""
+def _owner_is_done(
+    claim: ResourceClaim, find_pod: Callable[[str], Pod | None], is_deleted: Callable[[str], bool]
+) -> bool:
+    """Whether the Pod a claim was generated for is done, deleted or replaced; one that is unknown is left to others."""
     owner = _owning_pod(claim)
     if owner is None or claim.metadata.deletion_timestamp is not None:
         return False
+    if is_deleted(owner.uid):
+        return True
     pod = find_pod(owner.name)
     return pod is not None and (pod.metadata.uid != owner.uid or is_pod_done(pod))
 
