@@ -14,8 +14,13 @@ _NUMBERS = itertools.count(1)
 _HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real processes share the machine with others: a second try, which the results name, and never a third."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Real processes share the machine with others: a second try, which the results name, and never a third.
+
+    `-p no:rerunfailures` leaves it out, to look for tests that need it.
+    """
+    if not config.pluginmanager.hasplugin("rerunfailures"):
+        return
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -1,1 +1,1 @@
-"""Simulated nodes and drivers, and what-if runs on a snapshot."""
+"""A cluster taken from a snapshot: looked at, explained, played forward. Never writes to where it came from."""

@@ -1,0 +1,1 @@
+"""Where a command's snapshot comes from: an API server by kubeconfig, or files that kubectl wrote."""

@@ -1,0 +1,67 @@
+"""Snapshots from files: YAML or JSON as `kubectl get -o yaml` writes them, whole folders, or standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dray.api.document import Document
+from dray.api.parse import ParseError, parse_yaml
+from dray.sim.snapshot import Snapshot, SnapshotError
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+def read_snapshot(paths: Sequence[str]) -> Snapshot:
+    """Read everything in the files and folders; raises `SnapshotError` with the file's name."""
+    return Snapshot.of(document for path in paths for document in read_documents(path))
+
+
+def read_documents(path: str) -> list[Document]:
+    """All documents of one file, or of the files in a folder; `-` is standard input."""
+    found: list[Document] = []
+    for name, text in _texts(path):
+        try:
+            found += _documents(text)
+        except (yaml.YAMLError, ParseError, SnapshotError) as error:
+            raise SnapshotError(f"{name}: {error}") from error
+    return found
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    if path == "-":
+        yield "standard input", sys.stdin.read()
+        return
+    place = Path(path)
+    try:
+        files = sorted(item for item in place.rglob("*") if item.suffix in SUFFIXES) if place.is_dir() else [place]
+        for item in files:
+            yield str(item), item.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SnapshotError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _documents(text: str) -> Iterator[Document]:
+    for part in _parts(text):
+        value: Any = parse_yaml(part.encode())[0]
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            raise SnapshotError(f"expected an object with apiVersion and kind, found {type(value).__name__}")
+        yield value
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The documents of a YAML stream: a line of three dashes begins each."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line == "---" or line.startswith("--- "):
+            yield "\n".join(lines)
+            lines = [line[4:]]
+        else:
+            lines.append(line)
+    yield "\n".join(lines)

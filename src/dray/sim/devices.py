@@ -1,0 +1,186 @@
+"""Every device of a snapshot with its state and its holders: what tables and pages show. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dray.allocator import Allocations, Inventory
+from dray.allocator.gates import Gates
+from dray.allocator.pools import Pool, PoolDevice
+from dray.allocator.selection import SelectorGroups
+from dray.allocator.taints import blocks
+from dray.api.document import NamespacedName
+from dray.api.features import FeatureGates
+from dray.api.types.resource_v1 import DeviceAttribute, DeviceTaint, ResourceClaim
+from dray.sim.snapshot import Snapshot
+
+ALL_NODES: Final = "*"
+
+
+class DeviceState(enum.StrEnum):
+    """What a device is good for now; the first that fits is said."""
+
+    UNUSABLE = "unusable"
+    HELD = "held"
+    SHARED = "shared"
+    TAINTED = "tainted"
+    BLOCKED = "blocked"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A claim that has the device, or a share of it."""
+
+    claim: str
+    request: str
+    pods: tuple[str, ...]
+    since: datetime | None = None
+    admin_access: bool = False
+    consumed: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One device."""
+
+    driver: str
+    pool: str
+    name: str
+    # `*` for a device that is not one node's.
+    node: str
+    state: DeviceState
+    # Why it is not free, in a few words.
+    note: str
+    classes: tuple[str, ...]
+    holders: tuple[Holder, ...]
+    attributes: Mapping[str, str]
+    capacity: Mapping[str, str]
+    taints: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Its name in messages."""
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+
+def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
+    """All devices of the newest generations, by node, driver, pool and the order of the driver."""
+    view = _View(snapshot, Gates.of(gates or FeatureGates()))
+    rows = [view.row(pool, device) for pool in view.inventory.pools() for device in view.devices(pool)]
+    rows.sort(key=lambda row: (row.node == ALL_NODES, row.node, row.driver, row.pool))
+    return rows
+
+
+class _View:
+    """A snapshot made ready for questions about single devices."""
+
+    def __init__(self, snapshot: Snapshot, gates: Gates) -> None:
+        self.inventory: Inventory = snapshot.inventory()
+        self._allocations: Allocations = snapshot.allocations()
+        self._gates = gates
+        self._holders = holders_by_device(snapshot)
+        groups = SelectorGroups(list_attributes=gates.list_attributes, consumable_capacity=gates.consumable_capacity)
+        self._classes = [
+            (
+                item.metadata.name or "",
+                groups.group([selector.cel.expression for selector in item.spec.selectors if selector.cel], ()),
+            )
+            for item in snapshot.classes
+        ]
+
+    def devices(self, pool: Pool) -> Iterator[PoolDevice]:
+        pool.refresh(counters=self._gates.partitionable)
+        for entry in pool.entries():
+            yield from entry.devices
+
+    def row(self, pool: Pool, device: PoolDevice) -> DeviceRow:
+        taints = self._taints(pool, device)
+        holders = self._holders.get(device.key, ())
+        state, note = self._state(pool, device, holders, taints)
+        return DeviceRow(
+            driver=pool.driver,
+            pool=pool.name,
+            name=device.name,
+            node=device.entry.node_name or device.spec.node_name or ALL_NODES,
+            state=state,
+            note=note,
+            classes=tuple(name for name, group in self._classes if group.verdict(device.content) is None),
+            holders=holders,
+            attributes={name: attribute_text(value) for name, value in sorted(device.spec.attributes.items())},
+            capacity={name: item.value for name, item in sorted(device.spec.capacity.items())},
+            taints=tuple(taint_text(taint) for taint in taints),
+        )
+
+    def _taints(self, pool: Pool, device: PoolDevice) -> Sequence[DeviceTaint]:
+        rules = self.inventory.taint_rules.rules if self._gates.taint_rules else ()
+        added = [rule.taint for rule in rules if rule.selects(pool.driver, pool.name, device.name)]
+        return [*device.taints, *added] if self._gates.taints else []
+
+    def _state(
+        self, pool: Pool, device: PoolDevice, holders: Sequence[Holder], taints: Sequence[DeviceTaint]
+    ) -> tuple[DeviceState, str]:
+        if not pool.complete or pool.problem is not None:
+            return DeviceState.UNUSABLE, f"its pool is {pool.problem or 'being updated'}"
+        shareable = device.content.allow_multiple and self._gates.consumable_capacity
+        users = [holder.claim for holder in holders if not holder.admin_access]
+        if users and not shareable:
+            return DeviceState.HELD, f"held by {', '.join(users)}"
+        blocking = [taint for taint in taints if blocks(taint)]
+        if blocking:
+            return DeviceState.TAINTED, f"tainted: {', '.join(map(taint_text, blocking))}"
+        lacking = pool.lacking_counter(device, pool.used_counters(self._allocations))
+        if lacking is not None:
+            return DeviceState.BLOCKED, f"counter {lacking[0]}/{lacking[1]} is used up"
+        if users:
+            return DeviceState.SHARED, f"shared by {', '.join(users)}"
+        return DeviceState.FREE, ""
+
+
+def holders_by_device(snapshot: Snapshot) -> dict[str, tuple[Holder, ...]]:
+    """Which claims have which device, by the device's key."""
+    found: dict[str, list[Holder]] = {}
+    for claim in snapshot.claims:
+        allocation = claim.status.allocation
+        for result in () if allocation is None else allocation.devices.results:
+            assert allocation is not None
+            holder = Holder(
+                claim=str(_key(claim)),
+                request=result.request,
+                pods=pods_of(claim),
+                since=allocation.allocation_timestamp,
+                admin_access=bool(result.admin_access),
+                consumed=dict(result.consumed_capacity) or None,
+            )
+            found.setdefault(f"{result.driver}/{result.pool}/{result.device}", []).append(holder)
+    return {key: tuple(holders) for key, holders in found.items()}
+
+
+def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
+    """The names of the Pods the claim is reserved for."""
+    return tuple(user.name for user in claim.status.reserved_for if user.resource == "pods")
+
+
+def _key(claim: ResourceClaim) -> NamespacedName:
+    return NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
+
+
+def taint_text(taint: DeviceTaint) -> str:
+    """`key=value:effect`, as kubectl writes taints."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def attribute_text(attribute: DeviceAttribute) -> str:
+    """The value as people write it; several joined with commas."""
+    scalars = (attribute.bool_, attribute.int_, attribute.string, attribute.version)
+    value = next((item for item in scalars if item is not None), None)
+    if value is not None:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    lists = (attribute.bools, attribute.ints, attribute.strings, attribute.versions)
+    several = next((items for items in lists if items), ())
+    return ",".join(str(item).lower() if isinstance(item, bool) else str(item) for item in several)

@@ -1,0 +1,164 @@
+"""The objects of a cluster at one moment, from wherever they came: an API server, or files that kubectl wrote. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from dray.allocator import Allocations, Inventory
+from dray.api.codec import from_document
+from dray.api.conversion import resource as resource_conversion
+from dray.api.document import Document, GroupVersion, NamespacedName
+from dray.api.types.base import Message
+from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+
+T = TypeVar("T", bound=Message)
+
+DRA: Final = resource_conversion.GROUP
+# Kinds that a snapshot has a use for, with their groups and plurals; others are kept as they are.
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "Namespace": ("", "namespaces"),
+    "Node": ("", "nodes"),
+    "Pod": ("", "pods"),
+    "Event": ("", "events"),
+    "ResourceQuota": ("", "resourcequotas"),
+    "DeviceClass": (DRA, "deviceclasses"),
+    "ResourceSlice": (DRA, "resourceslices"),
+    "ResourceClaim": (DRA, "resourceclaims"),
+    "ResourceClaimTemplate": (DRA, "resourceclaimtemplates"),
+    "DeviceTaintRule": (DRA, "devicetaintrules"),
+}
+CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule"})
+
+
+class SnapshotError(ValueError):
+    """A document that cannot be part of a snapshot."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Documents by kind, in the version the code works with; treat them as immutable."""
+
+    documents: Mapping[str, Sequence[Document]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, documents: Iterable[Document]) -> Snapshot:
+        """Take in documents of any served version; lists are taken apart."""
+        found: dict[str, list[Document]] = {}
+        for document in _each(documents):
+            converted = in_hub_version(document)
+            found.setdefault(_key(converted), []).append(converted)
+        return cls(found)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """By name."""
+        return self._typed("Node", Node)
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """By namespace and name."""
+        return self._typed("Pod", Pod)
+
+    @cached_property
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        """By namespace and name; structured ones only."""
+        return self._typed("ResourceClaim", ResourceClaim)
+
+    @cached_property
+    def templates(self) -> tuple[ResourceClaimTemplate, ...]:
+        """By namespace and name."""
+        return self._typed("ResourceClaimTemplate", ResourceClaimTemplate)
+
+    @cached_property
+    def slices(self) -> tuple[ResourceSlice, ...]:
+        """By name."""
+        return self._typed("ResourceSlice", ResourceSlice)
+
+    @cached_property
+    def classes(self) -> tuple[DeviceClass, ...]:
+        """By name."""
+        return self._typed("DeviceClass", DeviceClass)
+
+    @property
+    def taint_rules(self) -> Sequence[Document]:
+        """As documents."""
+        return self.documents.get("DeviceTaintRule", ())
+
+    @cached_property
+    def pods_by_uid(self) -> Mapping[str, Pod]:
+        """Pods as claims refer to them."""
+        return {pod.metadata.uid or "": pod for pod in self.pods}
+
+    @cached_property
+    def claims_by_key(self) -> Mapping[NamespacedName, ResourceClaim]:
+        """Claims as Pods refer to them."""
+        return {NamespacedName(item.metadata.namespace or "", item.metadata.name or ""): item for item in self.claims}
+
+    def inventory(self) -> Inventory:
+        """A fresh inventory of everything there is to allocate."""
+        inventory = Inventory()
+        for resource_slice in self.slices:
+            inventory.apply_slice(resource_slice)
+        for device_class in self.classes:
+            inventory.apply_class(device_class)
+        for rule in self.taint_rules:
+            inventory.apply_taint_rule(rule)
+        return inventory
+
+    def allocations(self) -> Allocations:
+        """A fresh table of what is in use."""
+        allocations = Allocations()
+        for claim in self.claims:
+            allocations.apply_claim(claim)
+        return allocations
+
+    def _typed(self, kind: str, type_: type[T]) -> tuple[T, ...]:
+        documents = sorted(self.documents.get(kind, ()), key=_sort_key)
+        try:
+            return tuple(from_document(type_, document) for document in documents)
+        except msgspec.ValidationError as error:
+            raise SnapshotError(f"a {kind} does not decode: {error}") from error
+
+
+def in_hub_version(document: Document) -> Document:
+    """The document in the version the code works with."""
+    group_version = GroupVersion.parse(str(document.get("apiVersion", "")))
+    if group_version.group != DRA:
+        return document
+    return resource_conversion.to_hub(group_version.version, str(document.get("kind", "")), document)
+
+
+def _each(documents: Iterable[Document]) -> Iterator[Document]:
+    for document in documents:
+        kind = document.get("kind")
+        if not kind or not document.get("apiVersion"):
+            raise SnapshotError("an object has no apiVersion or no kind; is this what `kubectl get -o yaml` wrote?")
+        if kind.endswith("List") and isinstance(document.get("items"), list):
+            yield from _each(_with_type(item, document) for item in document["items"])
+        else:
+            yield document
+
+
+def _with_type(item: Any, owner: Document) -> Document:
+    """Servers leave the type out of a list's items."""
+    if item.get("kind"):
+        return {**item}
+    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"].removesuffix("List"), **item}
+
+
+def _key(document: Document) -> str:
+    """The kind; those of groups that have another's names are told apart."""
+    kind: str = document["kind"]
+    group = GroupVersion.parse(document["apiVersion"]).group
+    return kind if kind not in KINDS or KINDS[kind][0] == group else f"{kind}.{group}"
+
+
+def _sort_key(document: Document) -> tuple[str, str]:
+    metadata = document.get("metadata") or {}
+    return metadata.get("namespace") or "", metadata.get("name") or ""

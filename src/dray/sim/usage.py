@@ -1,0 +1,91 @@
+"""How much of the devices is in use, by node, class and namespace. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dray.sim.devices import DeviceRow, DeviceState
+from dray.sim.snapshot import Snapshot
+
+_TAKEN: Final = frozenset({DeviceState.HELD, DeviceState.SHARED})
+_SECONDS_PER_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Devices of one node, class, driver or model together."""
+
+    name: str
+    total: int
+    held: int
+    free: int
+    # Neither: tainted, blocked by a counter, or in a pool that cannot be used.
+    out: int
+
+    @property
+    def share(self) -> float:
+        """The part in use, from 0 to 1."""
+        return self.held / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    """What one namespace has now; hours count from each allocation until now."""
+
+    namespace: str
+    claims: int
+    pending: int
+    devices: int
+    device_hours: float
+
+
+def by_node(rows: Iterable[DeviceRow]) -> list[UsageRow]:
+    """One row a node; devices of no single node are under `*`."""
+    return _grouped(rows, lambda row: (row.node,))
+
+
+def by_class(rows: Iterable[DeviceRow]) -> list[UsageRow]:
+    """One row a class; a device counts in each class that it matches."""
+    return _grouped(rows, lambda row: row.classes)
+
+
+def by_driver(rows: Iterable[DeviceRow]) -> list[UsageRow]:
+    """One row a driver."""
+    return _grouped(rows, lambda row: (row.driver,))
+
+
+def _grouped(rows: Iterable[DeviceRow], names: Callable[[DeviceRow], Sequence[str]]) -> list[UsageRow]:
+    counts: dict[str, list[int]] = {}
+    for row in rows:
+        for name in names(row):
+            count = counts.setdefault(name, [0, 0, 0])
+            count[0] += 1
+            count[1] += row.state in _TAKEN
+            count[2] += row.state is DeviceState.FREE
+    return [
+        UsageRow(name, total, held, free, total - held - free) for name, (total, held, free) in sorted(counts.items())
+    ]
+
+
+def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
+    """One row a namespace that has claims."""
+    totals: dict[str, list[float]] = {}
+    for claim in snapshot.claims:
+        total = totals.setdefault(claim.metadata.namespace or "", [0, 0, 0, 0.0])
+        total[0] += 1
+        allocation = claim.status.allocation
+        if allocation is None:
+            total[1] += 1
+            continue
+        devices = sum(1 for result in allocation.devices.results if not result.admin_access)
+        total[2] += devices
+        since = allocation.allocation_timestamp or claim.metadata.creation_timestamp
+        if since is not None:
+            total[3] += devices * max((now - since).total_seconds(), 0.0) / _SECONDS_PER_HOUR
+    return [
+        NamespaceRow(namespace, int(claims), int(pending), int(devices), hours)
+        for namespace, (claims, pending, devices, hours) in sorted(totals.items())
+    ]

@@ -1,0 +1,151 @@
+"""`dray devices`, `dray claims` and `dray top`: on a cluster, on what kubectl writes, and while things change."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kubectl.tool import Kubectl
+from tests.servers import Server
+from tests.unit.sim.cluster import GPU, device, device_class, resource_slice
+
+SECONDS_MAX = 30.0
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "node-a"},
+    "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
+}
+
+
+def claim(name: str) -> dict[str, object]:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def pod(name: str, claim_name: str) -> dict[str, object]:
+    spec = {
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "c", "image": "i"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim_name}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def dray(server: Server, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dray", *arguments],
+        env=server.environment | changes,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def kubectl(server: Server) -> Kubectl:
+    return Kubectl(server.environment, "default")
+
+
+@pytest.fixture(scope="module")
+def furnished(server: Server, kubectl: Kubectl) -> Server:
+    """One node with two GPUs, one of them held."""
+    objects = [
+        NODE,
+        device_class("gpu", f'device.driver == "{GPU}"'),
+        resource_slice("node-a", GPU, device("gpu-0"), device("gpu-1"), nodeName="node-a"),
+        claim("training"),
+        pod("trainer", "training"),
+    ]
+    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    kubectl("wait", "--for=condition=PodScheduled", "pod/trainer", "--timeout=30s")
+    return server
+
+
+def test_devices_say_who_has_them(furnished: Server) -> None:
+    lines = dray(furnished, "devices").stdout.splitlines()
+    assert lines[0].split() == ["NODE", "DRIVER", "DEVICE", "STATE", "CLAIM", "PODS", "SINCE", "CLASSES"]
+    assert lines[1].split()[:6] == ["node-a", GPU, "gpu-0", "held", "default/training", "trainer"]
+    assert lines[2].split()[:5] == ["node-a", GPU, "gpu-1", "free", "-"]
+
+
+def test_claims_say_what_they_have(furnished: Server) -> None:
+    (row,) = json.loads(dray(furnished, "claims", "-n", "default", "-o", "json").stdout)
+    assert (row["name"], row["state"], row["node"], row["pods"]) == ("training", "reserved", "node-a", ["trainer"])
+
+
+def test_top_counts(furnished: Server) -> None:
+    text = dray(furnished, "top", "classes").stdout.splitlines()
+    assert text[1].split() == ["gpu", "2", "1", "1", "0", "█████░░░░░", "50%"]
+
+
+def test_what_kubectl_wrote_gives_the_same(furnished: Server, kubectl: Kubectl, tmp_path: Path) -> None:
+    kinds = "resourceslices,resourceclaims,deviceclasses"
+    (tmp_path / "dump.yaml").write_text(kubectl("get", kinds, "-A", "-o", "yaml"))
+    here = dray(furnished, "devices", "-o", "json")
+    there = dray(furnished, "devices", "-o", "json", "-f", str(tmp_path), KUBECONFIG="/nowhere")
+    assert here.stdout == there.stdout
+    assert json.loads(here.stdout)[0]["state"] == "held"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("devices", "-f", "/no/such/file"), 1, "dray devices: /no/such/file: No such file or directory"),
+        (("devices", "--kubeconfig", "/no/such"), 1, "error loading config file '/no/such'"),
+        (("claims", "-w", "-f", "-"), 2, "--watch needs a cluster; files do not change"),
+        (("top", "-o", "csv"), 2, "say classes, nodes or namespaces"),
+    ],
+)
+def test_mistakes_are_named(furnished: Server, arguments: tuple[str, ...], code: int, message: str) -> None:
+    answer = dray(furnished, *arguments)
+    assert (answer.returncode, message in answer.stderr) == (code, True), answer.stderr
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    assert process.stdout is not None
+    deadline = time.monotonic() + SECONDS_MAX
+    text = b""
+    while True:
+        while b"\n" in text:
+            line, _, text = text.partition(b"\n")
+            yield line.decode()
+        ready, _, _ = select.select([process.stdout], [], [], max(deadline - time.monotonic(), 0))
+        assert ready, "nothing was printed any more"
+        chunk = os.read(process.stdout.fileno(), 65536)
+        assert chunk, "the command ended"
+        text += chunk
+
+
+def test_a_table_follows_what_happens(furnished: Server, kubectl: Kubectl) -> None:
+    command = [sys.executable, "-m", "dray", "claims", "--watch"]
+    process = subprocess.Popen(command, env=furnished.environment, stdout=subprocess.PIPE)
+    try:
+        lines = _lines(process)
+        assert next(line for line in lines if line.startswith("default")).split()[1] == "training"
+        kubectl("create", "-f", "-", stdin=json.dumps(claim("zebra")))
+        assert "pending" in next(line for line in lines if "zebra" in line)
+    finally:
+        process.terminate()
+        process.wait(SECONDS_MAX)
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,89 @@
+"""A small cluster in documents: two nodes with GPUs, one network-attached device, some claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.document import Document
+from dray.sim.snapshot import Snapshot
+
+GPU = "gpu.example.com"
+NIC = "nic.example.com"
+
+
+def device(name: str, **fields: Any) -> Document:
+    return {
+        "name": name,
+        "attributes": {"model": {"string": "a100"}},
+        "capacity": {"memory": {"value": "40Gi"}},
+    } | fields
+
+
+def resource_slice(name: str, driver: str, *devices: Document, count: int = 1, **spec: Any) -> Document:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": count}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driver": driver, "pool": pool, "devices": list(devices)} | spec,
+    }
+
+
+def device_class(name: str, expression: str) -> Document:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+
+
+def claim(name: str, *devices: str, namespace: str = "team", pods: tuple[str, ...] = (), **metadata: Any) -> Document:
+    """A claim for a GPU; with devices (`driver/pool/device`) it is allocated."""
+    status: Document = {}
+    if devices:
+        results = [
+            dict(zip(("driver", "pool", "device"), key.split("/"), strict=True)) | {"request": "gpu"} for key in devices
+        ]
+        status["allocation"] = {"devices": {"results": results}, "allocationTimestamp": "2026-01-01T00:00:00Z"}
+        status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods]
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 1, "allocationMode": "ExactCount"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": "2025-12-31T23:00:00Z"} | metadata,
+        "spec": {"devices": {"requests": [request]}},
+        "status": status,
+    }
+
+
+def pod(name: str, node: str = "") -> Document:
+    spec = {"containers": [{"name": "c", "image": "i"}]} | ({"nodeName": node} if node else {})
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def taint_rule(name: str, **selector: str) -> Document:
+    return {
+        "apiVersion": "resource.k8s.io/v1beta2",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {"deviceSelector": selector, "taint": {"key": "broken", "effect": "NoSchedule"}},
+    }
+
+
+def cluster() -> Snapshot:
+    return Snapshot.of(
+        [
+            device_class("gpu", f'device.driver == "{GPU}"'),
+            device_class("any", "true"),
+            resource_slice("node-a", GPU, device("gpu-0"), device("gpu-1"), device("gpu-2"), nodeName="node-a"),
+            resource_slice("node-b", GPU, device("gpu-0"), count=2, nodeName="node-b"),
+            resource_slice("fabric", NIC, device("nic-0", allowMultipleAllocations=True), allNodes=True),
+            taint_rule("rule", driver=GPU, pool="node-a", device="gpu-2"),
+            claim("one", f"{GPU}/node-a/gpu-0", pods=("p",)),
+            claim("share", f"{NIC}/fabric/nic-0", namespace="other"),
+            claim("waiting"),
+            pod("p", "node-a"),
+        ]
+    )
