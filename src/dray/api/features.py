@@ -26,7 +26,11 @@ class Gate:
 
 
 GATES: Final[Mapping[str, Gate]] = {
+    # KEP-3573's; Kubernetes has it on for good by now.
+    "DevicePlugins": Gate(default=True, stage=Stage.GA),
     "DynamicResourceAllocation": Gate(default=True, stage=Stage.GA),
+    # Claims of cdi.k8s.io, allocated by their drivers; Kubernetes gave the gate up with 1.32.
+    "DRAControlPlaneController": Gate(default=True, stage=Stage.BETA),
     "DRAAdminAccess": Gate(default=True, stage=Stage.GA),
     "DRAPrioritizedList": Gate(default=True, stage=Stage.GA),
     "DRAExtendedResource": Gate(default=True, stage=Stage.BETA),

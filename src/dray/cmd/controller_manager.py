@@ -16,6 +16,7 @@ from dray.client.interface import Client
 from dray.client.kubeconfig import Access
 from dray.client.leader_election.loop import LeaderElector
 from dray.cmd.controllers import spawn_controllers
+from dray.cmd.served import served_features
 from dray.cmd.settings import ControllerManagerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
@@ -47,10 +48,11 @@ async def _lead(
     settings: ControllerManagerSettings, client: Client, access: Access, clock: Clock, metrics: Metrics
 ) -> None:
     root_ca = _root_ca(access)
+    gates = await served_features(client, settings.feature_gates)
 
     async def work() -> None:
         async with TaskGroup("controllers") as group:
-            spawn_controllers(group, client, clock, metrics, root_ca=root_ca, gates=settings.feature_gates)
+            spawn_controllers(group, client, clock, metrics, root_ca=root_ca, gates=gates)
             try:
                 await group.wait()
             finally:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from dray.api.features import FeatureGates
 from dray.client.interface import Client
 from dray.client.loop import Informers
+from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.cluster_role_aggregation.reconciler import ClusterRoleAggregationController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.namespace.reconciler import NamespaceController
@@ -45,6 +46,8 @@ def spawn_controllers(
     ]
     if gates.enabled("DynamicResourceAllocation"):
         controllers.append(ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics))
+        if gates.enabled("DRAControlPlaneController"):
+            controllers.append(ClassicClaimController(client, informers, clock, metrics))
     group.spawn(informers.run(), "informers")
     for controller in controllers:
         group.spawn(controller.run(), type(controller).__name__)

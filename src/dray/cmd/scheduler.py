@@ -14,6 +14,7 @@ from dray.client.files import load_access
 from dray.client.interface import Client
 from dray.client.leader_election.loop import LeaderElector
 from dray.client.loop import Informers
+from dray.cmd.served import served_features
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
@@ -22,7 +23,6 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.files import find_factories, read_config
 from dray.scheduler.loop import Scheduler
-from dray.scheduler.plugins.dynamic_resources.cluster import TAINT_RULES
 
 
 def spawn_scheduler(
@@ -71,7 +71,7 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
 async def _lead(
     settings: SchedulerSettings, client: Client, config: SchedulerConfig, clock: Clock, metrics: Metrics
 ) -> None:
-    features = await _served_features(client, settings.feature_gates)
+    features = await served_features(client, settings.feature_gates)
 
     async def work() -> None:
         async with TaskGroup("scheduler") as group:
@@ -90,11 +90,3 @@ async def _lead(
         identity=f"{socket.gethostname()}_{uuid.uuid4()}",
     )
     await elector.run(work)
-
-
-async def _served_features(client: Client, features: FeatureGates) -> FeatureGates:
-    """The features without those whose kinds the server does not have: nobody can wait for a list of them."""
-    served = {(item.group, item.version, item.plural) for item in await client.resources()}
-    if (TAINT_RULES.group, TAINT_RULES.version, TAINT_RULES.plural) in served:
-        return features
-    return FeatureGates({**features.overrides, "DRADeviceTaintRules": False})

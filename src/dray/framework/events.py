@@ -18,6 +18,8 @@ RESOURCE_CLAIM: Final = "ResourceClaim"
 RESOURCE_SLICE: Final = "ResourceSlice"
 DEVICE_CLASS: Final = "DeviceClass"
 DEVICE_TAINT_RULE: Final = "DeviceTaintRule"
+CLASSIC_CLAIM: Final = "resourceclaims.v1alpha1.cdi.k8s.io"
+CLASSIC_CLASS: Final = "resourceclasses.v1alpha1.cdi.k8s.io"
 WILDCARD: Final = "*"
 
 

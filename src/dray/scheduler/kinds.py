@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dray.api.types import cdi_v1alpha1 as cdi
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.client.informer import Selection
@@ -22,6 +23,12 @@ RESOURCE_SLICES: Final[Resource[ResourceSlice]] = Resource(
 DEVICE_CLASSES: Final[Resource[DeviceClass]] = Resource(
     "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", DeviceClass, namespaced=False
 )
+CLASSIC_CLAIMS: Final[Resource[cdi.ResourceClaim]] = Resource(
+    "cdi.k8s.io", "v1alpha1", "resourceclaims", "ResourceClaim", cdi.ResourceClaim
+)
+CLASSIC_CLASSES: Final[Resource[cdi.ResourceClass]] = Resource(
+    "cdi.k8s.io", "v1alpha1", "resourceclasses", "ResourceClass", cdi.ResourceClass, namespaced=False
+)
 
 # Finished Pods take nothing, so they need not be heard of.
 UNFINISHED: Final = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
@@ -31,4 +38,6 @@ EXTRA: Final[Mapping[str, Resource[Any]]] = {
     events.RESOURCE_CLAIM: RESOURCE_CLAIMS,
     events.RESOURCE_SLICE: RESOURCE_SLICES,
     events.DEVICE_CLASS: DEVICE_CLASSES,
+    events.CLASSIC_CLAIM: CLASSIC_CLAIMS,
+    events.CLASSIC_CLASS: CLASSIC_CLASSES,
 }

@@ -100,6 +100,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
         rule(_READ_WRITE, "coordination.k8s.io", "leases"),
         rule(_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+        rule(_WRITE, "cdi.k8s.io", "resourceclaims"),
     ),
     "system:aggregate-to-view": (
         rule(
@@ -127,6 +128,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
         rule(_READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
         rule(_READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
+        rule(_READ, "cdi.k8s.io", "resourceclaims resourceclaims/status"),
     ),
     "system:auth-delegator": _REVIEWS,
     "system:basic-user": (
@@ -163,6 +165,8 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         # Extended resources backed by devices make the scheduler the author of a claim.
         rule("create delete get list patch update watch", "resource.k8s.io", "resourceclaims"),
         rule("patch update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
+        rule(_READ, "cdi.k8s.io", "resourceclaims resourceclasses"),
+        rule("patch update", "cdi.k8s.io", "resourceclaims/status"),
         rule("update", "core", "pods/finalizers"),
     ),
     "system:kube-controller-manager": (
@@ -180,6 +184,14 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         paths("get", "/api /api/* /apis /apis/* /version"),
     ),
     "system:node": NODE_RULES,
+    # For the service account of a driver that allocates claims of cdi.k8s.io: the claims, and who leads.
+    "dray:classic-driver": (
+        rule(_READ, "cdi.k8s.io", "resourceclaims resourceclasses"),
+        rule("patch update", "cdi.k8s.io", "resourceclaims resourceclaims/status"),
+        rule(_READ, "core", "nodes"),
+        rule("create get update", "coordination.k8s.io", "leases"),
+        _EVENTS,
+    ),
     # For the service account of a device driver: its slices, and its own part of a claim's status.
     "dray:driver": (
         rule(_READ_WRITE, "resource.k8s.io", "resourceslices"),
@@ -263,6 +275,8 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("patch update", "core", "pods/status"),
         _EVENTS,
         rule("patch update", "resource.k8s.io", "resourceclaims/binding"),
+        rule("create delete get list watch", "cdi.k8s.io", "resourceclaims"),
+        rule("patch update", "cdi.k8s.io", "resourceclaims/status"),
     ),
     "resourcequota-controller": (
         rule("list watch", "*", "*"),
