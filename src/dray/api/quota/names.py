@@ -1,0 +1,94 @@
+"""The names under which quotas limit things, and which kinds are measured by which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from dray.api.document import GroupResource
+from dray.api.extended_resources import DEVICE_CLASS_PREFIX, is_native_resource
+
+COUNT_PREFIX: Final = "count/"
+REQUESTS_PREFIX: Final = "requests."
+LIMITS_PREFIX: Final = "limits."
+HUGE_PAGES_PREFIX: Final = "hugepages-"
+DEVICES_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT_PREFIX: Final = REQUESTS_PREFIX + DEVICE_CLASS_PREFIX
+
+PODS: Final = GroupResource("", "pods")
+CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
+# They come in great numbers and end by themselves.
+UNCOUNTED: Final = frozenset({GroupResource("", "events"), GroupResource("events.k8s.io", "events")})
+
+COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+POD_NAMES: Final = frozenset(
+    {"pods", "count/pods", *COMPUTE}
+    | {prefix + name for prefix in (REQUESTS_PREFIX, LIMITS_PREFIX) for name in COMPUTE}
+)
+# Names older than `count/`; Pods are not among them, since `pods` leaves out those that have ended.
+_COUNT_ALIASES: Final = frozenset({"configmaps", "resourcequotas", "replicationcontrollers", "secrets"})
+_CACHE_SIZE: Final = 4096
+
+
+def count_name(resource: GroupResource) -> str:
+    """The name that counts a kind's objects."""
+    return COUNT_PREFIX + str(resource)
+
+
+def counted_resource(name: str) -> GroupResource | None:
+    """The kind whose objects a name counts, None for other names."""
+    if name in _COUNT_ALIASES:
+        return GroupResource("", name)
+    if not name.startswith(COUNT_PREFIX):
+        return None
+    plural, _, group = name.removeprefix(COUNT_PREFIX).partition(".")
+    return GroupResource(group, plural)
+
+
+def count_names(resource: GroupResource) -> tuple[str, ...]:
+    """The names that count a kind's objects."""
+    name = count_name(resource)
+    return (name, resource.resource) if not resource.group and resource.resource in _COUNT_ALIASES else (name,)
+
+
+def devices_name(device_class: str) -> str:
+    """The name that limits devices of a class."""
+    return device_class + DEVICES_SUFFIX
+
+
+def requests_name(resource: str) -> str:
+    """The name that limits what Pods request of a resource."""
+    return REQUESTS_PREFIX + resource
+
+
+def is_extended_requests_name(name: str) -> bool:
+    """Whether the name limits requests of an extended resource, explicit or implicit."""
+    if name.startswith(IMPLICIT_PREFIX):
+        return True
+    return name.startswith(REQUESTS_PREFIX) and not is_native_resource(name)
+
+
+def is_huge_pages_name(name: str) -> bool:
+    """Whether the name limits huge pages."""
+    return name.removeprefix(REQUESTS_PREFIX).startswith(HUGE_PAGES_PREFIX)
+
+
+@lru_cache(_CACHE_SIZE)
+def measures(name: str, resource: GroupResource, *, extended: bool) -> bool:
+    """Whether objects of the kind use anything under the name.
+
+    `extended` says whether devices and extended resources are one (the gate DRAExtendedResource): then Pods
+    are measured by device classes, and claims by extended resources.
+    """
+    if resource == PODS:
+        by_class = extended and name.endswith(DEVICES_SUFFIX)
+        return name in POD_NAMES or is_huge_pages_name(name) or is_extended_requests_name(name) or by_class
+    if resource == CLAIMS and (name.endswith(DEVICES_SUFFIX) or (extended and is_extended_requests_name(name))):
+        return True
+    return name in count_names(resource)
+
+
+def measured_names(names: Iterable[str], resource: GroupResource, *, extended: bool) -> tuple[str, ...]:
+    """Those of the names that objects of the kind are measured by."""
+    return tuple(name for name in names if measures(name, resource, extended=extended))
