@@ -108,16 +108,20 @@ class Endpoint:
         """The prefix of a collection; an empty namespace means all of them."""
         return f"{self.prefix}{namespace}/" if namespace else self.prefix
 
-    def encode(self, hub: Document) -> bytes:
-        """Turn a hub document into the stored value; the resourceVersion is left out."""
+    def content(self, hub: Document) -> Document:
+        """A hub document as it is stored: in order, and without its resourceVersion."""
         metadata = dict(hub["metadata"])
         metadata.pop("resourceVersion", None)
         value: Document = {"kind": self.definition.kind, "apiVersion": self.storage_api_version, "metadata": metadata}
         for name, field in hub.items():
             if name not in value:
                 value[name] = field
+        return value
+
+    def dump(self, content: Document) -> bytes:
+        """The stored value of a content."""
         # orjson's result keeps the buffer it was written into, several times its size; a copy does not.
-        return bytes(memoryview(orjson.dumps(value)))
+        return bytes(memoryview(orjson.dumps(content)))
 
     def decode(self, value: bytes, revision: int) -> Document:
         """A fresh hub document of a stored value, with its resourceVersion."""

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import orjson
 
 from dray.api.document import Document
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import (
@@ -25,6 +26,7 @@ from dray.apiserver.flow.server import APIServer
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import RequestInfo, parse_request
 from dray.client.interface import LocalRequest
+from dray.store.interface import Entry
 
 _METHODS: Final = {
     "create": "POST",
@@ -43,13 +45,16 @@ class LocalTransport:
 
     async def handle(self, request: LocalRequest) -> Document:
         """Answer anything but a watch."""
-        return _document(await self._server.execute(_call(request)))
+        result = await self._server.execute(_call(request))
+        if request.read_only and isinstance(result, ObjectResult):
+            return _shared_document(result.endpoint, result.entry, self._server.decoded)
+        return _document(result)
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
         """Start a watch; no event is missed once this has returned."""
         result = await self._server.execute(_call(request))
         assert isinstance(result, WatchResult)
-        return _events(result)
+        return _events(result, self._server.decoded)
 
 
 def _call(request: LocalRequest) -> Call:
@@ -81,6 +86,11 @@ def _info(request: LocalRequest) -> RequestInfo:
     )
 
 
+def _shared_document(endpoint: Endpoint, entry: Entry, decoded: Decoded) -> Document:
+    """The entry's document, the same for all who ask for the stored version."""
+    return decoded.document(entry) if endpoint.is_storage_version else served_document(endpoint, entry)
+
+
 def _document(result: Result) -> Document:
     if isinstance(result, ObjectResult):
         return served_document(result.endpoint, result.entry)
@@ -94,15 +104,15 @@ def _document(result: Result) -> Document:
     return document
 
 
-async def _events(result: WatchResult) -> AsyncIterator[tuple[str, Document]]:
+async def _events(result: WatchResult, decoded: Decoded) -> AsyncIterator[tuple[str, Document]]:
     async with aclosing(cast("Any", result.frames)) as frames:
         async for batch in frames:
             for frame in batch:
-                yield frame.type, _frame_document(result.endpoint, frame)
+                yield frame.type, _frame_document(result.endpoint, frame, decoded)
 
 
-def _frame_document(endpoint: Endpoint, frame: WatchFrame) -> Document:
+def _frame_document(endpoint: Endpoint, frame: WatchFrame, decoded: Decoded) -> Document:
     if frame.entry is not None:
-        return served_document(endpoint, frame.entry)
+        return _shared_document(endpoint, frame.entry, decoded)
     assert frame.document is not None
     return frame.document

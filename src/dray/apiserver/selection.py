@@ -11,7 +11,6 @@ from dray.api.errors import BadRequestError
 from dray.api.selectors import FieldSelector, LabelSelector, unsupported_field_message
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import ListOptions
-from dray.store.interface import Entry
 
 Matcher = Callable[[Document], bool]
 
@@ -88,26 +87,3 @@ def _matcher(endpoint: Endpoint, labels: LabelSelector | None, fields: FieldSele
     if len(tests) == 1:
         return tests[0]
     return lambda document: all(test(document) for test in tests)
-
-
-class DecodeCache:
-    """Remembers the last decoded entries, so that a thousand watchers parse an event once.
-
-    Its documents are shared and must not be changed.
-    """
-
-    # Events of one burst; older ones are parsed again, which is only slower.
-    SIZE_MAX = 256
-
-    def __init__(self) -> None:
-        self._documents: dict[tuple[str, int], Document] = {}
-
-    def document(self, endpoint: Endpoint, entry: Entry) -> Document:
-        """The entry's hub document."""
-        key = (entry.key, entry.revision)
-        found = self._documents.get(key)
-        if found is None:
-            if len(self._documents) >= self.SIZE_MAX:
-                self._documents.clear()
-            found = self._documents[key] = endpoint.decode(entry.value, entry.revision)
-        return found

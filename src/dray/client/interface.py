@@ -337,7 +337,7 @@ class LocalRequest:
     `verb` is the request verb that authorization sees: get list watch create update patch delete
     deletecollection. `path` is set instead of `resource` for paths that are not objects (discovery).
     `query` has the URL query's keys (`labelSelector`, `limit`, `continue`, `fieldManager` …). A document in
-    `body` is the server's to change; the answer may be shared and neither side changes it.
+    `body` is the server's to change. What a watch brings is shared: neither side changes it.
     """
 
     user: str
@@ -355,6 +355,8 @@ class LocalRequest:
     content_type: str = "application/json"
     # Asks for metadata alone; the server may answer with whole objects.
     metadata_only: bool = False
+    # Promises not to change the answer, which may then be shared with others.
+    read_only: bool = False
     user_agent: str = ""
 
 

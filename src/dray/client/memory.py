@@ -52,6 +52,7 @@ class MemoryTransport:
             query=call.query,
             body=call.body,
             content_type=call.content_type,
+            read_only=resource is not None and resource.type is not dict,
             metadata_only=bool(resource and resource.metadata_only),
             user_agent=self._user_agent,
         )

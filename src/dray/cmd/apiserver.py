@@ -133,7 +133,7 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     server.world.on_definition, server.settle_definition = custom.observe, custom.settle
     nodes = NodeLogs(kubelet_tls(pki, clock.now()))
     server.subresources.logs = nodes
-    follower = Follower(store, server.world)
+    follower = Follower(store, server.world, server.decoded)
     await follower.start()
     await Bootstrap(local).run()
     limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)

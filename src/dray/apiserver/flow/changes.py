@@ -16,6 +16,7 @@ from dray.apiserver.encoding import served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import Call, DocumentResult, ObjectResult, Result
 from dray.apiserver.flow.creates import Creator
+from dray.apiserver.flow.quotas import Reservation
 from dray.apiserver.flow.services import Services
 from dray.apiserver.metadata import check_place, check_update, prepare_changed
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
@@ -139,15 +140,29 @@ class Changer:
             if hub == old or (change.stamped and differs_in_times_only(hub, old)):
                 return _unchanged(endpoint, entry, change.options)
             if change.options.dry_run:
+                await self._reserve(call, endpoint, change, hub, old)
                 return DocumentResult(endpoint.served(hub), 200, endpoint)
+            held = await self._reserve(call, endpoint, change, hub, old)
             try:
                 return await self._write(endpoint, entry, hub)
             except RevisionConflictError as error:
+                await self._services.quotas.release(held)
                 if not change.retry:
                     raise ConflictError(endpoint.resource, call.info.name) from error
             except KeyNotFoundError as error:
+                await self._services.quotas.release(held)
                 raise NotFoundError(endpoint.resource, call.info.name) from error
         raise ConflictError(endpoint.resource, call.info.name)
+
+    async def _reserve(
+        self, call: Call, endpoint: Endpoint, change: Change, hub: Document, old: Document
+    ) -> Reservation | None:
+        """Take from the namespace's quotas what the change uses beyond what the object has already."""
+        if change.subresource or call.info.namespace not in self._services.world.quotas:
+            return None
+        return await self._services.quotas.reserve(
+            endpoint, call.info.namespace, hub, old, dry_run=change.options.dry_run
+        )
 
     def _changed(self, call: Call, endpoint: Endpoint, change: Change, old: Document) -> Document:
         """The judged new document."""
@@ -174,7 +189,7 @@ class Changer:
             # The change took away the last thing the deletion was waiting for.
             await store.delete(entry.key, expected_revision=entry.revision)
             return DocumentResult(endpoint.served(hub), 200, endpoint)
-        written = await store.update(entry.key, endpoint.encode(hub), expected_revision=entry.revision)
+        written = await store.update(entry.key, self._services.encode(endpoint, hub), expected_revision=entry.revision)
         return ObjectResult(endpoint, written)
 
 

@@ -65,7 +65,20 @@ class Creator:
         judge_new(endpoint, hub, strategy, context)
         services.admission.validate(Operation.CREATE, call, endpoint, hub, None)
         call.warnings.extend(strategy.warnings(hub, None, context))
+        if call.info.namespace in services.world.quotas:
+            return await self._store_within_quotas(call, endpoint, hub, options)
         return await self._store_new(endpoint, hub, options)
+
+    async def _store_within_quotas(
+        self, call: Call, endpoint: Endpoint, hub: Document, options: WriteOptions
+    ) -> Result:
+        quotas = self._services.quotas
+        held = await quotas.reserve(endpoint, call.info.namespace, hub, None, dry_run=options.dry_run)
+        try:
+            return await self._store_new(endpoint, hub, options)
+        except AlreadyExistsError:
+            await quotas.release(held)
+            raise
 
     async def _store_new(self, endpoint: Endpoint, hub: Document, options: WriteOptions) -> Result:
         metadata, store = hub["metadata"], self._services.store
@@ -76,7 +89,7 @@ class Creator:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"])
                 return DocumentResult(endpoint.served(hub), 201, endpoint)
             try:
-                return ObjectResult(endpoint, await store.create(key, endpoint.encode(hub)), 201)
+                return ObjectResult(endpoint, await store.create(key, self._services.encode(endpoint, hub)), 201)
             except KeyExistsError as error:
                 if not metadata.get("generateName"):
                     raise AlreadyExistsError(endpoint.resource, metadata["name"]) from error

@@ -82,7 +82,7 @@ class Deleter:
         if deletion.outcome is Outcome.WRITE:
             if options.dry_run:
                 return DocumentResult(endpoint.served(document), 200, endpoint)
-            value = endpoint.encode(document)
+            value = self._services.encode(endpoint, document)
             return ObjectResult(endpoint, await store.update(entry.key, value, expected_revision=entry.revision))
         if not options.dry_run:
             removed = await store.delete(entry.key, expected_revision=entry.revision)

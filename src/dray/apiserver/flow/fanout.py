@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final, Self
 
 from dray.api.document import Document
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.selection import DecodeCache
 from dray.store.interface import Event, EventType, Store, StoreError, Watch, WatchOverflowError
 
 # As many as the store buffers for a watch of its own.
@@ -110,7 +110,7 @@ class FieldWatch:
 class FieldFanout:
     """All watches of one resource by one field."""
 
-    def __init__(self, store: Store, endpoint: Endpoint, getter: Getter, decoded: DecodeCache) -> None:
+    def __init__(self, store: Store, endpoint: Endpoint, getter: Getter, decoded: Decoded) -> None:
         self._store = store
         self._endpoint = endpoint
         self._getter = getter
@@ -183,7 +183,7 @@ class FieldFanout:
     def _values(self, event: Event) -> set[str]:
         """Whom the event is for: who waits for the value the object had, or for the one it has."""
         entries = [event.previous, None if event.type is EventType.DELETE else event.entry]
-        return {self._getter(self._decoded.document(self._endpoint, entry)) for entry in entries if entry is not None}
+        return {self._getter(self._decoded.document(entry)) for entry in entries if entry is not None}
 
     async def _catch_up(self, watch: FieldWatch, joined: int) -> None:
         """Deliver what happened before the fan-out took over."""

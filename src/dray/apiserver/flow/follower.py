@@ -10,9 +10,10 @@ from typing import Final
 import orjson
 
 from dray.api.document import Document, GroupResource
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.world import FOLLOWED, World
-from dray.store.interface import Entry, EventType, RevisionCompactedError, Store, WatchOverflowError
+from dray.store.interface import EventType, RevisionCompactedError, Store, WatchOverflowError
 
 _LOG: Final = logging.getLogger("dray.apiserver.follower")
 
@@ -25,9 +26,10 @@ def prefix_of(resource: GroupResource) -> str:
 class Follower:
     """Feeds a World from the store; `start` returns when the world is complete."""
 
-    def __init__(self, store: Store, world: World) -> None:
+    def __init__(self, store: Store, world: World, decoded: Decoded) -> None:
         self._store = store
         self._world = world
+        self._decoded = decoded
         self._known: dict[str, set[str]] = {}
         self._resources: Final[Mapping[str, GroupResource]] = {prefix_of(item): item for item in FOLLOWED}
         self._tasks: list[asyncio.Task[None]] = []
@@ -50,7 +52,7 @@ class Follower:
         for key in sorted(gone):
             self._take_in(prefix, key, _stand_in(key.removeprefix(prefix)), deleted=True)
         for entry in page.entries:
-            self._apply(prefix, entry, deleted=False)
+            self._take_in(prefix, entry.key, orjson.loads(entry.value), deleted=False)
         return page.revision
 
     async def _follow(self, prefix: str, revision: int) -> None:
@@ -60,7 +62,8 @@ class Follower:
                 try:
                     async for batch in stream:
                         for event in batch:
-                            self._apply(prefix, event.entry, deleted=event.type is EventType.DELETE)
+                            document = self._decoded.document(event.entry)
+                            self._take_in(prefix, event.entry.key, document, deleted=event.type is EventType.DELETE)
                 finally:
                     await stream.aclose()
             except (WatchOverflowError, RevisionCompactedError):
@@ -69,9 +72,6 @@ class Follower:
             else:
                 # The store is closing.
                 return
-
-    def _apply(self, prefix: str, entry: Entry, *, deleted: bool) -> None:
-        self._take_in(prefix, entry.key, orjson.loads(entry.value), deleted=deleted)
 
     def _take_in(self, prefix: str, key: str, document: Document, *, deleted: bool) -> None:
         known = self._known.setdefault(prefix, set())

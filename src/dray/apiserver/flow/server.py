@@ -14,6 +14,7 @@ from dray.apiserver.admission import Admission
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.catalog import Catalog
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import Call, ObjectResult, Result
@@ -21,6 +22,7 @@ from dray.apiserver.flow.changes import Changer
 from dray.apiserver.flow.creates import Creator
 from dray.apiserver.flow.deletes import Deleter
 from dray.apiserver.flow.paths import Paths
+from dray.apiserver.flow.quotas import Quotas
 from dray.apiserver.flow.reads import Reader
 from dray.apiserver.flow.reviews import Reviews
 from dray.apiserver.flow.services import Services
@@ -83,12 +85,14 @@ class APIServer:
         # Waits until a written custom resource definition has taken effect, so that its objects can follow at once.
         self.settle_definition: Callable[[Document], Awaitable[None]] = _settled_already
         admission = Admission(world, authorizer.authorize, random_source)
-        services = Services(store, clock, gates, world, admission, random_source)
+        self.decoded: Final = Decoded()
+        quotas = Quotas(store, world, gates, clock)
+        services = Services(store, clock, gates, world, admission, random_source, self.decoded, quotas)
         self._reader: Final = Reader(store)
         self._creator: Final = Creator(services)
         self._changer: Final = Changer(services, self._creator)
         self._deleter: Final = Deleter(services, self._reader)
-        self.watcher: Final = Watcher(store, self._reader, random_source)
+        self.watcher: Final = Watcher(store, self._reader, self.decoded, random_source)
         self._reviews: Final = Reviews(authenticator, authorizer, clock)
         self.subresources: Final = Subresources(
             services, self._reader, self._changer, self._deleter, authenticator.service_accounts, lookup

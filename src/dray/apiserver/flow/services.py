@@ -13,8 +13,10 @@ from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.meta_v1 import validate_object_meta
 from dray.apiserver.admission import Admission, check_namespace
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.flow.call import Call
+from dray.apiserver.flow.quotas import Quotas
 from dray.apiserver.registry.strategy import Strategy, WriteContext
 from dray.apiserver.world import NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS, World
 from dray.lib.clock import Clock
@@ -31,6 +33,8 @@ class Services:
     world: World
     admission: Admission
     random: random.Random
+    decoded: Decoded
+    quotas: Quotas
 
     async def open_namespace(self, call: Call, endpoint: Endpoint, name: str) -> Document | None:
         """The namespace a new object goes to; it must be there and not be ending."""
@@ -65,6 +69,13 @@ class Services:
         entry = await self.store.get(key)
         if entry is not None:
             self.world.apply(resource, orjson.loads(entry.value), deleted=False)
+
+    def encode(self, endpoint: Endpoint, hub: Document) -> bytes:
+        """The value to store; whoever hears of the write is spared parsing it."""
+        content = endpoint.content(hub)
+        value = endpoint.dump(content)
+        self.decoded.written(value, content)
+        return value
 
     def context(self, call: Call, namespace: Document | None) -> WriteContext:
         """What a strategy may know about this write."""

@@ -76,11 +76,11 @@ class Subresources:
         target: Document = binding.get("target") or {}
         _check_target(target)
         now = format_time(self._services.clock.now())
-        annotations = (binding.get("metadata") or {}).get("annotations") or {}
-        expected_uid = (binding.get("metadata") or {}).get("uid")
+        metadata: Document = binding.get("metadata") or {}
+        annotations = metadata.get("annotations") or {}
 
         def build(old: Document) -> Document:
-            _check_bindable(old, call.info.name, expected_uid)
+            _check_bindable(old, call.info.name, metadata)
             pod = copy_document(old)
             pod["spec"]["nodeName"] = target["name"]
             if annotations:
@@ -258,13 +258,12 @@ def _check_target(target: Document) -> None:
         raise InvalidError("", "Binding", "", [required(path.child("name"))])
 
 
-def _check_bindable(pod: Document, name: str, expected_uid: str | None) -> None:
-    if expected_uid and expected_uid != pod["metadata"]["uid"]:
-        raise ConflictError(
-            _BINDING,
-            name,
-            f"Precondition failed: UID in precondition: {expected_uid}, UID in object meta: {pod['metadata']['uid']}",
-        )
+def _check_bindable(pod: Document, name: str, expected: Document) -> None:
+    for word, field in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+        wanted, found = expected.get(field), pod["metadata"][field]
+        if wanted and wanted != found:
+            message = f"Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {found}"
+            raise ConflictError(_BINDING, name, message)
     if "deletionTimestamp" in pod["metadata"]:
         raise ConflictError(_BINDING, name, f"pod {name} is being deleted, cannot be assigned to a host")
     node = pod["spec"].get("nodeName")

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from dray.api.errors import APIError, ExpiredError
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.call import Call, WatchFrame, WatchResult
 from dray.apiserver.flow.fanout import FieldFanout
 from dray.apiserver.flow.reads import Reader
 from dray.apiserver.options import ListOptions, parse_list_options
-from dray.apiserver.selection import DecodeCache, Selection, select
+from dray.apiserver.selection import Selection, select
 from dray.store.interface import (
     Entry,
     Event,
@@ -76,11 +77,11 @@ class _Pace:
 class Watcher:
     """Opens watches; one for the whole server."""
 
-    def __init__(self, store: Store, reader: Reader, random_source: random.Random) -> None:
+    def __init__(self, store: Store, reader: Reader, decoded: Decoded, random_source: random.Random) -> None:
         self._store = store
         self._reader = reader
         self._random = random_source
-        self._decoded = DecodeCache()
+        self._decoded = decoded
         self._open: set[_Pace] = set()
         # By resource prefix and field; as many as there are indexed fields.
         self._fanouts: dict[tuple[str, str], FieldFanout] = {}
@@ -163,8 +164,7 @@ class Watcher:
                 frames = [
                     frame
                     for event in batch
-                    if event.revision > pace.not_before
-                    and (frame := self._frame(endpoint, selection, event)) is not None
+                    if event.revision > pace.not_before and (frame := self._frame(selection, event)) is not None
                 ]
                 if options.allow_bookmarks and pace.bookmark_due():
                     frames.append(bookmark(endpoint, stream.progress))
@@ -182,7 +182,7 @@ class Watcher:
             pace.cancel()
             await stream.aclose()
 
-    def _frame(self, endpoint: Endpoint, selection: Selection, event: Event) -> WatchFrame | None:
+    def _frame(self, selection: Selection, event: Event) -> WatchFrame | None:
         """What the event means for this watch; None when it is none of its business."""
         matches = selection.matches
         deleted = event.type is EventType.DELETE
@@ -190,8 +190,8 @@ class Watcher:
             if deleted:
                 return WatchFrame("DELETED", event.entry)
             return WatchFrame("ADDED" if event.previous is None else "MODIFIED", event.entry)
-        before = event.previous is not None and matches(self._decoded.document(endpoint, event.previous))
-        after = not deleted and matches(self._decoded.document(endpoint, event.entry))
+        before = event.previous is not None and matches(self._decoded.document(event.previous))
+        after = not deleted and matches(self._decoded.document(event.entry))
         if after:
             return WatchFrame("MODIFIED" if before else "ADDED", event.entry)
         if not before:

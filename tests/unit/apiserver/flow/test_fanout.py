@@ -11,7 +11,7 @@ import orjson
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.fanout import FieldFanout, FieldWatch
 from dray.apiserver.registry import builtin
-from dray.apiserver.selection import DecodeCache
+from dray.apiserver.decoded import Decoded
 from dray.store.interface import Entry, EventType
 from dray.store.memory import MemoryStore
 
@@ -25,7 +25,7 @@ def value(node: str, number: int) -> bytes:
 
 
 def fanout_of(store: MemoryStore) -> FieldFanout:
-    return FieldFanout(store, ENDPOINT, PODS.selectable_fields["spec.nodeName"], DecodeCache())
+    return FieldFanout(store, ENDPOINT, PODS.selectable_fields["spec.nodeName"], Decoded())
 
 
 async def seen(watch: FieldWatch, until: int) -> list[int]:

@@ -1,0 +1,57 @@
+"""The documents of values that were written or read a moment ago, so that a thousand watchers parse an event once.
+
+Its documents are shared: whoever gets one must not change it, nor anything in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import orjson
+
+from dray.api.document import Document
+from dray.store.interface import Entry
+
+# A burst of events; older ones are parsed again, which is only slower.
+SIZE_MAX: Final = 512
+
+
+class _Known(NamedTuple):
+    # Kept, so that no other value can have its identity.
+    value: bytes
+    document: Document
+    revision: int
+
+
+class Decoded:
+    """Remembers hub documents by the stored value they are the content of; one for the whole server."""
+
+    def __init__(self, size_max: int = SIZE_MAX) -> None:
+        self._size_max = size_max
+        # By the value's identity, oldest first.
+        self._known: dict[int, _Known] = {}
+
+    def document(self, entry: Entry) -> Document:
+        """The entry's hub document, with its resourceVersion."""
+        value, revision = entry.value, entry.revision
+        known = self._known.get(id(value))
+        if known is None:
+            document: Document = orjson.loads(value)
+            document["metadata"]["resourceVersion"] = str(revision)
+            self._remember(_Known(value, document, revision))
+            return document
+        if known.revision != revision:
+            # A deletion shows the last value at a revision of its own; what was just written has none yet.
+            metadata = known.document["metadata"] | {"resourceVersion": str(revision)}
+            known = _Known(value, known.document | {"metadata": metadata}, revision)
+            self._known[id(value)] = known
+        return known.document
+
+    def written(self, value: bytes, document: Document) -> None:
+        """Note the content of a value that is about to be stored; nobody changes the document from now on."""
+        self._remember(_Known(value, document, 0))
+
+    def _remember(self, known: _Known) -> None:
+        if len(self._known) >= self._size_max:
+            del self._known[next(iter(self._known))]
+        self._known[id(known.value)] = known
