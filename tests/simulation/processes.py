@@ -17,8 +17,8 @@ from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.sim.replica.virtual_loop import LoopClock
 from tests.simulation.network import LATE_SECONDS_MAX, FaultyTransport, Odds
-from tests.simulation.virtual_loop import LoopClock
 
 # Longer than a request can be late, as a leader's lease makes sure.
 RESTART_SECONDS = (LATE_SECONDS_MAX + 0.5, LATE_SECONDS_MAX + 3.0)

@@ -13,11 +13,11 @@ from dray.api.errors import APIError, NotFoundError
 from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WriteOptions, unstructured
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.sim.replica.virtual_loop import LoopClock
 from tests.portless_server import portless_server
 from tests.simulation import checks
 from tests.simulation.network import Odds
 from tests.simulation.processes import Process, SchedulerProgram, controller_program
-from tests.simulation.virtual_loop import LoopClock
 
 CORE, DRA = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1")
 PODS = unstructured(CORE, "pods", "Pod")

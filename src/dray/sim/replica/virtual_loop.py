@@ -34,19 +34,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
+        """Seconds since the loop began."""
         return self._jumping.now
 
 
 class LoopClock:
-    """Implements `dray.lib.clock.Clock` with the loop's own time."""
+    """Implements `dray.lib.clock.Clock` with the loop's own time, counted from `start`."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start
 
     def now(self) -> datetime:
-        return START + timedelta(seconds=self.monotonic())
+        """The time of day."""
+        return self._start + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
+        """Seconds since the loop began."""
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
         await asyncio.sleep(max(seconds, 0.0))
 
 
