@@ -21,7 +21,7 @@ from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.recorder.loop import EventRecorder
 from dray.cmd.node_identity import NodeIdentity, find_identity, serving_context
-from dray.cmd.node_parts import NodeParts, Pinning
+from dray.cmd.node_parts import LateParts, NodeParts
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.building.loop import LocalPods
@@ -117,7 +117,9 @@ async def start(
     builder = LocalPods(
         client, clock, root, lambda: Surroundings(name, addresses, (), registration.allocatable, services)
     )
-    pinning = Pinning()
+    # Filled below, as the managers are.
+    local = LateParts()
+    pinned = "static" in (settings.cpu_manager_policy, settings.memory_manager_policy.lower())
     agent = PodAgent(
         lambda: NodeFacts(name, addresses, registration.labels, registration.allocatable),
         Parts(
@@ -130,14 +132,16 @@ async def start(
             managers,
             _timing(settings),
             verdicts,
-            pinning,
+            local.raised,
+            local.pinning if pinned else None,
         ),
     )
     await agent.start()
     resources = NodeParts(settings, root=str(root), name=name, client=client, clock=clock, metrics=metrics, agent=agent)
     managers += [resources.claims, resources.local.manager]
     verdicts.append(resources.local.manager.verdict)
-    pinning.local = resources.local
+    local.parts = resources.local
+    registration.forget_resources = resources.is_new
     for manager in managers:
         manager.on_change(lambda uids: agent.resources_changed(uids) if uids else registration.resources_changed())
     resources.spawn(group)
@@ -154,6 +158,7 @@ async def start(
         (registration.run(), "node status"),
         (registration.renew_lease(), "node lease"),
         (agent.refresh(), "volumes"),
+        (agent.keep_pinned(), "pinned containers"),
         (_watch_pods(client, clock, name, agent), "pods"),
     ):
         group.spawn(work, what)

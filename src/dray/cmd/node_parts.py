@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dray.api.document import UID
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
@@ -57,6 +59,11 @@ class NodeParts:
         )
         self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the node was set up anew, so that its Node object may tell of device plugins it does not have."""
+        return self.local.devices is not None and self.local.devices.is_new
+
     def spawn(self, group: TaskGroup) -> None:
         """Run everything in the group."""
         group.spawn(self._dynamic.run(self._known), "claims")
@@ -71,16 +78,20 @@ class NodeParts:
         return frozenset(UID(pod.metadata.uid or "") for pod in self._agent.all())
 
 
-class Pinning:
-    """The CPUs and NUMA nodes of containers, once the node's parts are there."""
+class LateParts:
+    """What the agent asks of the node's parts, which are made after it."""
 
-    local: LocalResources | None = None
+    parts: LocalResources | None = None
 
-    def __call__(self, pod: Pod, container: str) -> tuple[str, str]:
-        """As the kernel writes them; empty means all."""
-        if self.local is None:
+    def pinning(self, pod: Pod, container: str) -> tuple[str, str]:
+        """The CPUs and NUMA nodes of a container as the kernel writes them; empty means all."""
+        if self.parts is None:
             return "", ""
-        return self.local.cpuset(pod, container), self.local.memory_nodes(pod, container)
+        return self.parts.cpuset(pod, container), self.parts.memory_nodes(pod, container)
+
+    def raised(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+        """What a Pod is measured against."""
+        return allocatable if self.parts is None else self.parts.manager.raised_allocatable(pod, allocatable)
 
 
 def _devices(settings: NodeSettings) -> DeviceSettings | None:

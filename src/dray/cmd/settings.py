@@ -134,10 +134,8 @@ class NodeSettings(Common):
     device_plugin_grace_period: float = setting(
         DURATION, 300.0, "how long a resource outlives its device plugin; 0 drops it at once"
     )
-    fail_pods_with_unhealthy_devices: bool = setting(
-        BOOLEAN,
-        False,  # noqa: FBT003 - a default
-        "fail a Pod whose device became unhealthy, instead of only telling so in its status",
+    unhealthy_devices: str = setting(
+        choice("fail", "report"), "fail", "what a device that turns unhealthy does to its Pod, besides its status"
     )
     topology_manager_policy: str = setting(
         choice("none", "best-effort", "restricted", "single-numa-node"), "none", "how devices, CPUs and memory align"

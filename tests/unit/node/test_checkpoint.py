@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -43,6 +44,13 @@ def wrapped(data: str, checksum: int | None = None) -> bytes:
 def test_the_form_is_kubelets() -> None:
     assert orjson.loads(encode([CLAIM])) == {"Data": DATA, "Checksum": zlib.crc32(DATA.encode())}
     assert decode(wrapped(DATA)) == (CLAIM,)
+
+
+@pytest.mark.behaviour("PR-11")
+def test_the_class_is_kept_beside_what_kubelet_keeps() -> None:
+    claim = replace(CLAIM, class_name="gpu,nic")
+    assert decode(encode([claim])) == (claim,)
+    assert '"ClassName":"gpu,nic"' in orjson.loads(encode([claim]))["Data"]
 
 
 @pytest.mark.behaviour("SP-119")

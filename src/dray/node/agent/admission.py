@@ -5,30 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dray.api.types.core_v1 import Pod
-from dray.framework.resources import CPU, PODS, amounts_of, pod_requests
+import msgspec
+
+from dray.api.types.core_v1 import Container, Pod
+from dray.framework.resources import CPU, PODS, pod_requests
+from dray.node.devices.requests import served_by_claims
 from dray.node.interface import Rejection
 
 _NATIVE: Final = frozenset({CPU, "memory", "ephemeral-storage"})
 
 
-def check_fit(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, str]) -> Rejection | None:
-    """Why the Pod has no room besides the others; None when it has."""
-    capacity = amounts_of(allocatable)
+Amounts = Mapping[str, int]
+
+
+def check_fit(asked: Amounts, others: Iterable[Amounts], capacity: Amounts) -> Rejection | None:
+    """Why a Pod that asks for this has no room besides the others; None when it has. All as in `own_requests`."""
     used: dict[str, int] = {}
     count = 0
     for other in others:
         count += 1
-        for name, amount in pod_requests(other).items():
+        for name, amount in other.items():
             used[name] = used.get(name, 0) + amount
     if count + 1 > capacity.get(PODS, 0):
         return _out_of(PODS, 1, count, capacity.get(PODS, 0))
-    for name, amount in sorted(pod_requests(pod).items()):
+    for name, amount in sorted(asked.items()):
         # Resources the node does not know may be handed out by someone else.
         known = name in _NATIVE or name in capacity
         if amount and known and used.get(name, 0) + amount > capacity.get(name, 0):
             return _out_of(name, amount, used.get(name, 0), capacity.get(name, 0))
     return None
+
+
+def own_requests(pod: Pod) -> dict[str, int]:
+    """What the Pod needs of what the node itself has: whole numbers, cpu in thousandths.
+
+    Extended resources that a claim stands for are not among it.
+    """
+    if pod.status.extended_resource_claim_status is None:
+        return pod_requests(pod)
+
+    def without(containers: Iterable[Container]) -> tuple[Container, ...]:
+        return tuple(_without(item, served_by_claims(pod, item.name)) for item in containers)
+
+    spec = msgspec.structs.replace(
+        pod.spec, containers=without(pod.spec.containers), init_containers=without(pod.spec.init_containers)
+    )
+    # What its status says was granted has them too.
+    status = msgspec.structs.replace(pod.status, container_statuses=(), init_container_statuses=())
+    return pod_requests(msgspec.structs.replace(pod, spec=spec, status=status))
+
+
+def _without(container: Container, names: frozenset[str]) -> Container:
+    resources = container.resources
+    requests = {name: amount for name, amount in resources.requests.items() if name not in names}
+    return msgspec.structs.replace(container, resources=msgspec.structs.replace(resources, requests=requests))
 
 
 def check_place(pod: Pod, labels: Mapping[str, str]) -> Rejection | None:

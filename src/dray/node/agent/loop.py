@@ -8,22 +8,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dray.api.cdi import CdiError
-from dray.api.document import Document, GroupVersionKind
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
-from dray.api.types.core_v1 import Container, Pod
-from dray.client.events import ObjectReference, reference_to
+from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
+from dray.framework.resources import amounts_of
 from dray.node.agent.admission import check_fit, check_place
 from dray.node.agent.building.loop import REFRESH_SECONDS
 from dray.node.agent.parts import NodeFacts, Parts, PodWork
-from dray.node.agent.pod.environment import ConfigError
+from dray.node.agent.pinning.loop import Pins, Running
 from dray.node.agent.pod.events import (
     Admit,
     Admitted,
     BeginProbes,
     ContainerExited,
-    ContainerStarted,
     DeleteObject,
     Doomed,
     Event,
@@ -42,33 +40,32 @@ from dray.node.agent.pod.events import (
     RemoveContainer,
     RunPostStart,
     StartContainer,
-    StartFailed,
     StopContainer,
     Tell,
     TimePassed,
 )
-from dray.node.agent.pod.machine import NORMAL, WARNING, PodMachine
+from dray.node.agent.pod.machine import WARNING, PodMachine
 from dray.node.agent.pod.stages import Stage
 from dray.node.agent.pod.status import Place, pod_status
 from dray.node.agent.probes.loop import Probed, Prober
 from dray.node.agent.probes.plan import probe_of
+from dray.node.agent.starting.loop import Starter
 from dray.node.interface import (
     UNEXPECTED_ADMISSION_ERROR,
     Rejection,
     ResourceError,
-    merge_options,
 )
-from dray.node.runtimes.interface import ContainerRecord, ImageFailure, RuntimeFailure
+from dray.node.runtimes.interface import ContainerRecord, RuntimeFailure
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
 ORPHAN_GRACE_SECONDS: Final = 30.0
 # kubelet's: what is left for a container to end by itself after a hook that took long.
 GRACE_AFTER_HOOK_SECONDS: Final = 2.0
 # A hook after the start may take long; it is the container's own affair.
 POST_START_SECONDS_MAX: Final = 600.0
+STOP_RETRY_SECONDS: Final = 2.0
 
 
 class PodAgent:
@@ -86,6 +83,8 @@ class PodAgent:
         # Whether every Pod of the node has been fed in.
         self.all_seen = False
         self._prober = Prober(parts.asker, parts.clock)
+        self._pins = Pins(parts.runtime, parts.clock, parts.pinning)
+        self._starter = Starter(parts, self._pins, self._tell_of)
         self._admission = asyncio.Lock()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -136,10 +135,13 @@ class PodAgent:
             work = self._works.get(uid)
             if work is None:
                 continue
-            doom = next(filter(None, (verdict(work.pod) for verdict in self._parts.verdicts)), None)
-            if doom is not None:
-                self._post(work, Doomed(doom))
+            self._judge(work)
             self._parts.reporter.changed(work)
+
+    def _judge(self, work: PodWork) -> None:
+        doom = next(filter(None, (verdict(work.pod) for verdict in self._parts.verdicts)), None)
+        if doom is not None:
+            self._post(work, Doomed(doom))
 
     async def stop(self) -> None:
         """Let go of everything; containers run on."""
@@ -162,10 +164,27 @@ class PodAgent:
             await self._clock.sleep(REFRESH_SECONDS)
             for work in tuple(self._works.values()):
                 if work.machine.stage is Stage.RUNNING:
-                    try:
-                        await self._parts.builder.prepare(work.pod)
-                    except ResourceError as error:
-                        self._tell_of(work, Tell(WARNING, error.reason, error.message))
+                    await self._refresh(work)
+
+    async def _refresh(self, work: PodWork) -> None:
+        try:
+            await self._parts.builder.prepare(work.pod)
+        except ResourceError as error:
+            self._tell_of(work, Tell(WARNING, error.reason, error.message))
+        except Exception:  # noqa: BLE001 - the outer edge: a full disk must not end the agent
+            _log.exception("volumes", extra=fields(pod=str(key_of(work.pod))))
+
+    async def keep_pinned(self) -> None:
+        """Keep containers on their CPUs until cancelled."""
+        await self._pins.keep(self._running)
+
+    def _running(self) -> list[Running]:
+        return [
+            Running(work.pod, slot.name, slot.current.id)
+            for work in self._works.values()
+            for slot in work.machine.slots.all
+            if slot.current is not None and slot.current.exit is None
+        ]
 
     # --- `PodSource`. ---
 
@@ -183,9 +202,9 @@ class PodAgent:
         return work.pod if work is not None else None
 
     def work_of(self, namespace: str, name: str) -> PodWork | None:
-        """A Pod by its name."""
-        found = [work for work in self._works.values() if key_of(work.pod).name == name]
-        return next((work for work in found if key_of(work.pod).namespace == namespace), None)
+        """A Pod by its name; of several, of which the API server has forgotten the others, the newest."""
+        wanted = NamespacedName(namespace, name)
+        return next((work for work in reversed(self._works.values()) if key_of(work.pod) == wanted), None)
 
     def status_of(self, work: PodWork) -> Document | None:
         """What to report of a Pod; None when the API server has it as finished from before."""
@@ -257,12 +276,23 @@ class PodAgent:
             except Exception as error:  # noqa: BLE001 - the outer edge: a Pod that cannot be judged is not let in
                 _log.exception("admission", extra=fields(pod=str(key_of(work.pod))))
                 rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, str(error))
+            if rejection is None:
+                # Before any of its containers starts, others leave the CPUs that it has alone.
+                await self._pins.follow(self._running())
         self._post(work, Rejected(rejection) if rejection is not None else Admitted())
+        # What happened to its devices while it was being admitted was not its affair yet.
+        self._judge(work)
 
     async def _ask_admission(self, work: PodWork) -> Rejection | None:
         facts = self._facts()
-        others = [pod for pod in self.active() if pod.metadata.uid != work.uid]
-        rejection = check_place(work.pod, facts.labels) or check_fit(work.pod, others, facts.allocatable)
+        # Running Pods found at the start count before they are admitted once more: newer ones must not take their room.
+        others = [
+            other.requests()
+            for other in self._works.values()
+            if other is not work and (other.machine.admitted or other.machine.found_running)
+        ]
+        capacity = self._parts.raised(work.pod, amounts_of(facts.allocatable))
+        rejection = check_place(work.pod, facts.labels) or check_fit(work.requests(), others, capacity)
         if rejection is not None:
             return rejection
         for position, manager in enumerate(self._parts.managers):
@@ -315,6 +345,7 @@ class PodAgent:
             self._post(work, ReleaseFailed("FailedKillPod", f"error killing pod: {error}"))
         else:
             self._post(work, Released())
+            await self._pins.follow(self._running())
 
     # --- Starting. ---
 
@@ -322,43 +353,7 @@ class PodAgent:
         self._do(work, self._start_container(work, action), f"start of {action.container}")
 
     async def _start_container(self, work: PodWork, action: StartContainer) -> None:
-        container = work.machine.slots.by_name[action.container].spec
-        try:
-            event = await self._run(work, container, action.attempt)
-        except ImageFailure as error:
-            event = StartFailed(action.container, error.reason, str(error))
-        except ConfigError as error:
-            self._tell_of(work, Tell(WARNING, "Failed", f"Error: {error}", action.container))
-            event = StartFailed(action.container, "CreateContainerConfigError", str(error), "")
-        except ResourceError as error:
-            event = StartFailed(action.container, "CreateContainerConfigError", error.message, error.reason)
-        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, the container is tried again
-            if not isinstance(error, RuntimeFailure | CdiError | OSError):
-                _log.exception("start", extra=fields(pod=str(key_of(work.pod)), container=action.container))
-            self._tell_of(work, Tell(WARNING, "Failed", f"Error: {error}", action.container))
-            event = StartFailed(action.container, "CreateContainerError", str(error), "")
-        self._post(work, event)
-
-    async def _run(self, work: PodWork, container: Container, attempt: int) -> Event:
-        parts, pod = self._parts, work.pod
-        image = await parts.runtime.ensure_image(
-            container.image or "", container.image_pull_policy or "IfNotPresent", parts.builder.sandbox(pod)
-        )
-        if image.id:
-            text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
-            self._tell_of(work, Tell(NORMAL, "Pulled", text, container.name))
-        options = merge_options([manager.container_options(pod, container.name) for manager in parts.managers])
-        spec = await parts.builder.container(pod, container, attempt, options, work.machine.addresses)
-        for manager in parts.managers:
-            await manager.pre_start(pod, container.name)
-        cpus, nodes = parts.pinning(pod, container.name)
-        spec = replace(spec, limits=replace(spec.limits, cpus=cpus, memory_nodes=nodes))
-        started = await parts.runtime.run(spec)
-        self._tell_of(work, Tell(NORMAL, "Created", "Container created", container.name))
-        if started.record.exit is not None:
-            self._tell_of(work, Tell(WARNING, "Failed", f"Error: {started.record.exit.message}", container.name))
-            return ContainerExited(started.record)
-        return ContainerStarted(started.record, started.warnings)
+        self._post(work, await self._starter.start(work, action))
 
     def _perform_post_start(self, work: PodWork, action: RunPostStart) -> None:
         self._do(work, self._post_start(work, action), f"hook of {action.container}")
@@ -425,10 +420,20 @@ class PodAgent:
         left = action.grace_seconds - (self._clock.monotonic() - begun)
         if action.hook and action.grace_seconds > 0:
             left = max(left, min(GRACE_AFTER_HOOK_SECONDS, action.grace_seconds))
+        ends = self._clock.monotonic() + left
+        while not await self._try_stop(work, action, ends - self._clock.monotonic()):
+            await self._clock.sleep(STOP_RETRY_SECONDS)
+
+    async def _try_stop(self, work: PodWork, action: StopContainer, grace_seconds: float) -> bool:
+        """Whether the container has ended; nothing else can be done for its Pod before it has."""
         try:
-            await self._parts.runtime.stop_container(action.container_id, left)
-        except RuntimeFailure as error:
+            await self._parts.runtime.stop_container(action.container_id, max(grace_seconds, 0.0))
+        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, it is tried again
+            if not isinstance(error, RuntimeFailure | OSError):
+                _log.exception("stop", extra=fields(pod=str(key_of(work.pod)), container=action.container))
             self._tell_of(work, Tell(WARNING, "FailedKillPod", f"error killing pod: {error}", action.container))
+            return False
+        return True
 
     async def _tell_exit(self, work: PodWork, record: ContainerRecord) -> None:
         self._end_probes(work, record.name)
@@ -479,14 +484,8 @@ class PodAgent:
         await self._parts.runtime.remove_sandbox(record.pod_uid)
 
     def _tell_of(self, work: PodWork, action: Tell) -> None:
-        about: ObjectReference = reference_to(POD_KIND, work.pod, field_path=self._field_path(work, action.container))
+        about = work.reference(action.container)
         self._parts.recorder.event_at(about, action.type, action.reason, action.message)
-
-    def _field_path(self, work: PodWork, container: str) -> str:
-        if not container:
-            return ""
-        is_init = any(slot.name == container for slot in work.machine.slots.initial)
-        return f"spec.{'initContainers' if is_init else 'containers'}{{{container}}}"
 
 
 _PERFORM: Final[Mapping[type[Any], Callable[[PodAgent, PodWork, Any], None]]] = {

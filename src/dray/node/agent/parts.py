@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersionKind
 from dray.api.types.core_v1 import Pod
-from dray.client.events import ObjectReference
+from dray.client.events import ObjectReference, reference_to
 from dray.lib.clock import Clock
+from dray.node.agent.admission import own_requests
 from dray.node.agent.building.loop import PodBuilder
+from dray.node.agent.pinning.loop import Pinning
 from dray.node.agent.pod.events import KUBELET_TIMING, Timing
 from dray.node.agent.pod.machine import PodMachine
 from dray.node.agent.probes.http import Asker
 from dray.node.agent.reporting.loop import StatusReporter
 from dray.node.interface import Rejection, ResourceManager
 from dray.node.runtimes.interface import Runtime
+
+POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,27 @@ class PodWork:
     timer: asyncio.Task[Any] | None = None
     told: Document | None = None
     delete: bool = False
+    _requests: Mapping[str, int] | None = None
     status_source: Callable[[PodWork], Document | None] = lambda _work: None
 
     @property
     def uid(self) -> str:
         """The Pod's uid."""
         return self.pod.metadata.uid or ""
+
+    def reference(self, container: str = "") -> ObjectReference:
+        """What an event about the Pod, or about one of its containers, refers to."""
+        path = ""
+        if container:
+            is_init = any(slot.name == container for slot in self.machine.slots.initial)
+            path = f"spec.{'initContainers' if is_init else 'containers'}{{{container}}}"
+        return reference_to(POD_KIND, self.pod, field_path=path)
+
+    def requests(self) -> Mapping[str, int]:
+        """What the Pod needs of the node; what it was admitted with does not change."""
+        if self._requests is None:
+            self._requests = own_requests(self.pod)
+        return self._requests
 
     def status(self) -> Document | None:
         """What to report."""
@@ -83,5 +102,7 @@ class Parts:
     timing: Timing = KUBELET_TIMING
     # Asked of a running Pod when a manager says that it changed: why it has to be failed.
     verdicts: Sequence[Callable[[Pod], Rejection | None]] = ()
-    # The CPUs and NUMA nodes of a container as the kernel writes them; empty means all.
-    pinning: Callable[[Pod, str], tuple[str, str]] = lambda _pod, _container: ("", "")
+    # What the node has, when a Pod is measured against it: at least what the Pod has been given of it already.
+    raised: Callable[[Pod, Mapping[str, int]], Mapping[str, int]] = lambda _pod, allocatable: allocatable
+    # Where containers run; None when they run anywhere.
+    pinning: Pinning | None = None

@@ -322,9 +322,11 @@ class PluginDevices:
 
     def container_options(self, pod: Pod, container: str) -> RunOptions:
         """What plugins answered for the container; raises `ResourceError` while it has no devices, and gets some."""
-        spec = _container(pod, container)
+        spec = next((item for item in containers_of(pod) if item.name == container), None)
         uid = pod.metadata.uid or ""
-        for resource in self._missing(pod, spec):
+        # An ephemeral container has no resources.
+        for resource in () if spec is None else self._missing(pod, spec):
+            assert spec is not None
             self._spawn(self._allocate_later(pod, spec), f"devices of {uid}/{container}")
             text = (
                 f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}"
@@ -419,7 +421,3 @@ def _endpoint(endpoint: Endpoint | None, resource: str) -> Endpoint:
     if endpoint is None:
         raise EndpointError(f"unknown Device Plugin {resource}")
     return endpoint
-
-
-def _container(pod: Pod, name: str) -> Container:
-    return next(item for item in containers_of(pod) if item.name == name)

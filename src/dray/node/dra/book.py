@@ -205,7 +205,8 @@ class ClaimBook:
             entry = self._entries.setdefault(info.uid, _Entry(info))
             self._by_key[info.key] = info.uid
             self._step(entry, Step.ADMITTED)
-            entry.info = replace(entry.info, pod_uids=entry.info.pod_uids | {event.pod_uid})
+            pods = entry.info.pod_uids | {event.pod_uid}
+            entry.info = replace(entry.info, pod_uids=pods, class_name=info.class_name)
             if entry.phase is Phase.PREPARING:
                 self._ask_all(entry, calls)
                 if not entry.missing:

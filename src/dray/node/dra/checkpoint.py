@@ -1,4 +1,4 @@
-"""The claim book as Kubernetes' kubelet writes it to `dra_manager_state`, byte for byte its form.
+"""The claim book as Kubernetes' kubelet writes it to `dra_manager_state`, byte for byte its form but for `ClassName`.
 
 The file is JSON with a text `Data` and the CRC-32 (IEEE) of that text. Whether a claim is prepared is not stored:
 after a restart only the drivers know.
@@ -59,7 +59,7 @@ def recovery_advice(path: str) -> str:
 
 
 def _to_wire(info: ClaimInfo) -> dict[str, Any]:
-    return {
+    state = {
         "ClaimUID": info.uid,
         "ClaimName": info.key.name,
         "Namespace": info.key.namespace,
@@ -68,6 +68,8 @@ def _to_wire(info: ClaimInfo) -> dict[str, Any]:
             driver: {"Devices": [_device_to_wire(d) for d in info.devices[driver]]} for driver in info.drivers
         },
     }
+    # Ours; kubelet passes over it.
+    return state | {"ClassName": info.class_name} if info.class_name else state
 
 
 def _device_to_wire(device: Device) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def _from_wire(item: Mapping[str, Any]) -> ClaimInfo:
         NamespacedName(item["Namespace"], item["ClaimName"]),
         {name: tuple(_device_from_wire(d) for d in state.get("Devices") or ()) for name, state in drivers.items()},
         frozenset(UID(uid) for uid in item.get("PodUIDs") or ()),
+        item.get("ClassName") or "",
     )
 
 

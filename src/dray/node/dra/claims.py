@@ -46,6 +46,8 @@ class ClaimInfo:
     key: NamespacedName
     devices: Mapping[str, tuple[Device, ...]]
     pod_uids: frozenset[UID] = field(default=frozenset())
+    # The device classes of its requests, separated by commas; empty when a checkpoint of kubelet's was read.
+    class_name: str = ""
 
     @property
     def drivers(self) -> tuple[str, ...]:
@@ -83,7 +85,19 @@ def info_of(claim: ResourceClaim) -> ClaimInfo:
         raise ClaimError(f"ResourceClaim {claim.metadata.name}: not allocated")
     drivers = sorted({result.driver for result in claim.status.allocation.devices.results})
     key = NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
-    return ClaimInfo(UID(claim.metadata.uid or ""), key, dict.fromkeys(drivers, ()))
+    uid = UID(claim.metadata.uid or "")
+    return ClaimInfo(uid, key, dict.fromkeys(drivers, ()), class_name=class_name_of(claim))
+
+
+def class_name_of(claim: ResourceClaim) -> str:
+    """The classes of the claim's requests and of their alternatives, each once, separated by commas."""
+    names: dict[str, None] = {}
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            names.setdefault(request.exactly.device_class_name)
+        for alternative in request.first_available:
+            names.setdefault(alternative.device_class_name)
+    return ",".join(filter(None, names))
 
 
 def pod_claims(pod: Pod, *, extended: bool = True) -> tuple[PodClaim, ...]:

@@ -84,13 +84,6 @@ class Claims(Protocol):
         """The claims a container uses, each once; raises `ClaimError` when one is not known."""
 
 
-class ClassNames(Protocol):
-    """The device classes of claims."""
-
-    def __call__(self, claim: ClaimInfo) -> str:
-        """The class the claim's devices are of; several are separated by commas; empty when not known."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
     """All of them; None for what the node does not have."""
@@ -100,4 +93,3 @@ class Sources:
     cpus: CPUs | None = None
     memory: Memory | None = None
     claims: Claims | None = None
-    class_name: ClassNames = lambda _: ""

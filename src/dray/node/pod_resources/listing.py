@@ -108,7 +108,7 @@ def _dynamic(pod: Pod, container: Container, sources: Sources, *, extended: bool
     for info in infos:
         requests = [request for name, request in asked if name == info.key.name]
         yield v1.DynamicResource(
-            class_name=sources.class_name(info),
+            class_name=info.class_name,
             claim_name=info.key.name,
             claim_namespace=info.key.namespace,
             claim_resources=[_claim_resource(driver, device) for driver, device in _devices(info, requests)],

@@ -214,6 +214,9 @@ class Runtime(Protocol):
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Ask it to end, and end it after the grace; returns when it has ended. Unknown ids are fine."""
 
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """Have the running container run on these CPUs from now on; raises `RuntimeFailure`."""
+
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container and wait for it."""
 

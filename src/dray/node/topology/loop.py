@@ -7,7 +7,7 @@ hand it out; the affinities chosen here are needed for the admission only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -51,6 +51,9 @@ class Devices(HintProvider, Protocol):
 
     def verdict(self, pod: Pod) -> Rejection | None:
         """Why a running Pod has to be failed."""
+
+    def raised_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+        """What the node has, and at least what is in use when the Pod has devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +159,7 @@ class AlignedResources:
     def verdict(self, pod: Pod) -> Rejection | None:
         """Why a running Pod has to be failed now: a device it uses is unhealthy and the node is set to fail it."""
         return None if self._devices is None else self._devices.verdict(pod)
+
+    def raised_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+        """What to measure the Pod against: devices it has already are not lacking because their plugin is away."""
+        return allocatable if self._devices is None else self._devices.raised_allocatable(pod, allocatable)

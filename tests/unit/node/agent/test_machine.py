@@ -56,13 +56,34 @@ def test_a_pod_is_admitted_then_prepared_then_started() -> None:
     assert names(actions, StartContainer) == ["a", "b"]
 
 
-def test_a_rejected_pod_ends_at_once_and_gives_nothing_back() -> None:
+def test_a_rejected_pod_gives_back_what_it_had_from_before_and_has_failed() -> None:
     life = Life(pod())
     life.tell(None)
-    life.tell(Rejected(Rejection("OutOfcpu", "no room")))
-    assert life.machine.stage is Stage.ENDED
+    # Claims may have been prepared for it before the agent was killed.
+    assert Release() in life.tell(Rejected(Rejection("OutOfcpu", "no room")))
     assert told(life) == ["OutOfcpu"]
-    assert Release() not in life.done
+    assert not life.machine.admitted
+    life.tell(Released())
+    assert life.machine.stage is Stage.ENDED
+
+
+def test_a_rejected_pod_whose_containers_run_holds_what_they_use_until_they_have_ended() -> None:
+    life = Life(pod(), record("a"))
+    life.tell(None)
+    assert life.machine.found_running
+    actions = life.tell(Rejected(Rejection("UnexpectedAdmissionError", "no devices")))
+    assert names(actions, StopContainer) == ["a"]
+    assert life.machine.admitted
+    assert "Release" in kinds(life.exited())
+    assert not life.machine.admitted
+
+
+def test_a_device_that_breaks_during_admission_takes_nothing_back_yet() -> None:
+    life = Life(pod())
+    life.tell(None)
+    assert life.tell(Doomed(Rejection("UnhealthyDevice", "gone"))) == []
+    life.tell(Admitted())
+    assert "Release" in kinds(life.tell(Doomed(Rejection("UnhealthyDevice", "gone"))))
 
 
 @pytest.mark.behaviour("SP-116")
@@ -417,7 +438,16 @@ def test_adoption_does_not_run_init_containers_again() -> None:
 
 def test_what_ended_meanwhile_is_judged_as_if_seen() -> None:
     life = Life(pod(restartPolicy="Never"), record("a", code=3))
-    assert kinds(life.running()) == ["Release"]
+    # There is nothing to be admitted for: that its plugin is away must not change how it ended.
+    assert kinds(life.tell(None)) == ["Release"]
+    life.tell(Released())
+    assert life.machine.stage is Stage.ENDED
+    assert life.machine.verdict is None
+
+
+def test_what_ended_meanwhile_and_runs_again_is_admitted_first() -> None:
+    life = Life(pod(restartPolicy="Always"), record("a", code=3))
+    assert kinds(life.tell(None)) == ["Admit"]
 
 
 def test_a_finished_pod_stays_finished_and_is_only_cleaned_up() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import HTTPGetAction, Probe
-from dray.node.agent.admission import check_fit, check_place
+from dray.framework.resources import amounts_of
+from dray.node.agent.admission import check_fit, check_place, own_requests
 from dray.node.agent.logs.format import LogOptions, LogOptionsError, cut, last_lines, read_options, render
 from dray.node.agent.pod.events import ProbeKind
 from dray.node.agent.probes.plan import Judge, first_at, http_url, resolve_port
@@ -69,7 +70,7 @@ def asking(**requests: str) -> Any:
     return pod(container(resources={"requests": requests}))
 
 
-ROOM = {"cpu": "2", "memory": "1Gi", "pods": "2", "example.com/gpu": "1"}
+ROOM = amounts_of({"cpu": "2", "memory": "1Gi", "pods": "2", "example.com/gpu": "1"})
 
 
 @pytest.mark.parametrize(
@@ -84,12 +85,12 @@ ROOM = {"cpu": "2", "memory": "1Gi", "pods": "2", "example.com/gpu": "1"}
     ],
 )
 def test_room(asked: dict[str, str], others: list[dict[str, str]], reason: str | None) -> None:
-    found = check_fit(asking(**asked), [asking(**other) for other in others], ROOM)
+    found = check_fit(own_requests(asking(**asked)), [own_requests(asking(**other)) for other in others], ROOM)
     assert (found.reason if found else None) == reason
 
 
 def test_the_message_of_a_full_node() -> None:
-    found = check_fit(asking(cpu="1500m"), [asking(cpu="1")], ROOM)
+    found = check_fit(own_requests(asking(cpu="1500m")), [own_requests(asking(cpu="1"))], ROOM)
     assert found is not None
     assert found.message == "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000"
 

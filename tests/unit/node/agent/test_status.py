@@ -157,6 +157,9 @@ def test_a_rejected_pod_has_no_containers() -> None:
     life = Life(pod())
     life.tell(None)
     life.tell(Rejected(Rejection("OutOfcpu", "Node didn't have enough resource: cpu")))
+    # While it may have something from before it has not failed yet.
+    assert (status(life)["phase"], status(life).get("reason")) == ("Pending", None)
+    life.tell(Released())
     seen = status(life)
     assert (seen["phase"], seen["reason"]) == ("Failed", "OutOfcpu")
     assert seen["message"] == "Pod was rejected: Node didn't have enough resource: cpu"

@@ -58,9 +58,8 @@ class Claims:
 
 
 def info(name: str, **drivers: Sequence[Device]) -> ClaimInfo:
-    return ClaimInfo(
-        UID(f"uid-{name}"), NamespacedName("default", name), {key: tuple(of) for key, of in drivers.items()}
-    )
+    devices = {key: tuple(of) for key, of in drivers.items()}
+    return ClaimInfo(UID(f"uid-{name}"), NamespacedName("default", name), devices, class_name=f"class-of-{name}")
 
 
 def with_claims(

@@ -9,8 +9,7 @@ from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.devices.loop import HeldDevice
-from dray.node.dra.claims import Device
-from dray.node.pod_resources.classes import class_name_of
+from dray.node.dra.claims import Device, class_name_of
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed, pod_resources
@@ -117,7 +116,7 @@ NIC = claim_resource("other", "p2", "nic", "o.com/nic=0")
 
 
 def dynamic(item, claims: Claims, *, on: bool = True) -> dict[str, list[v1.DynamicResource]]:
-    sources = Sources(Pods(), claims=claims, class_name=lambda one: f"class-of-{one.key.name}")
+    sources = Sources(Pods(), claims=claims)
     found = pod_resources(item, sources, dynamic=on, extended=True)
     return {entry.name: list(entry.dynamic_resources) for entry in found.containers}
 

@@ -10,7 +10,7 @@ from dray.api.document import UID, Document
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.dra.claims import ClaimError
 from dray.node.dra.loop import FAILED_PREPARE, DynamicResources, PrepareError
-from dray.node.interface import NodeResources, Rejection, ResourceError, RunOptions
+from dray.node.interface import NO_OPTIONS, NodeResources, Rejection, ResourceError, RunOptions
 
 FAILED_UNPREPARE: Final = "FailedUnprepareDynamicResources"
 
@@ -37,8 +37,11 @@ class ClaimManager:
 
     def container_options(self, pod: Pod, container: str) -> RunOptions:
         """The CDI devices of the container's claims."""
+        found = _container(pod, container)
+        if found is None:
+            return NO_OPTIONS
         try:
-            return RunOptions(cdi_devices=self._claims.container_devices(pod, _container(pod, container)))
+            return RunOptions(cdi_devices=self._claims.container_devices(pod, found))
         except ClaimError as error:
             raise ResourceError(FAILED_PREPARE, str(error)) from error
 
@@ -57,7 +60,8 @@ class ClaimManager:
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """The health of the container's devices."""
-        return [to_document(item) for item in self._claims.resource_statuses(pod, _container(pod, container))]
+        found = _container(pod, container)
+        return [] if found is None else [to_document(item) for item in self._claims.resource_statuses(pod, found)]
 
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
         """Call the listener with the UIDs of Pods whose devices' health changed."""
@@ -68,5 +72,6 @@ class ClaimManager:
             listener(sorted(uids))
 
 
-def _container(pod: Pod, name: str) -> Container:
-    return next(item for item in (*pod.spec.init_containers, *pod.spec.containers) if item.name == name)
+def _container(pod: Pod, name: str) -> Container | None:
+    """None for an ephemeral container, which has no resources."""
+    return next((item for item in (*pod.spec.init_containers, *pod.spec.containers) if item.name == name), None)

@@ -46,6 +46,7 @@ from dray.node.agent.pod.events import (
     TimePassed,
     Timing,
 )
+from dray.node.agent.pod.grace import end_grace, probe_grace, spec_grace
 from dray.node.agent.pod.slots import Kind, Slot, Slots, Waiting, Work, make_slots
 from dray.node.agent.pod.stages import Retry, Stage, duration_text
 from dray.node.interface import Rejection
@@ -57,7 +58,6 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 IMAGE_BACKOFF: Final = "ImagePullBackOff"
 DEADLINE: Final = Rejection("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
-DEFAULT_GRACE_SECONDS: Final = 30
 
 
 class PodMachine:
@@ -73,7 +73,7 @@ class PodMachine:
         self.addresses: tuple[str, ...] = ()
         # Why the Pod failed, when that is not for its containers to say.
         self.verdict: Rejection | None = None
-        # Never let in: it holds nothing that could be given back.
+        # Not let in; it holds at most what it had before the agent restarted.
         self.rejected = False
         # All that was asked for is there: the sandbox can be said to be ready.
         self.prepared = False
@@ -125,8 +125,15 @@ class PodMachine:
         return self.stage < Stage.ENDED
 
     @property
+    def found_running(self) -> bool:
+        """Whether it waits to be admitted once more, with containers that ran on without an agent."""
+        return self.stage is Stage.ADMITTING and any(slot.alive for slot in self.slots.all)
+
+    @property
     def admitted(self) -> bool:
         """Whether the Pod was admitted and holds what it asked for."""
+        if self.rejected:
+            return self.stage < Stage.ENDED and any(slot.alive for slot in self.slots.all)
         return Stage.ADMITTING < self.stage < Stage.ENDED
 
     # --- Events. ---
@@ -142,20 +149,20 @@ class PodMachine:
 
     def _hurry(self, now: datetime) -> None:
         """A shorter grace than the one under way."""
-        ends = now + timedelta(seconds=self._end_grace)
+        ends = now + timedelta(seconds=end_grace(self.pod))
         if self._grace_ends is None or ends >= self._grace_ends:
             return
         self._grace_ends = ends
         for slot in self.slots.all:
             if slot.work is Work.STOPPING and slot.current is not None:
-                self._out.append(StopContainer(slot.name, slot.current.id, self._end_grace, hook=False))
+                self._out.append(StopContainer(slot.name, slot.current.id, end_grace(self.pod), hook=False))
 
     def _restart_changed(self, slot: Slot) -> None:
         assert slot.current is not None
         if slot.current.image and slot.spec.image and slot.current.image != slot.spec.image:
             slot.must_restart = True
             message = f"Container {slot.name} definition changed, will be restarted"
-            self._stop(slot, self._spec_grace, message)
+            self._stop(slot, spec_grace(self.pod), message)
 
     def _on_removed(self, _event: PodRemoved, _now: datetime) -> None:
         self._removed = True
@@ -168,7 +175,7 @@ class PodMachine:
     def _on_rejected(self, event: Rejected, _now: datetime) -> None:
         self.verdict, self.rejected = event.rejection, True
         self._tell(WARNING, event.rejection.reason, event.rejection.message)
-        # Nothing is held; but an adopted Pod may have containers that must go.
+        # Nothing new is held; but an adopted Pod may have containers that must go, and claims from before.
         self.stage = Stage.STOPPING
 
     def _on_prepared(self, event: Prepared, _now: datetime) -> None:
@@ -263,7 +270,7 @@ class PodMachine:
             self._through(slot)
             return
         self._tell(WARNING, "FailedPostStartHook", event.failure, slot)
-        self._stop(slot, self._spec_grace, "FailedPostStartHook", hook=False)
+        self._stop(slot, spec_grace(self.pod), "FailedPostStartHook", hook=False)
 
     def _on_probe(self, event: ProbeJudged, _now: datetime) -> None:
         slot = self.slots.by_name[event.container]
@@ -278,7 +285,7 @@ class PodMachine:
             word = event.kind.value.lower()
             self._stop(
                 slot,
-                self._probe_grace(slot, event.kind),
+                probe_grace(self.pod, slot.spec, event.kind),
                 f"Container {slot.name} failed {word} probe, will be restarted",
             )
 
@@ -291,7 +298,8 @@ class PodMachine:
         self._release.failed(now, self._timing.release_retry, self._timing.prepare_retry_max)
 
     def _on_doomed(self, event: Doomed, now: datetime) -> None:
-        if self.stage < Stage.STOPPING and self.verdict is None:
+        # While it is being admitted nothing may be taken back; whoever admits it asks again afterwards.
+        if Stage.ADMITTING < self.stage < Stage.STOPPING and self.verdict is None:
             self.verdict = event.verdict
             self._tell(WARNING, event.verdict.reason, event.verdict.message)
             self._begin_stop(now)
@@ -315,6 +323,9 @@ class PodMachine:
         deadline = self._deadline
         if self._removed or self.pod.metadata.deletion_timestamp is not None:
             self._begin_stop(now)
+        elif self.stage is Stage.ADMITTING and self._done():
+            # Its containers came to their end while no agent looked: there is nothing to be let in for.
+            self._begin_stop(now)
         elif deadline is not None and deadline <= now:
             self.verdict = DEADLINE
             self._tell(NORMAL, DEADLINE.reason, DEADLINE.message)
@@ -322,7 +333,7 @@ class PodMachine:
 
     def _begin_stop(self, now: datetime) -> None:
         self.stage = Stage.STOPPING
-        self._grace_ends = now + timedelta(seconds=self._end_grace)
+        self._grace_ends = now + timedelta(seconds=end_grace(self.pod))
 
     def _decide_admitting(self, _now: datetime) -> None:
         if not self._admission_asked:
@@ -406,9 +417,6 @@ class PodMachine:
             self._stop_for_end(slot, now)
             if slot.alive:
                 return
-        if self.rejected:
-            self.stage = Stage.ENDED
-            return
         self.stage = Stage.RELEASING
         self._release.at = now
 
@@ -416,9 +424,9 @@ class PodMachine:
         if slot.work in (Work.STARTING, Work.STOPPING) or not slot.alive:
             return
         if self._grace_ends is None:
-            self._grace_ends = now + timedelta(seconds=self._end_grace)
+            self._grace_ends = now + timedelta(seconds=end_grace(self.pod))
         remaining = (self._grace_ends - now).total_seconds()
-        floor = min(self._timing.grace_least, self._end_grace)
+        floor = min(self._timing.grace_least, end_grace(self.pod))
         self._stop(slot, max(remaining, floor), f"Stopping container {slot.name}")
 
     def _decide_releasing(self, now: datetime) -> None:
@@ -448,23 +456,6 @@ class PodMachine:
     @property
     def _policy(self) -> str:
         return self.pod.spec.restart_policy or "Always"
-
-    @property
-    def _spec_grace(self) -> float:
-        grace = self.pod.spec.termination_grace_period_seconds
-        return float(DEFAULT_GRACE_SECONDS if grace is None else grace)
-
-    @property
-    def _end_grace(self) -> float:
-        asked = self.pod.metadata.deletion_grace_period_seconds
-        if self.pod.metadata.deletion_timestamp is None or asked is None:
-            return self._spec_grace
-        return float(asked)
-
-    def _probe_grace(self, slot: Slot, kind: ProbeKind) -> float:
-        probe = slot.spec.liveness_probe if kind is ProbeKind.LIVENESS else slot.spec.startup_probe
-        grace = probe.termination_grace_period_seconds if probe is not None else None
-        return self._spec_grace if grace is None else float(grace)
 
     @property
     def _deadline(self) -> datetime | None:

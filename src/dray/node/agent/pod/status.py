@@ -66,7 +66,8 @@ def pod_status(
         "startTime": format_time(machine.start_time),
         **_addresses(machine, place),
     }
-    if verdict is not None:
+    # Why a Pod was not let in is said when it has failed, not while what it had before is taken back.
+    if verdict is not None and (machine.stage >= Stage.ENDED or not machine.rejected):
         status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
     if machine.rejected and not any(slot.current for slot in machine.slots.all):
         # A Pod that was never let in has no containers to speak of.

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.extended_resources import is_extended_resource_name
 from dray.api.timestamps import format_micro_time, format_time
 from dray.node.interface import NodeResources
 
@@ -55,6 +56,8 @@ class NodeSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Document, ...] = ()
     pods_max: int = 110
+    # Extended resources that the Node had before and has none of until a device plugin says otherwise.
+    stale: tuple[str, ...] = ()
 
 
 def own_labels(spec: NodeSpec) -> dict[str, str]:
@@ -81,9 +84,14 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
     }
 
 
+def stale_resources(status: Document) -> tuple[str, ...]:
+    """The extended resources in a Node's status: on a node that was set up anew they are of the one before."""
+    return tuple(sorted(name for name in status.get("capacity") or () if is_extended_resource_name(name)))
+
+
 def allocatable(spec: NodeSpec, added: Iterable[NodeResources]) -> dict[str, str]:
     """What Pods may use."""
-    result = capacity(spec)
+    result = capacity(spec) | dict.fromkeys(spec.stale, "0")
     for part in added:
         result.update(part.allocatable)
     return result
@@ -104,7 +112,7 @@ def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document,
     """The status to report; `known` is the Node's status as the API server has it."""
     machine = spec.machine
     parts = tuple(added)
-    has = capacity(spec)
+    has = capacity(spec) | dict.fromkeys(spec.stale, "0")
     for part in parts:
         has.update(part.capacity)
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dray.api.document import Document, GroupVersion
@@ -20,6 +21,7 @@ from dray.node.agent.registration.document import (
     node_document,
     node_status,
     own_labels,
+    stale_resources,
     without_heartbeats,
 )
 from dray.node.interface import NodeResources
@@ -54,6 +56,8 @@ class NodeRegistration:
         self.spec = spec
         self._added = added
         self._lease_seconds = lease_seconds
+        # What a Node that is there already says of extended resources is not true any more.
+        self.forget_resources = False
         self._changed = asyncio.Event()
         self._node: Document = {}
         self._told: Document | None = None
@@ -134,6 +138,10 @@ class NodeRegistration:
             }
             patch = Patch(PatchType.STRATEGIC, {"metadata": metadata})
             self._node = await self._client.patch(NODES, self.spec.name, "", patch)
+            if self.forget_resources:
+                self.spec = replace(self.spec, stale=stale_resources(self._node.get("status") or {}))
+        # Only what it said before the first time: from now on it says what we do.
+        self.forget_resources = False
 
     async def _write_status(self) -> None:
         now = self._clock.now()

@@ -15,6 +15,7 @@ import grpc.aio
 
 from dray.lib.clock import Clock
 from dray.node.cdi.files import CdiCache
+from dray.node.runtimes.cri.files import put_back, remove_oldest, set_aside
 from dray.node.runtimes.cri.translate import (
     NODE_LABEL,
     POD_UID,
@@ -46,6 +47,8 @@ _log = logging.getLogger(__name__)
 
 # CRI tells of ends only when asked; kubelet asks once a second.
 RELIST_SECONDS: Final = 0.5
+# How often kubelet looks whether a log has grown too long.
+ROTATE_SECONDS: Final = 10.0
 CALL_SECONDS_MAX: Final = 120.0
 PULL_SECONDS_MAX: Final = 1800.0
 
@@ -66,10 +69,11 @@ class CriRuntime:
         # By Pod UID.
         self._sandboxes: dict[str, str] = {}
         self._configs: dict[str, pb.PodSandboxConfig] = {}
-        self._running: set[str] = set()
+        # Running containers by id, and where each one's log is.
+        self._running: dict[str, Path] = {}
         self._ended: dict[str, asyncio.Event] = {}
         self._on_exit: ExitListener = lambda _record: None
-        self._relisting: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def name(self) -> str:
@@ -92,18 +96,30 @@ class CriRuntime:
         sandboxes = await self._call(self._runtime.ListPodSandbox, pb.ListPodSandboxRequest(filter=own))
         for item in sorted(sandboxes.items, key=lambda item: item.created_at):
             self._sandboxes[item.labels[POD_UID]] = item.id
-        records = [await self._record(item.id) for item in await self._list()]
-        for record in records:
-            if record.exit is None:
-                self._follow(record.id)
-        self._relisting = asyncio.create_task(self._relist(), name="CRI relist")
+        records = [found for item in await self._list() if (found := await self._adopt(item)) is not None]
+        self._tasks = [
+            asyncio.create_task(self._relist(), name="CRI relist"),
+            asyncio.create_task(self._rotate_forever(), name="CRI logs"),
+        ]
         return records
+
+    async def _adopt(self, item: pb.Container) -> ContainerRecord | None:
+        if item.state == pb.CONTAINER_CREATED:
+            # Whoever made it was gone before it ran: that is no run of its container's.
+            await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=item.id))
+            return None
+        request = pb.ContainerStatusRequest(container_id=item.id)
+        answer = await self._call(self._runtime.ContainerStatus, request)
+        record = record_of(answer.status)
+        if record.exit is None:
+            self._follow(record.id, answer.status.log_path)
+        return record
 
     async def stop(self) -> None:
         """Let go."""
-        if self._relisting is not None:
-            self._relisting.cancel()
-            await asyncio.gather(self._relisting, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._channel.close(None)
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
@@ -164,7 +180,7 @@ class CriRuntime:
             record = await self._record(made.container_id)
             ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=str(error))
             return Started(replace(record, exit=ended))
-        self._follow(made.container_id)
+        self._follow(made.container_id, spec.log_path)
         record = await self._record(made.container_id)
         # Its end, if it came that soon, is told by the next look.
         return Started(replace(record, exit=None))
@@ -180,6 +196,12 @@ class CriRuntime:
             async with asyncio.timeout(CALL_SECONDS_MAX):
                 await ended.wait()
 
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """The runtime changes the container's group."""
+        resources = pb.LinuxContainerResources(cpuset_cpus=cpus)
+        request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
+        await self._call(self._runtime.UpdateContainerResources, request)
+
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command; CRI counts whole seconds."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=math.ceil(timeout_seconds))
@@ -193,7 +215,7 @@ class CriRuntime:
 
     async def remove_container(self, container_id: str) -> None:
         """Forget it."""
-        self._running.discard(container_id)
+        self._running.pop(container_id, None)
         await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=container_id))
 
     async def remove_sandbox(self, pod_uid: str) -> None:
@@ -208,8 +230,8 @@ class CriRuntime:
 
     # --- Following. ---
 
-    def _follow(self, container_id: str) -> None:
-        self._running.add(container_id)
+    def _follow(self, container_id: str, log: str) -> None:
+        self._running[container_id] = Path(log)
         self._ended[container_id] = asyncio.Event()
 
     async def _relist(self) -> None:
@@ -224,7 +246,7 @@ class CriRuntime:
 
     async def _look(self) -> None:
         running = {item.id for item in await self._list() if item.state == pb.CONTAINER_RUNNING}
-        for container_id in sorted(self._running - running):
+        for container_id in sorted(self._running.keys() - running):
             try:
                 record = await self._record(container_id)
             except RuntimeFailure:
@@ -232,9 +254,28 @@ class CriRuntime:
                 continue
             if record.exit is None:
                 continue
-            self._running.discard(container_id)
+            self._running.pop(container_id, None)
             self._on_exit(record)
             self._ended.pop(container_id).set()
+
+    async def _rotate_forever(self) -> None:
+        while True:
+            await self._clock.sleep(ROTATE_SECONDS)
+            for container_id, path in tuple(self._running.items()):
+                await self._rotate(container_id, path)
+
+    async def _rotate(self, container_id: str, path: Path) -> None:
+        aside = await asyncio.to_thread(set_aside, path)
+        if aside is None:
+            return
+        try:
+            request = pb.ReopenContainerLogRequest(container_id=container_id)
+            await self._call(self._runtime.ReopenContainerLog, request)
+        except RuntimeFailure as error:
+            await asyncio.to_thread(put_back, aside, path)
+            _log.warning("the log was not rotated", extra=fields(container_id=container_id, error=str(error)))
+        else:
+            await asyncio.to_thread(remove_oldest, path)
 
     async def _list(self) -> list[pb.Container]:
         own = pb.ContainerFilter(label_selector={NODE_LABEL: self._node_name})

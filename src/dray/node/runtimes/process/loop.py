@@ -13,8 +13,10 @@ from dray.api.cdi import ContainerEdits
 from dray.lib.clock import Clock
 from dray.node.cdi.files import CdiCache
 from dray.node.runtimes.interface import ContainerSpec, ExecResult, Image, RuntimeFailure, Sandbox, Started
+from dray.node.runtimes.process.files import move_processes
 from dray.node.runtimes.process.limits import mount_variables, warnings_for
 from dray.node.runtimes.shim.files import ShimRuntime, end_group
+from dray.node.topology.cpus.sets import parse_cpus
 
 OUTPUT_BYTES_MAX: Final = 10 * 1024
 _NO_EDITS: Final = ContainerEdits()
@@ -62,9 +64,16 @@ class ProcessRuntime(ShimRuntime):
             "env": list(self._environment(spec).items()),
             "directory": directory,
         }
+        if spec.limits.cpus:
+            job["cpus"] = sorted(parse_cpus(spec.limits.cpus))
         if os.geteuid() == 0:
             job |= _identity(spec)
         return job
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """Move each of its threads."""
+        item = self.running(container_id)
+        await asyncio.to_thread(move_processes, item.folder, parse_cpus(cpus))
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command with the container's environment and folder."""

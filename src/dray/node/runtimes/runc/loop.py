@@ -155,6 +155,25 @@ class RuncRuntime(ShimRuntime):
             uid, gid = spec.security.user, gid if spec.security.user == uid else 0
         return uid, spec.security.group if spec.security.group is not None else gid
 
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """By runc, which knows where the container's group is."""
+        self.running(container_id)
+        process = await asyncio.create_subprocess_exec(
+            self._binary,
+            "--root",
+            str(self._state),
+            "update",
+            "--cpuset-cpus",
+            cpus,
+            container_id,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        done = await finish(process, COMMAND_SECONDS_MAX)
+        if done.code != 0:
+            raise RuntimeFailure(f"runc update: {done.output.strip()}")
+
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container's namespaces."""
         item = self.running(container_id)

@@ -129,6 +129,10 @@ def _become(job: _Job, out: int, error: int) -> None:
     os.setsid()
     _standard_streams(out, error)
     os.chdir(job["directory"])
+    if job.get("cpus"):
+        # A machine that is described in a file may have others than this one.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, job["cpus"])
     if job.get("groups") is not None:
         os.setgroups(job["groups"])
     if job.get("gid") is not None:

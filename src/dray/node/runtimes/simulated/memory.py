@@ -94,6 +94,9 @@ class SimulatedRuntime:
         """It ends at once."""
         self._end(container_id, _TERMINATED, signal=15)
 
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """It runs on none."""
+
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Every command succeeds."""
         return ExecResult(0, "")

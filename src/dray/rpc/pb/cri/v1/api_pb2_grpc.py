@@ -99,6 +99,16 @@ class RuntimeServiceStub:
                 request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ContainerStatusRequest.SerializeToString,
                 response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ContainerStatusResponse.FromString,
                 _registered_method=True)
+        self.UpdateContainerResources = channel.unary_unary(
+                '/runtime.v1.RuntimeService/UpdateContainerResources',
+                request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.UpdateContainerResourcesRequest.SerializeToString,
+                response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.UpdateContainerResourcesResponse.FromString,
+                _registered_method=True)
+        self.ReopenContainerLog = channel.unary_unary(
+                '/runtime.v1.RuntimeService/ReopenContainerLog',
+                request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ReopenContainerLogRequest.SerializeToString,
+                response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ReopenContainerLogResponse.FromString,
+                _registered_method=True)
         self.ExecSync = channel.unary_unary(
                 '/runtime.v1.RuntimeService/ExecSync',
                 request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncRequest.SerializeToString,
@@ -187,6 +197,18 @@ class RuntimeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateContainerResources(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReopenContainerLog(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExecSync(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -260,6 +282,16 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ContainerStatus,
                     request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ContainerStatusRequest.FromString,
                     response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ContainerStatusResponse.SerializeToString,
+            ),
+            'UpdateContainerResources': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateContainerResources,
+                    request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.UpdateContainerResourcesRequest.FromString,
+                    response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.UpdateContainerResourcesResponse.SerializeToString,
+            ),
+            'ReopenContainerLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReopenContainerLog,
+                    request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ReopenContainerLogRequest.FromString,
+                    response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ReopenContainerLogResponse.SerializeToString,
             ),
             'ExecSync': grpc.unary_unary_rpc_method_handler(
                     servicer.ExecSync,
@@ -618,6 +650,60 @@ class RuntimeService:
             '/runtime.v1.RuntimeService/ContainerStatus',
             dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ContainerStatusRequest.SerializeToString,
             dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ContainerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateContainerResources(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/UpdateContainerResources',
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.UpdateContainerResourcesRequest.SerializeToString,
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.UpdateContainerResourcesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReopenContainerLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/ReopenContainerLog',
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ReopenContainerLogRequest.SerializeToString,
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ReopenContainerLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""On which CPUs running containers are."""

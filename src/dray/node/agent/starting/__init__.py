@@ -1,0 +1,1 @@
+"""From a Pod's container to one that runs."""
