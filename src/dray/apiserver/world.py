@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from dray.api.codec import from_document
 from dray.api.document import Document, GroupResource, NamespacedName, key_of
+from dray.api.quota.classes import ClassNames
+from dray.api.types.resource_v1 import DeviceClass
 from dray.apiserver.authorization.node_index import NodeIndex
 from dray.apiserver.authorization.rbac import RBACIndex
 
@@ -22,6 +25,8 @@ SLICES: Final = GroupResource("resource.k8s.io", "resourceslices")
 SECRETS: Final = GroupResource("", "secrets")
 SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
+QUOTAS: Final = GroupResource("", "resourcequotas")
+DEVICE_CLASSES: Final = GroupResource("resource.k8s.io", "deviceclasses")
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _RBAC_RESOURCES: Final[Mapping[str, str]] = {
@@ -40,12 +45,15 @@ FOLLOWED: Final = (
     SECRETS,
     SERVICE_ACCOUNTS,
     PRIORITY_CLASSES,
+    QUOTAS,
+    DEVICE_CLASSES,
     DEFINITIONS,
     *(GroupResource(RBAC_GROUP, resource) for resource in _RBAC_RESOURCES),
 )
 
 
 _NODE_RELATED: Final = frozenset({PODS, NODES, SLICES})
+_QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES})
 
 
 class World:
@@ -57,6 +65,11 @@ class World:
         self.priority_classes: dict[str, Document] = {}
         # Tokens may be bound to secrets; their contents stay in the store.
         self.secret_uids: dict[NamespacedName, str] = {}
+        # By namespace and name; a namespace without quotas is not there.
+        self.quotas: dict[str, dict[str, Document]] = {}
+        # Which extended resource stands for which class of devices.
+        self.class_names = ClassNames()
+        self._device_classes: dict[str, DeviceClass] = {}
         self.rbac = RBACIndex()
         self.nodes = NodeIndex()
         # Told about every custom resource definition that came, changed or went (then None).
@@ -67,6 +80,8 @@ class World:
         key = key_of(document)
         if resource in _NODE_RELATED:
             self._apply_node_related(resource, key, document, deleted=deleted)
+        elif resource in _QUOTA_RELATED:
+            self._apply_quota_related(resource, key, document, deleted=deleted)
         elif resource.group == RBAC_GROUP:
             self._apply_rbac(_RBAC_RESOURCES[resource.resource], key, document, deleted=deleted)
         elif resource == DEFINITIONS:
@@ -92,6 +107,21 @@ class World:
             index.remove_node(key.name) if deleted else index.apply_node(document)
         else:
             index.remove_slice(key.name) if deleted else index.apply_slice(document)
+
+    def _apply_quota_related(
+        self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool
+    ) -> None:
+        if resource == QUOTAS:
+            quotas = self.quotas.setdefault(key.namespace, {})
+            _set(quotas, key.name, document, deleted=deleted)
+            if not quotas:
+                del self.quotas[key.namespace]
+            return
+        if deleted:
+            self._device_classes.pop(key.name, None)
+        else:
+            self._device_classes[key.name] = from_document(DeviceClass, document)
+        self.class_names = ClassNames.of(self._device_classes.values())
 
     def _apply_rbac(self, kind: str, key: NamespacedName, document: Document, *, deleted: bool) -> None:
         if deleted:
