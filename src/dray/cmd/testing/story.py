@@ -1,0 +1,147 @@
+"""What is known of an object that does not come as far as wanted, as text for the one who waits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dray.allocator import Allocations, Allocator, Inventory
+from dray.api.codec import from_document
+from dray.api.document import Document
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Node
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+
+EVENTS_MAX: Final = 12
+NODES_MAX: Final = 5
+INDENT: Final = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything that may explain it, as documents."""
+
+    events: Sequence[Document] = ()
+    claims: Sequence[Document] = ()
+    slices: Sequence[Document] = ()
+    classes: Sequence[Document] = ()
+    nodes: Sequence[Document] = ()
+    # Drivers that the node agent has registered; None when no agent runs.
+    drivers: Sequence[str] | None = None
+    # Last words of drivers and containers, by name.
+    outputs: dict[str, str] = field(default_factory=dict)
+    gates: FeatureGates = field(default_factory=FeatureGates)
+
+
+def story(obj: Document | None, around: Surroundings) -> str:
+    """All that is known, most telling first, indented."""
+    lines = [*_state(obj), *_claims(obj, around), *_events(around.events), *_devices(around), *_outputs(around)]
+    return "\n".join(INDENT + line for line in lines)
+
+
+def _state(obj: Document | None) -> Iterator[str]:
+    if obj is None:
+        yield "it does not exist"
+        return
+    status = obj.get("status") or {}
+    if "phase" in status:
+        extra = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
+        yield f"phase {status['phase']}" + (f" ({extra})" if extra else "")
+    if (obj.get("spec") or {}).get("nodeName"):
+        yield f"on node {obj['spec']['nodeName']}"
+    for condition in status.get("conditions") or ():
+        if condition.get("status") != "True":
+            text = ": ".join(condition[key] for key in ("reason", "message") if condition.get(key))
+            yield f"condition {condition.get('type')} is {condition.get('status')}" + (f": {text}" if text else "")
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        yield from _container(container)
+
+
+def _container(container: Document) -> Iterator[str]:
+    for kind, state in (container.get("state") or {}).items():
+        if kind == "running":
+            yield f"container {container['name']} runs"
+            continue
+        words = [str(state[key]) for key in ("reason", "message") if state.get(key)]
+        if "exitCode" in state:
+            words.insert(0, f"exit code {state['exitCode']}")
+        yield f"container {container['name']} {kind}: {': '.join(words)}"
+
+
+def _claims(obj: Document | None, around: Surroundings) -> Iterator[str]:
+    wanted = _claim_names(obj)
+    known = {item["metadata"]["name"]: item for item in around.claims}
+    for name in wanted:
+        if name not in known:
+            yield f"claim {name} does not exist"
+            continue
+        claim = known[name]
+        allocation = (claim.get("status") or {}).get("allocation")
+        if allocation:
+            held = [
+                f"{r['driver']}/{r['pool']}/{r['device']}" for r in (allocation.get("devices") or {}).get("results", ())
+            ]
+            yield f"claim {name} has {', '.join(held) or 'no devices'}"
+        else:
+            yield f"claim {name} is not allocated"
+            yield from (INDENT + line for line in _explained(claim, around))
+
+
+def _claim_names(obj: Document | None) -> list[str]:
+    if obj is None:
+        return []
+    if obj.get("kind") == "ResourceClaim":
+        return [obj["metadata"]["name"]]
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    made = {item["name"]: item.get("resourceClaimName") for item in status.get("resourceClaimStatuses") or ()}
+    names = [item.get("resourceClaimName") or made.get(item["name"]) for item in spec.get("resourceClaims") or ()]
+    extended = (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
+    return [name for name in (*names, extended) if name]
+
+
+def _explained(claim: Document, around: Surroundings) -> Iterator[str]:
+    """Node by node, in the allocator's own words."""
+    inventory, allocations = Inventory(), Allocations()
+    for item in around.slices:
+        inventory.apply_slice(from_document(ResourceSlice, item))
+    for item in around.classes:
+        inventory.apply_class(from_document(DeviceClass, item))
+    for item in around.claims:
+        allocations.apply_claim(from_document(ResourceClaim, item))
+    allocator = Allocator(inventory, allocations, around.gates)
+    for node in around.nodes[:NODES_MAX]:
+        explanation = allocator.explain(from_document(Node, node), [from_document(ResourceClaim, claim)])
+        told = [item.summary for item in explanation.requests if not item.satisfiable] or [explanation.summary]
+        yield f"node {node['metadata']['name']}: " + ("it fits" if explanation.fits else "; ".join(told))
+
+
+def _events(events: Iterable[Document]) -> Iterator[str]:
+    listed = list(events)
+    if not listed:
+        yield "no events"
+    for event in listed[-EVENTS_MAX:]:
+        count = event.get("count") or (event.get("series") or {}).get("count") or 1
+        times = f" (x{count})" if count > 1 else ""
+        yield f"event {event.get('type')} {event.get('reason')}{times}: {event.get('message') or event.get('note')}"
+
+
+def _devices(around: Surroundings) -> Iterator[str]:
+    if around.drivers is None:
+        yield "the node agent does not run"
+    else:
+        yield f"drivers registered: {', '.join(around.drivers) or 'none'}"
+    counted: dict[tuple[str, str], int] = {}
+    for item in around.slices:
+        spec: dict[str, Any] = item["spec"]
+        key = spec["driver"], spec["pool"]["name"]
+        counted[key] = counted.get(key, 0) + len(spec.get("devices") or ())
+    pools = [f"{driver}/{pool} ({count} devices)" for (driver, pool), count in sorted(counted.items())]
+    yield f"published: {', '.join(pools) or 'no devices'}"
+
+
+def _outputs(around: Surroundings) -> Iterator[str]:
+    for name, text in around.outputs.items():
+        if text.strip():
+            yield f"output of {name}:"
+            yield from (INDENT + line for line in text.rstrip().splitlines())
