@@ -14,6 +14,7 @@ from dray.controllers.cluster_role_aggregation.reconciler import ClusterRoleAggr
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -43,6 +44,7 @@ def spawn_controllers(
         NamespaceController(client, informers, clock, metrics),
         ClusterRoleAggregationController(client, informers, clock, metrics),
         ServiceAccountController(client, informers, clock, root_ca=root_ca, metrics=metrics),
+        ResourceQuotaController(client, informers, clock, gates=gates, metrics=metrics),
     ]
     if gates.enabled("DynamicResourceAllocation"):
         controllers.append(ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics))

@@ -1,0 +1,1 @@
+"""Keeps the usage that quotas report equal to what their namespaces contain."""
