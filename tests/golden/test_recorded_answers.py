@@ -16,7 +16,6 @@ from tests.servers import running_server
 # Where we differ on purpose, and why. A name that no longer differs must leave this table.
 EXCEPTIONS = {
     "aggdisc-apis": "the recording is cut at 20,000 characters and so is no JSON; ours is shorter, and whole",
-    "quota-exceeded": "quotas are stored and shown, but not enforced yet",
 }
 # The answer depends on who is faster, the client or the garbage collector; both are right.
 RACES = {"fg-after": "the recorded garbage collector was still at work; ours is often done already"}
