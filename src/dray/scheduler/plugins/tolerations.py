@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
+from dray.api.tolerations import tolerates
 from dray.api.types.core_v1 import Taint, Toleration
 
-_EVERY_TAINT: Final = "Exists"
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether the toleration is for the taint: effect and key may be left open, the value goes by the operator."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == _EVERY_TAINT:
-        return True
-    return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
+__all__ = ["tolerates", "untolerated"]
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:

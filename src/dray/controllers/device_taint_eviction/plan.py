@@ -1,0 +1,261 @@
+"""Which claims have devices with a NoExecute taint that they do not tolerate, and when their Pods must go.
+
+Thinks only. Claims are found by device, pool or driver, so that a change costs what it concerns: a slice its own
+devices, a rule the claims its selector can reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from dray.allocator.taints import TaintRule, tolerates
+from dray.api.document import NamespacedName
+from dray.api.pod_claims import is_made_for, is_pod_done, is_reserved_for, pod_claims, special_claim_name
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import (
+    DeviceRequestAllocationResult,
+    DeviceTaint,
+    DeviceToleration,
+    ResourceClaim,
+    ResourceSlice,
+)
+
+NO_EXECUTE: Final = "NoExecute"
+EVENT_REASON: Final = "DeviceTaintManagerEviction"
+CONDITION_REASON: Final = "DeletionByDeviceTaintManager"
+CONDITION_MESSAGE: Final = "Device Taint manager: deleting due to NoExecute taint"
+
+
+class DeviceId(NamedTuple):
+    """A device of the cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A DeviceTaintRule that evicts."""
+
+    selector: TaintRule
+    uid: str
+    time_added: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """When Pods must go, and by which rules' doing; taints of slices have no name."""
+
+    when: datetime
+    # Uids, sorted.
+    rules: tuple[str, ...]
+
+
+def eviction_time(taint: DeviceTaint, time_added: datetime, tolerations: Iterable[DeviceToleration]) -> datetime | None:
+    """When the taint drives out a claim with these tolerations; None for never."""
+    matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
+    if any(toleration.toleration_seconds is None for toleration in matching):
+        return None
+    seconds = min((max(item.toleration_seconds or 0, 0) for item in matching), default=0)
+    try:
+        return time_added + timedelta(seconds=seconds)
+    except OverflowError:
+        # Longer than time can be written.
+        return None
+
+
+class _Slice(NamedTuple):
+    """What matters of a slice."""
+
+    generation: int
+    devices: tuple[str, ...]
+    # Device -> its NoExecute taints; devices without any are left out.
+    tainted: dict[str, tuple[DeviceTaint, ...]]
+
+
+class Pools:
+    """The NoExecute taints of published devices; of each pool the newest generation counts."""
+
+    def __init__(self) -> None:
+        # Pool -> name of a slice -> the slice.
+        self._slices: dict[tuple[str, str], dict[str, _Slice]] = {}
+        # Pool -> device -> its NoExecute taints.
+        self._taints: dict[tuple[str, str], dict[str, tuple[DeviceTaint, ...]]] = {}
+
+    def change(self, old: ResourceSlice | None, new: ResourceSlice | None) -> list[DeviceId]:
+        """Take in a slice; returns the devices whose taints are others now."""
+        changed: list[DeviceId] = []
+        if old is not None and (new is None or _pool_of(old) != _pool_of(new)):
+            changed += self._put(_pool_of(old), old.metadata.name or "", None)
+        if new is not None:
+            changed += self._put(_pool_of(new), new.metadata.name or "", _read(new))
+        return changed
+
+    def taints(self, device: DeviceId) -> tuple[DeviceTaint, ...]:
+        """The NoExecute taints of one device."""
+        return self._taints.get((device.driver, device.pool), {}).get(device.device, ())
+
+    def count_selected(self, rule: TaintRule) -> int:
+        """How many published devices a rule selects."""
+        return sum(
+            rule.selects(driver, pool, device)
+            for (driver, pool), slices in self._slices.items()
+            if rule.driver in (None, driver) and rule.pool in (None, pool)
+            for item in _newest(slices)
+            for device in item.devices
+        )
+
+    def _put(self, pool: tuple[str, str], name: str, new: _Slice | None) -> list[DeviceId]:
+        slices = self._slices.setdefault(pool, {})
+        if new is None:
+            slices.pop(name, None)
+        else:
+            slices[name] = new
+        before = self._taints.pop(pool, {})
+        after = {device: taints for item in _newest(slices) for device, taints in item.tainted.items()}
+        if after:
+            self._taints[pool] = after
+        if not slices:
+            del self._slices[pool]
+        names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        return [DeviceId(*pool, name) for name in names]
+
+
+class Claims:
+    """Allocated claims, found by what they hold."""
+
+    def __init__(self) -> None:
+        self._claims: dict[NamespacedName, ResourceClaim] = {}
+        # (driver, pool, device), (driver, pool) and (driver,) -> keys of claims, in order of arrival.
+        self._holders: dict[tuple[str, ...], dict[NamespacedName, None]] = {}
+
+    def put(self, key: NamespacedName, claim: ResourceClaim | None) -> None:
+        """Take in a claim; None or one without allocation holds nothing."""
+        old = self._claims.pop(key, None)
+        if old is not None:
+            for place in _places(old):
+                holders = self._holders.get(place, {})
+                holders.pop(key, None)
+                if not holders:
+                    self._holders.pop(place, None)
+        if claim is not None and claim.status.allocation is not None:
+            self._claims[key] = claim
+            for place in _places(claim):
+                self._holders.setdefault(place, {})[key] = None
+
+    def get(self, key: NamespacedName) -> ResourceClaim | None:
+        """One allocated claim."""
+        return self._claims.get(key)
+
+    def holding(self, device: DeviceId) -> tuple[NamespacedName, ...]:
+        """The claims that hold a device."""
+        return tuple(self._holders.get(device, ()))
+
+    def selected(self, rule: TaintRule) -> tuple[NamespacedName, ...]:
+        """The claims with a device that the rule selects."""
+        parts = (rule.driver, rule.pool, rule.device)
+        known = next((index for index, part in enumerate(parts) if part is None), len(parts))
+        candidates = self._holders.get(tuple(part or "" for part in parts[:known]), {}) if known else self._claims
+        return tuple(
+            key
+            for key in candidates
+            if any(rule.selects(item.driver, item.pool, item.device) for item in results_of(self._claims[key]))
+        )
+
+
+class TaintBook:
+    """All that evictions are decided by."""
+
+    def __init__(self) -> None:
+        self.pools = Pools()
+        self.claims = Claims()
+        # Rules that evict, by name.
+        self.rules: dict[str, Rule] = {}
+
+    def claim_eviction(self, claim: ResourceClaim, pretended: Rule | None = None) -> Eviction | None:
+        """When the users of an allocated claim must go; with a pretended rule only that one counts."""
+        when: datetime | None = None
+        rules: set[str] = set()
+        for result in results_of(claim):
+            for taint, time_added, uid in self._taints(result, pretended):
+                due = eviction_time(taint, time_added, result.tolerations)
+                if due is None:
+                    continue
+                when = due if when is None else min(when, due)
+                if uid:
+                    rules.add(uid)
+        return Eviction(when, tuple(sorted(rules))) if when is not None else None
+
+    def pod_eviction(self, pod: Pod, pretended: Rule | None = None) -> Eviction | None:
+        """When the Pod must go: with the first of its claims."""
+        # A Pod without a node uses nothing yet, and one that is done nothing any more.
+        if not pod.spec.node_name or is_pod_done(pod):
+            return None
+        evictions = [
+            eviction
+            for claim in self._claims_of(pod)
+            if (eviction := self.claim_eviction(claim, pretended)) is not None
+        ]
+        if not evictions:
+            return None
+        rules = sorted({rule for eviction in evictions for rule in eviction.rules})
+        return Eviction(min(eviction.when for eviction in evictions), tuple(rules))
+
+    def _claims_of(self, pod: Pod) -> Iterator[ResourceClaim]:
+        namespace = pod.metadata.namespace or ""
+        for entry in pod_claims(pod):
+            claim = self.claims.get(NamespacedName(namespace, entry.claim_name or ""))
+            if claim is None or (entry.generated and not is_made_for(claim, pod)):
+                continue
+            if is_reserved_for(claim, pod):
+                yield claim
+        special = self.claims.get(NamespacedName(namespace, special_claim_name(pod)))
+        if special is not None and is_made_for(special, pod) and is_reserved_for(special, pod):
+            yield special
+
+    def _taints(
+        self, result: DeviceRequestAllocationResult, pretended: Rule | None
+    ) -> Iterator[tuple[DeviceTaint, datetime, str]]:
+        """The taints of an allocated device, since when, and the rule each comes from."""
+        if pretended is None:
+            for taint in self.pools.taints(DeviceId(result.driver, result.pool, result.device)):
+                if taint.time_added is not None:
+                    yield taint, taint.time_added, ""
+        for rule in self.rules.values() if pretended is None else (pretended,):
+            if rule.time_added is not None and rule.selector.selects(result.driver, result.pool, result.device):
+                yield rule.selector.taint, rule.time_added, rule.uid
+
+
+def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
+    """The devices of a claim."""
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def _places(claim: ResourceClaim) -> set[tuple[str, ...]]:
+    found: set[tuple[str, ...]] = set()
+    for item in results_of(claim):
+        found |= {DeviceId(item.driver, item.pool, item.device), (item.driver, item.pool), (item.driver,)}
+    return found
+
+
+def _pool_of(item: ResourceSlice) -> tuple[str, str]:
+    return item.spec.driver, item.spec.pool.name
+
+
+def _read(item: ResourceSlice) -> _Slice:
+    tainted = {
+        device.name: taints
+        for device in item.spec.devices
+        if device.taints and (taints := tuple(taint for taint in device.taints if taint.effect == NO_EXECUTE))
+    }
+    return _Slice(item.spec.pool.generation, tuple(device.name for device in item.spec.devices), tainted)
+
+
+def _newest(slices: dict[str, _Slice]) -> list[_Slice]:
+    newest = max((item.generation for item in slices.values()), default=0)
+    return [item for item in slices.values() if item.generation == newest]

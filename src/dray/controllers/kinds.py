@@ -1,0 +1,17 @@
+"""The kinds that several controllers follow, and the indexes they share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dray.api.types.core_v1 import Node, Pod
+from dray.client.interface import Resource
+
+NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
+PODS_BY_NODE: Final = "spec.nodeName"
+
+
+def node_name_values(pod: Any) -> tuple[str, ...]:
+    """The node of a Pod, for the index `PODS_BY_NODE`."""
+    return (pod.spec.node_name,) if pod.spec.node_name else ()

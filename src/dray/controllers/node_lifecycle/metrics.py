@@ -1,0 +1,49 @@
+"""The metrics of nodes and zones, by Kubernetes' names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.controllers.node_lifecycle.zones import Zones
+from dray.runtime.metrics import Metrics, exponential_buckets
+
+_PREFIX: Final = "node_collector_"
+_PERCENT: Final = 100.0
+
+
+class LifecycleMetrics:
+    """Counts what is emptied, and shows how the zones are."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._health = metrics.gauge(_PREFIX + "zone_health", "Healthy nodes of a zone in percent", ("zone",))
+        self._size = metrics.gauge(_PREFIX + "zone_size", "Nodes of a zone", ("zone",))
+        self._unhealthy = metrics.gauge(_PREFIX + "unhealthy_nodes_in_zone", "Nodes of a zone not ready", ("zone",))
+        self._evictions = metrics.counter(_PREFIX + "evictions_total", "Nodes whose Pods were evicted", ("zone",))
+        self.one_seconds = metrics.histogram(
+            _PREFIX + "update_node_health_duration_seconds",
+            "Time to bring one Node up to date",
+            buckets=exponential_buckets(start=0.001, factor=4, count=8),
+        )
+        self.all_seconds = metrics.histogram(
+            _PREFIX + "update_all_nodes_health_duration_seconds",
+            "Time to look at the health of all nodes",
+            buckets=exponential_buckets(start=0.01, factor=4, count=8),
+        )
+        self._shown: set[str] = set()
+
+    def evicted(self, zone: str) -> None:
+        """A node was tainted so that its Pods leave."""
+        self._evictions.labels(zone).inc()
+
+    def show(self, zones: Zones) -> None:
+        """Follow the zones."""
+        present = set()
+        for name, zone in zones.items():
+            present.add(name)
+            self._size.labels(name).set(zone.size)
+            self._unhealthy.labels(name).set(len(zone.unwell))
+            self._health.labels(name).set(_PERCENT * len(zone.well) / zone.size if zone.size else _PERCENT)
+        for name in self._shown - present:
+            for gauge in (self._size, self._unhealthy, self._health):
+                gauge.remove(name)
+        self._shown = present
