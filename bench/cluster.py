@@ -18,7 +18,7 @@ from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.scheduler import spawn_scheduler
-from dray.cmd.settings import APIServerSettings
+from dray.cmd.settings import APIServerSettings, NodeControl
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 
@@ -27,6 +27,7 @@ T = TypeVar("T")
 WRITERS = 64
 # As the command sets it.
 GC_THRESHOLDS = (10_000, 20, 50)
+_NEVER = 1e9
 
 
 @asynccontextmanager
@@ -60,6 +61,8 @@ def _spawn(group: TaskGroup, running: apiserver.Running, settings: APIServerSett
         running.metrics,
         root_ca=running.pki.authority.certificate.decode(),
         gates=gates,
+        # The nodes are objects only: nobody is there to send their heartbeats.
+        nodes=NodeControl(node_monitor_grace_period=_NEVER, node_startup_grace_period=_NEVER),
     )
     scheduler = memory_client(running.local, user="system:kube-scheduler")
     spawn_scheduler(group, scheduler, running.clock, running.metrics, config=SchedulerConfig(), features=gates)

@@ -52,7 +52,7 @@ async def _lead(
 
     async def work() -> None:
         async with TaskGroup("controllers") as group:
-            spawn_controllers(group, client, clock, metrics, root_ca=root_ca, gates=gates)
+            spawn_controllers(group, client, clock, metrics, root_ca=root_ca, gates=gates, nodes=settings)
             try:
                 await group.wait()
             finally:

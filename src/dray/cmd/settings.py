@@ -13,6 +13,7 @@ from dray.runtime.settings import (
     STRING,
     STRINGS,
     choice,
+    decimal,
     number,
     setting,
 )
@@ -30,6 +31,30 @@ class Common:
     )
     logging_format: str = setting(choice("text", "json"), "text", "how log lines look")
     verbosity: int = setting(VERBOSITY, 1, "how much to log, 0 to 10", flag="v", environment="DRAY_VERBOSITY")
+
+
+# Without slots: it is a second base of the settings below, and only one base can have them.
+@dataclass(frozen=True)
+class NodeControl:
+    """How the controllers judge nodes, and what they do about them; Kubernetes' names and defaults."""
+
+    node_monitor_period: float = setting(DURATION, 5.0, "how often the heartbeats of nodes are looked at")
+    node_monitor_grace_period: float = setting(
+        DURATION, 50.0, "how long a node may be silent before it is said to be unknown"
+    )
+    node_startup_grace_period: float = setting(DURATION, 60.0, "how long a new node may take to be heard of first")
+    node_eviction_rate: float = setting(decimal(0, 1e6), 0.1, "nodes a second whose Pods are evicted")
+    secondary_node_eviction_rate: float = setting(
+        decimal(0, 1e6), 0.01, "the same in a large zone of which too much is not ready; 0 in a small one"
+    )
+    unhealthy_zone_threshold: float = setting(
+        decimal(0, 1), 0.55, "fraction of a zone's nodes that must be not ready for the secondary rate"
+    )
+    large_cluster_size_threshold: int = setting(number(0, 1_000_000), 50, "nodes above which a zone is large")
+    terminated_pod_gc_threshold: int = setting(
+        number(0, 10_000_000), 12_500, "finished Pods that are kept; 0 keeps all of them"
+    )
+    pod_gc_quarantine: float = setting(DURATION, 40.0, "how long a Node must be gone before its Pods are removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +88,7 @@ class APIServerSettings(Common):
 
 
 @dataclass(frozen=True, slots=True)
-class UpSettings(APIServerSettings):
+class UpSettings(APIServerSettings, NodeControl):
     """`dray up`: everything in one process."""
 
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
@@ -84,7 +109,7 @@ class DemoSettings(Common):
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerManagerSettings(Common):
+class ControllerManagerSettings(Common, NodeControl):
     """`dray controller-manager`."""
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")

@@ -29,7 +29,13 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
             )
             root_ca = running.pki.authority.certificate.decode()
             spawn_controllers(
-                group, client, running.clock, running.metrics, root_ca=root_ca, gates=settings.feature_gates
+                group,
+                client,
+                running.clock,
+                running.metrics,
+                root_ca=root_ca,
+                gates=settings.feature_gates,
+                nodes=settings,
             )
             spawn_scheduler(
                 group,

@@ -103,6 +103,21 @@ def number(low: int, high: int) -> Kind:
     return Kind("int", parse)
 
 
+def decimal(low: float, high: float) -> Kind:
+    """A number within bounds, with a fraction or without."""
+
+    def parse(value: str) -> float:
+        try:
+            result = float(value.strip())
+        except ValueError:
+            result = low - 1
+        if not low <= result <= high:
+            raise ValueError(f"must be a number from {low:g} to {high:g}")
+        return result
+
+    return Kind("float", parse)
+
+
 def _seconds(value: str) -> float:
     try:
         return parse_duration(value.strip()).total_seconds()
