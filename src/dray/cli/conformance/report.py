@@ -1,0 +1,111 @@
+"""The findings as a table for people, JSON, or JUnit XML. Pure: text out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+from xml.etree import ElementTree
+
+import orjson
+
+from dray.cli.conformance.findings import Finding, Verdict, conforms, count
+
+_COLOURS: Final = {Verdict.PASSED: "\x1b[32m", Verdict.FAILED: "\x1b[1;31m", Verdict.SKIPPED: "\x1b[33m"}
+_RESET: Final = "\x1b[0m"
+WIDTH: Final = 120
+_INDENT: Final = "          "
+
+
+def to_text(findings: Sequence[Finding], subject: str, *, colours: bool) -> str:
+    """One line for each check; what failed or was skipped with its reason and the requirement."""
+    lines: list[str] = []
+    section = None
+    for finding in findings:
+        if finding.requirement.section is not section:
+            section = finding.requirement.section
+            lines += ["", str(section)]
+        lines += _lines(finding, colours=colours)
+    lines += ["", _summary(findings, subject, colours=colours), ""]
+    return "\n".join(lines[1:])
+
+
+def _lines(finding: Finding, *, colours: bool) -> Iterator[str]:
+    yield f"  {_painted(f'{finding.verdict:<7}', finding.verdict, colours=colours)} {finding.title}"
+    if finding.verdict is Verdict.FAILED:
+        yield from _wrapped("required: ", finding.requirement.text)
+        yield from _wrapped("found:    ", finding.reason)
+    elif finding.reason:
+        yield from _wrapped("", finding.reason)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    more = _INDENT + " " * len(head)
+    return textwrap.wrap(text, WIDTH, initial_indent=_INDENT + head, subsequent_indent=more, break_long_words=False)
+
+
+def _summary(findings: Sequence[Finding], subject: str, *, colours: bool) -> str:
+    counts = ", ".join(f"{count(findings, verdict)} {verdict}" for verdict in Verdict)
+    good = conforms(findings)
+    word = _painted(
+        "conforms" if good else "does not conform", Verdict.PASSED if good else Verdict.FAILED, colours=colours
+    )
+    return f"{subject} {word}: {counts}"
+
+
+def _painted(text: str, verdict: Verdict, *, colours: bool) -> str:
+    return f"{_COLOURS[verdict]}{text}{_RESET}" if colours else text
+
+
+def to_json(findings: Sequence[Finding], subject: str) -> str:
+    """For programs."""
+    content = {
+        "subject": subject,
+        "conforms": conforms(findings),
+        "counts": {str(verdict): count(findings, verdict) for verdict in Verdict},
+        "findings": [
+            {
+                "name": finding.name,
+                "section": str(finding.requirement.section),
+                "variant": finding.variant,
+                "verdict": str(finding.verdict),
+                "reason": finding.reason,
+                "requirement": finding.requirement.text,
+                "seconds": round(finding.seconds, 3),
+            }
+            for finding in findings
+        ],
+    }
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def to_junit(findings: Sequence[Finding], subject: str) -> str:
+    """For CI systems."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"dray conformance {subject}",
+        tests=str(len(findings)),
+        failures=str(count(findings, Verdict.FAILED)),
+        skipped=str(count(findings, Verdict.SKIPPED)),
+        errors="0",
+        time=f"{sum(finding.seconds for finding in findings):.3f}",
+    )
+    for finding in findings:
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=f"conformance.{finding.requirement.section.replace(' ', '_')}",
+            name=finding.title,
+            time=f"{finding.seconds:.3f}",
+        )
+        if finding.verdict is Verdict.FAILED:
+            failure = ElementTree.SubElement(case, "failure", message=_printable(finding.reason))
+            failure.text = f"required: {finding.requirement.text}\nfound: {_printable(finding.reason)}"
+        elif finding.verdict is Verdict.SKIPPED:
+            ElementTree.SubElement(case, "skipped", message=_printable(finding.reason))
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _printable(text: str) -> str:
+    """XML has no place for control characters, and a driver may answer with any."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in text)

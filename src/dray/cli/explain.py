@@ -1,0 +1,154 @@
+"""`dray explain pod|claim NAME`: why it is pending, or why it got these devices, and what would help."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dray.api.document import NamespacedName
+from dray.api.errors import APIError
+from dray.api.features import FeatureGateError, FeatureGates
+from dray.cli.arguments import reading_parser
+from dray.cli.loop import EXIT_FAILURE, EXIT_USAGE, read
+from dray.cli.output import Column, paint, render
+from dray.client.kubeconfig import KubeconfigError
+from dray.runtime.clock import SystemClock
+from dray.runtime.logs import wants_colour
+from dray.sim.explain.answers import Answer, NodeAnswer, Standing
+from dray.sim.explain.loop import explain
+from dray.sim.explain.subject import claim_subject, pod_subject
+from dray.sim.snapshot import SnapshotError
+
+PROG: Final = "dray explain"
+KINDS: Final = (
+    "Node",
+    "Pod",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceSlice",
+    "DeviceClass",
+    "DeviceTaintRule",
+)
+_SUBJECTS: Final = {
+    "pod": pod_subject,
+    "pods": pod_subject,
+    "claim": claim_subject,
+    "resourceclaim": claim_subject,
+    "resourceclaims": claim_subject,
+}
+_COLOURS: Final = {Standing.PENDING: "yellow", Standing.PLACED: "green", Standing.DONE: "dim"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    arguments = _parse(argv)
+    try:
+        gates = FeatureGates.parse(arguments.feature_gates)
+    except FeatureGateError as error:
+        sys.stderr.write(f"{PROG}: --feature-gates: {error}\n")
+        return EXIT_USAGE
+    try:
+        snapshot = read(arguments, KINDS)
+        key = NamespacedName(arguments.namespace, arguments.name)
+        subject = _SUBJECTS[arguments.kind](snapshot, key)
+        answer = explain(snapshot, subject, SystemClock().now(), node=arguments.node, gates=gates)
+    except (SnapshotError, KubeconfigError, APIError) as error:
+        sys.stderr.write(f"{PROG}: {error}\n")
+        return EXIT_FAILURE
+    if arguments.output != "text":
+        sys.stdout.write(render([answer], (), arguments.output))
+        return 0
+    colour = wants_colour(sys.stdout, os.environ)
+    sys.stdout.write("\n".join(lines(answer, arguments.node, colour=colour)) + "\n")
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    description = (
+        "Say why a Pod or claim is pending, or why it got these devices: one line a node, what would help, and "
+        "with --node every device with its reason."
+    )
+    parser = reading_parser(PROG, description, forms=("text", "json", "yaml"))
+    parser.add_argument("kind", choices=tuple(_SUBJECTS), metavar="pod|claim")
+    parser.add_argument("name")
+    parser.add_argument("-n", "--namespace", default="default", help="default: default")
+    parser.add_argument("--node", default="", metavar="NODE", help="every device of this node with its reason")
+    parser.add_argument("--feature-gates", default="", metavar="A=true,B=false", help="as the cluster's scheduler has")
+    return parser.parse_args(argv)
+
+
+def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[str]:
+    """The answer in words."""
+    yield _headline(answer, colour=colour)
+    if answer.obstacle:
+        yield f"  {answer.obstacle}"
+        return
+    yield from _given_lines(answer)
+    shown = [item for item in answer.nodes if not node or item.node == node]
+    if not shown:
+        yield f"  there is no node {node}" if node else "  there are no nodes"
+        return
+    yield ""
+    yield from render(shown, _node_columns(), colour=colour).splitlines()
+    if node:
+        yield from _device_lines(shown[0])
+    yield from _advice_lines(answer)
+
+
+def _headline(answer: Answer, *, colour: bool) -> str:
+    standing = paint(str(answer.standing), _COLOURS[answer.standing] if colour else "")
+    name = f"{answer.kind} {answer.namespace}/{answer.name}"
+    if answer.standing is Standing.PLACED:
+        return f"{name} is {standing} on {answer.node}" if answer.node else f"{name} is {standing}"
+    if answer.standing is Standing.PENDING and not answer.obstacle:
+        return f"{name} is {standing}: {answer.fitting} of {len(answer.nodes)} nodes fit"
+    return f"{name} is {standing}"
+
+
+def _given_lines(answer: Answer) -> Iterator[str]:
+    for item in answer.given:
+        yield f"  {item.request}: {item.device} (claim {item.claim})"
+        for better in item.passed_over:
+            yield f"    instead of {better}"
+
+
+def _node_columns() -> list[Column[NodeAnswer]]:
+    return [
+        Column("NODE", lambda item: item.node),
+        Column("FITS", _fits, colour=lambda item: "green" if item.fits else "red"),
+        Column("WHY", lambda item: item.why),
+    ]
+
+
+def _fits(item: NodeAnswer) -> str:
+    return "yes" if item.fits else "no"
+
+
+def _device_lines(item: NodeAnswer) -> Iterator[str]:
+    for request in item.requests:
+        yield ""
+        yield f"request {request.request} of claim {request.claim}: {request.usable} usable, {request.needed} needed"
+        if request.note:
+            yield f"  {request.note}"
+        for reason in request.reasons:
+            yield f"  {reason.device}: {reason.text}"
+
+
+def _advice_lines(answer: Answer) -> Iterator[str]:
+    if not answer.changes and not answer.holders:
+        return
+    yield ""
+    yield "What would help:"
+    for change in answer.changes:
+        yield f"  - {change.text}: fits on {_some(change.nodes)}"
+    for holder in answer.holders[:3]:
+        yield f"  - {holder}"
+
+
+def _some(names: Sequence[str]) -> str:
+    few = 3
+    more = f" and {len(names) - few} more" if len(names) > few else ""
+    return ", ".join(names[:few]) + more

@@ -1,0 +1,77 @@
+"""Starts a replica, has its claims made, and asks its scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from dray.allocator import Allocator
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Pod
+from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.scheduler.kinds import PODS
+from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
+from dray.sim.explain.answers import Answer, Standing
+from dray.sim.explain.changes import CHANGES_MAX, helpful_changes
+from dray.sim.explain.filters import Filters, nodes_with_room
+from dray.sim.explain.obstacles import holders_in_the_way, node_changes
+from dray.sim.explain.subject import Subject, before, given
+from dray.sim.replica.loop import Options, Replica, pass_time, running
+from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.snapshot import Snapshot
+
+# Virtual time in which claims are made from templates; costs nothing.
+CLAIM_SECONDS: Final = 30.0
+
+
+def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = "", gates: FeatureGates) -> Answer:
+    """Everything the scheduler has to say about the subject; of `node` every device."""
+    return run_virtually(_explain(snapshot, subject, now, node, gates))
+
+
+async def _explain(snapshot: Snapshot, subject: Subject, now: datetime, node: str, gates: FeatureGates) -> Answer:
+    options = Options(gates, SchedulerConfig(profiles=_profiles(snapshot)), schedules=False)
+    async with running(before(snapshot, subject), now, options) as replica:
+        await pass_time(CLAIM_SECONDS)
+        pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
+        return _answer(replica, subject, pod, node or subject.node)
+
+
+def _profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
+    """Pods of every scheduler are explained as the default one would place them."""
+    default = ProfileConfig().scheduler_name
+    names = {pod.spec.scheduler_name or default for pod in snapshot.pods} | {default}
+    return tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
+
+
+def _answer(replica: Replica, subject: Subject, pod: Pod, detailed: str) -> Answer:
+    scheduler = replica.scheduler
+    nodes = scheduler.handle.snapshot
+    scheduler.cache.update_snapshot(nodes)
+    allocator = cluster_of(scheduler.handle).allocator
+    filters = Filters(scheduler.profiles[pod.spec.scheduler_name or ""], nodes, allocator, pod, detailed=detailed)
+    answers = () if filters.obstacle else filters.answers()
+    answer = Answer(
+        subject.kind,
+        subject.key.namespace,
+        subject.key.name,
+        subject.standing,
+        subject.node,
+        obstacle=filters.obstacle,
+        nodes=answers,
+        given=given(subject, answers),
+    )
+    if answer.fitting or answer.obstacle or subject.standing is not Standing.PENDING:
+        return answer
+    return _advised(answer, filters, allocator)
+
+
+def _advised(answer: Answer, filters: Filters, allocator: Allocator) -> Answer:
+    """With what would help, tried out."""
+    changes = node_changes(answer.nodes)
+    claims = filters.pending
+    if claims:
+        nodes = filters.others_accept()
+        changes = (*helpful_changes(claims, answer.nodes, lambda c: nodes_with_room(allocator, nodes, c)), *changes)
+    return replace(answer, changes=changes[:CHANGES_MAX], holders=holders_in_the_way(answer.nodes))

@@ -1,0 +1,166 @@
+"""The Pod or claim that is asked about, and the snapshot as it was before it was placed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.document import Document, NamespacedName
+from dray.api.pod_claims import is_pod_done, pod_claims, special_claim_name
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.sim.explain.answers import Given, NodeAnswer, Standing
+from dray.sim.snapshot import Snapshot, SnapshotError
+
+# A stand-in for a claim that no Pod uses.
+PROBE_NAME: Final = "explain-probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is asked about: a Pod, or a claim with the Pod that uses it or would."""
+
+    kind: str
+    key: NamespacedName
+    pod: NamespacedName
+    standing: Standing
+    node: str
+    # The claims as they are, those that hold devices.
+    held: tuple[ResourceClaim, ...]
+
+
+def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
+    """Find a Pod; raises `SnapshotError`."""
+    pod = _pod(snapshot, key)
+    if pod is None:
+        raise SnapshotError(f'pods "{key.name}" not found in namespace "{key.namespace}"')
+    return Subject("pod", key, key, _standing(pod), pod.spec.node_name or "", _held(snapshot, pod))
+
+
+def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
+    """Find a claim and the Pod that uses it; raises `SnapshotError`."""
+    claim = snapshot.claims_by_key.get(key)
+    if claim is None:
+        raise SnapshotError(f'resourceclaims "{key.name}" not found in namespace "{key.namespace}"')
+    users = [pod for pod in snapshot.pods if key in set(claim_keys(pod)) and not is_pod_done(pod)]
+    held = (claim,) if claim.status.allocation is not None else ()
+    standing = Standing.PLACED if held else Standing.PENDING
+    if not users:
+        return Subject("claim", key, NamespacedName(key.namespace, PROBE_NAME), standing, "", held)
+    # Those that wait say more than those that run.
+    users.sort(key=lambda pod: bool(pod.spec.node_name))
+    pod = users[0] if not held else users[-1]
+    return Subject("claim", key, _key(pod), standing, pod.spec.node_name or "" if held else "", held)
+
+
+def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
+    """The snapshot without what the subject was given; with a Pod for a claim that has none."""
+    freed = {_key(claim) for claim in subject.held}
+    documents = dict(snapshot.documents)
+    documents["ResourceClaim"] = [
+        _unallocated(item) if _document_key(item) in freed else item for item in documents.get("ResourceClaim", ())
+    ]
+    documents["Pod"] = [
+        _unplaced(item) if _document_key(item) == subject.pod else item for item in documents.get("Pod", ())
+    ]
+    if subject.pod.name == PROBE_NAME:
+        documents["Pod"] = [*documents["Pod"], _probe(subject.key)]
+    return Snapshot(documents)
+
+
+def given(subject: Subject, answers: Iterable[NodeAnswer]) -> tuple[Given, ...]:
+    """What the subject has, with why better alternatives were passed over on its node."""
+    node = next((answer for answer in answers if answer.node == subject.node), None)
+    found = []
+    for claim in subject.held:
+        assert claim.status.allocation is not None
+        for result in claim.status.allocation.devices.results:
+            device = f"{result.driver}/{result.pool}/{result.device}"
+            passed = () if node is None else _passed_over(claim, result.request, node)
+            found.append(Given(str(_key(claim)), result.request, device, passed))
+    return tuple(found)
+
+
+def _passed_over(claim: ResourceClaim, chosen: str, node: NodeAnswer) -> tuple[str, ...]:
+    name, _, alternative = chosen.partition("/")
+    if not alternative:
+        return ()
+    label = str(_key(claim))
+    better = []
+    for request in node.requests:
+        if request.claim != label or request.request.partition("/")[0] != name:
+            continue
+        if request.request == chosen:
+            break
+        better.append(request.summary)
+    return tuple(better)
+
+
+def claim_keys(pod: Pod) -> Iterable[NamespacedName]:
+    """The claims that a Pod uses, as far as they are known."""
+    namespace = pod.metadata.namespace or ""
+    for entry in pod_claims(pod):
+        if entry.claim_name:
+            yield NamespacedName(namespace, entry.claim_name)
+    if special := special_claim_name(pod):
+        yield NamespacedName(namespace, special)
+
+
+def _held(snapshot: Snapshot, pod: Pod) -> tuple[ResourceClaim, ...]:
+    """The Pod's allocated claims that nobody else uses; what is shared was given to all of them."""
+    found = []
+    for key in claim_keys(pod):
+        claim = snapshot.claims_by_key.get(key)
+        if claim is None or claim.status.allocation is None:
+            continue
+        if all(user.uid == pod.metadata.uid for user in claim.status.reserved_for):
+            found.append(claim)
+    return tuple(found)
+
+
+def _standing(pod: Pod) -> Standing:
+    if is_pod_done(pod):
+        return Standing.DONE
+    return Standing.PLACED if pod.spec.node_name else Standing.PENDING
+
+
+def _pod(snapshot: Snapshot, key: NamespacedName) -> Pod | None:
+    return next((pod for pod in snapshot.pods if _key(pod) == key), None)
+
+
+def _key(item: Pod | ResourceClaim) -> NamespacedName:
+    return NamespacedName(item.metadata.namespace or "", item.metadata.name or "")
+
+
+def _document_key(document: Document) -> NamespacedName:
+    metadata = document["metadata"]
+    return NamespacedName(metadata.get("namespace") or "", metadata["name"])
+
+
+def _unallocated(claim: Document) -> Document:
+    metadata = {name: value for name, value in claim["metadata"].items() if name != "deletionTimestamp"}
+    return {**claim, "metadata": metadata, "status": {}}
+
+
+def _unplaced(pod: Document) -> Document:
+    spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
+    kept = ("resourceClaimStatuses",)
+    status = {name: value for name, value in (pod.get("status") or {}).items() if name in kept}
+    metadata = {name: value for name, value in pod["metadata"].items() if not name.startswith("deletion")}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending", **status}}
+
+
+def _probe(claim: NamespacedName) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": PROBE_NAME, "namespace": claim.namespace, "uid": PROBE_NAME},
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "probe", "image": "probe", "resources": {"claims": [{"name": "claim"}]}}],
+            "resourceClaims": [{"name": "claim", "resourceClaimName": claim.name}],
+        },
+        "status": {"phase": "Pending"},
+    }

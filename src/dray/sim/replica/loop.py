@@ -1,0 +1,107 @@
+"""The replica's hands: an API server without a port, the real claim controller and scheduler, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.features import FeatureGates
+from dray.apiserver.portless import portless_server
+from dray.client.interface import Client
+from dray.client.loop import Informers
+from dray.client.memory import memory_client
+from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.loop import Scheduler
+from dray.scheduler.registry import BUILT_IN
+from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.snapshot import Snapshot
+
+# The same snapshot gives the same answers.
+SEED: Final = 0
+_MASTERS: Final = ("system:masters",)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the replica is to behave."""
+
+    gates: FeatureGates
+    config: SchedulerConfig
+    # Whether Pods are placed; otherwise they can only be asked about.
+    schedules: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A running replica."""
+
+    client: Client
+    scheduler: Scheduler
+    clock: LoopClock
+
+
+@asynccontextmanager
+async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncIterator[Replica]:
+    """A replica of the snapshot for the time of a `with` block; the loop must be a `VirtualLoop`."""
+    clock, rng = LoopClock(now), random.Random(SEED)  # noqa: S311 - repeatable, guards nothing
+    async with (
+        portless_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
+        TaskGroup("replica") as group,
+    ):
+        client = memory_client(local, user="replica", groups=_MASTERS, user_agent="replica")
+        informers = Informers(client, clock, rng)
+        scheduler = Scheduler(
+            client, informers, clock, Metrics(), factories=BUILT_IN, config=options.config, features=options.gates
+        )
+        claims = ResourceClaimController(client, informers, clock, gates=options.gates)
+        group.spawn(informers.run(), "informers")
+        group.spawn(claims.run(), "claims")
+        if options.schedules:
+            group.spawn(GarbageCollector(client, informers, clock).run(), "garbage collector")
+            group.spawn(scheduler.run(), "scheduler")
+        await informers.wait_for_sync()
+        try:
+            yield Replica(client, scheduler, clock)
+        finally:
+            await group.cancel()
+
+
+async def pass_time(seconds: float) -> None:
+    """Let virtual time go by, and everything happen that happens in it."""
+    await asyncio.sleep(seconds)
+
+
+def contents(snapshot: Snapshot) -> Iterator[Document]:
+    """What the replica begins with: the snapshot, and what every namespace has."""
+    documents = [item for items in snapshot.documents.values() for item in items]
+    present = {item["metadata"]["name"] for item in snapshot.documents.get("Namespace", ())}
+    for name in sorted(_namespaces(documents)):
+        if name not in present:
+            yield _namespace(name)
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
+    yield from (item for item in documents if item["kind"] not in ("ServiceAccount", "Event"))
+
+
+def _namespaces(documents: Iterable[Document]) -> set[str]:
+    found = {item["metadata"].get("namespace") or "" for item in documents}
+    return (found | {"default"}) - {""}
+
+
+def _namespace(name: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
