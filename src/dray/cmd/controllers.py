@@ -18,6 +18,7 @@ from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
+from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
@@ -52,6 +53,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
         ClusterRoleAggregationController(client, informers, clock, metrics),
         ServiceAccountController(client, informers, clock, root_ca=root_ca, metrics=metrics),
         ResourceQuotaController(client, informers, clock, gates=gates, metrics=metrics),
+        *_workload_controllers(client, informers, clock, metrics, rng),
         *_node_controllers(client, informers, clock, metrics, nodes or NodeControl()),
     ]
     if gates.enabled("DynamicResourceAllocation"):
@@ -89,3 +91,10 @@ def _node_controllers(
             metrics=metrics,
         ),
     )
+
+
+def _workload_controllers(
+    client: Client, informers: Informers, clock: Clock, metrics: Metrics, rng: random.Random
+) -> list[_Controller]:
+    """Those that make Pods of what users ask for."""
+    return [ReplicaSetController(client, informers, clock, rng=rng, metrics=metrics)]

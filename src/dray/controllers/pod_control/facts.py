@@ -1,0 +1,83 @@
+"""What can be said of one Pod: whether it counts, is ready, is available, and since when; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from dray.api.types.core_v1 import Pod, PodCondition
+from dray.api.types.meta_v1 import ObjectMeta
+
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+_TERMINAL: Final = (SUCCEEDED, FAILED)
+_READY: Final = "Ready"
+
+
+def is_finished(pod: Pod) -> bool:
+    """Whether its containers have ended for good."""
+    return pod.status.phase in _TERMINAL
+
+
+def is_active(pod: Pod) -> bool:
+    """Whether it counts as a replica: neither finished nor being deleted."""
+    return not is_finished(pod) and pod.metadata.deletion_timestamp is None
+
+
+def is_terminating(pod: Pod) -> bool:
+    """Whether it is being deleted and may still be running."""
+    return pod.metadata.deletion_timestamp is not None and not is_finished(pod)
+
+
+def ready_condition(pod: Pod) -> PodCondition | None:
+    """The condition Ready, when it is true."""
+    for condition in pod.status.conditions:
+        if condition.type == _READY:
+            return condition if condition.status == "True" else None
+    return None
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether it is ready now."""
+    return ready_condition(pod) is not None
+
+
+def available_in_seconds(pod: Pod, min_ready_seconds: int, now: datetime) -> float | None:
+    """How long until it is available, 0 when it is; None when it is not ready."""
+    condition = ready_condition(pod)
+    if condition is None:
+        return None
+    if min_ready_seconds == 0:
+        return 0.0
+    if condition.last_transition_time is None:
+        return float(min_ready_seconds)
+    available = condition.last_transition_time + timedelta(seconds=min_ready_seconds)
+    return max((available - now).total_seconds(), 0.0)
+
+
+def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
+    """Whether it has been ready for long enough."""
+    return available_in_seconds(pod, min_ready_seconds, now) == 0.0
+
+
+def next_available_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> float | None:
+    """When the next Pod becomes available without any other change; None when none will."""
+    if min_ready_seconds == 0:
+        return None
+    waits = (available_in_seconds(pod, min_ready_seconds, now) for pod in pods)
+    return min((wait for wait in waits if wait), default=None)
+
+
+def has_labels(metadata: ObjectMeta, wanted: Mapping[str, str]) -> bool:
+    """Whether all these labels are there."""
+    labels = metadata.labels
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def restarts_max(pod: Pod) -> tuple[int, int]:
+    """The most restarts of a container, and of a sidecar."""
+    sidecars = {item.name for item in pod.spec.init_containers if item.restart_policy == "Always"}
+    regular = max((status.restart_count for status in pod.status.container_statuses), default=0)
+    init = pod.status.init_container_statuses
+    return regular, max((status.restart_count for status in init if status.name in sidecars), default=0)

@@ -1,0 +1,248 @@
+"""The hands of controllers that keep Pods: finding, adopting, creating and deleting them, and telling of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from dray.api.document import NamespacedName
+from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
+from dray.api.types.core_v1 import Pod
+from dray.client.events import Source
+from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource
+from dray.client.loop import InformerLoop, Informers
+from dray.client.objects import controller_of, key_of
+from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.controllers.pod_control.building import named, renamed
+from dray.controllers.pod_control.ownership import (
+    BY_ORPHAN_NAMESPACE,
+    Belongings,
+    Owned,
+    Owner,
+    adoption_patch,
+    orphan_index,
+    release_patch,
+    sort_out,
+)
+from dray.controllers.pod_control.unseen import UnseenPods
+from dray.lib.clock import Clock
+
+T = TypeVar("T", bound=Owned)
+
+PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
+OWNER_INDEXES: Final = {BY_OWNER_UID: owner_uid_values, BY_ORPHAN_NAMESPACE: orphan_index}
+
+FAILED_CREATE: Final = "FailedCreate"
+FAILED_DELETE: Final = "FailedDelete"
+_CREATED: Final = "SuccessfulCreate"
+_DELETED: Final = "SuccessfulDelete"
+_SERVER_ERROR: Final = 500
+_FIRST_BATCH: Final = 1
+# A refused creation is refused for all its siblings alike; this many deletions are under way at once.
+DELETIONS_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NewPod:
+    """A Pod to create; `slot` says what it is for."""
+
+    pod: Pod
+    slot: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A controller that keeps Pods: of which owners, under which name it tells events, and what it holds Pods by."""
+
+    owners: Resource[Any]
+    component: str
+    finalizer: str = ""
+
+
+class PodControl:
+    """The Pods of one kind of owner."""
+
+    def __init__(
+        self, client: Client, informers: Informers, clock: Clock, keeper: Keeper, *, rng: random.Random
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._keeper = keeper
+        self._rng = rng
+        self.unseen = UnseenPods()
+        self.recorder = EventRecorder(client, clock, Source(keeper.component))
+        self.pods: InformerLoop[Pod] = informers.informer(PODS, indexes=OWNER_INDEXES)
+        self.pods.add_handler(self.unseen.told)
+
+    # --- Whose Pods. ---
+
+    def belongings(self, owner: Owner) -> Belongings[Pod]:
+        """How the Pods known stand to the owner, the latest writes included."""
+        lister = self.pods.lister
+        found = sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
+        return replace(found, owned=self._current(owner, found.owned))
+
+    def _current(self, owner: Owner, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        return self.unseen.over(owner.uid, pods, self._clock.monotonic(), self._clock.now())
+
+    async def claim(self, owner: Owner) -> tuple[Pod, ...]:
+        """The owner's Pods, after those it should have were adopted and those it should not have were let go."""
+        found = self.belongings(owner)
+        if not found.adopt and not found.release:
+            return found.owned
+        adopted = await settle(self._client, PODS, self._keeper.owners, owner, found, finalizer=self._keeper.finalizer)
+        return (*found.owned, *adopted)
+
+    # --- Writes. ---
+
+    async def create(self, owner: Owner, about: Any, pods: Sequence[NewPod]) -> APIError | None:
+        """Create in growing batches, so that what the server refuses is refused a few times only; the first error."""
+        pods = self._with_lost(owner, pods)
+        size = _FIRST_BATCH
+        while pods:
+            batch, pods = pods[:size], pods[size:]
+            outcomes = await asyncio.gather(*(self._create_one(owner, about, item) for item in batch))
+            failure = next((outcome for outcome in outcomes if outcome is not None), None)
+            if failure is not None:
+                return failure
+            size *= 2
+        return None
+
+    async def delete(self, about: Any, pods: Sequence[Pod]) -> APIError | None:
+        """Delete; the first error. A Pod that is gone already is no error."""
+        failure: APIError | None = None
+        for start in range(0, len(pods), DELETIONS_AT_ONCE):
+            batch = pods[start : start + DELETIONS_AT_ONCE]
+            outcomes = await asyncio.gather(*(self._delete_one(about, pod) for pod in batch))
+            failure = next((outcome for outcome in (failure, *outcomes) if outcome is not None), None)
+        return failure
+
+    def _with_lost(self, owner: Owner, pods: Sequence[NewPod]) -> list[NewPod]:
+        """Give the Pods the names under which they may exist already; what is not wanted any more is let be."""
+        waiting: dict[Hashable, list[str]] = defaultdict(list)
+        for key, slot in self.unseen.lost(owner.uid):
+            waiting[slot].append(key.name)
+        return [
+            NewPod(renamed(item.pod, waiting[item.slot].pop(0)), item.slot) if waiting[item.slot] else item
+            for item in pods
+        ]
+
+    async def _create_one(self, owner: Owner, about: Any, item: NewPod) -> APIError | None:
+        wanted = item.pod if item.pod.metadata.name else named(item.pod, self._rng)
+        key = key_of(wanted)
+        self.unseen.creating(owner.uid, key, item.slot, self._clock.monotonic())
+        try:
+            pod = await self._create_or_find(owner, wanted)
+        except APIError as error:
+            if error.code < _SERVER_ERROR:
+                self.unseen.not_created(key)
+            if is_namespace_terminating(error):
+                return None
+            self._tell(about, WARNING, FAILED_CREATE, f"Error creating: {error.message}")
+            return error
+        self.unseen.created(pod)
+        self._tell(about, NORMAL, _CREATED, f"Created pod: {pod.metadata.name}")
+        return None
+
+    async def _create_or_find(self, owner: Owner, pod: Pod) -> Pod:
+        try:
+            return await self._client.create(PODS, pod)
+        except AlreadyExistsError:
+            key = key_of(pod)
+            found = await self._client.get(PODS, key.name, key.namespace)
+            controller = controller_of(found)
+            if controller is None or controller.uid != owner.uid:
+                raise
+            return found
+
+    async def _delete_one(self, about: Any, pod: Pod) -> APIError | None:
+        key, uid = key_of(pod), pod.metadata.uid or ""
+        self.unseen.deleting(uid, self._clock.monotonic())
+        try:
+            await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=uid))
+        except NotFoundError:
+            return None
+        except APIError as error:
+            self.unseen.not_deleted(uid)
+            self._tell(about, WARNING, FAILED_DELETE, f"Error deleting: {error.message}")
+            return error
+        self._tell(about, NORMAL, _DELETED, f"Deleted pod: {key.name}")
+        return None
+
+    def _tell(self, about: Any, event_type: str, reason: str, message: str) -> None:
+        self.recorder.event(self._keeper.owners.group_version_kind, about, event_type, reason, message)
+
+
+async def settle(
+    client: Client,
+    items: Resource[T],
+    owners: Resource[Any],
+    owner: Owner,
+    found: Belongings[T],
+    *,
+    finalizer: str = "",
+) -> tuple[T, ...]:
+    """Adopt and let go; those adopted, as they are now."""
+    for item in found.release:
+        patch = Patch(PatchType.STRATEGIC, release_patch(owner, item, finalizer=finalizer))
+        await _patched(client, items, item, patch)
+    if not found.adopt or not await _may_adopt(client, owners, owner):
+        return ()
+    adopted = []
+    for item in found.adopt:
+        patch = Patch(PatchType.STRATEGIC, adoption_patch(owner, item, finalizer=finalizer))
+        answer = await _patched(client, items, item, patch)
+        if answer is not None:
+            adopted.append(answer)
+    return tuple(adopted)
+
+
+async def _patched(client: Client, resource: Resource[T], item: T, patch: Patch) -> T | None:
+    key = key_of(item)
+    try:
+        return await client.patch(resource, key.name, key.namespace, patch)
+    except NotFoundError:
+        return None
+
+
+async def _may_adopt(client: Client, owners: Resource[Any], owner: Owner) -> bool:
+    """Whether the owner is still there: the cache may tell of one that is gone, and its Pods would go with it."""
+    try:
+        live = await client.get(owners, owner.name, owner.namespace)
+    except NotFoundError:
+        return False
+    return live.metadata.uid == owner.uid and live.metadata.deletion_timestamp is None
+
+
+def is_namespace_terminating(error: APIError) -> bool:
+    """Whether nothing can be created because the namespace is on its way out."""
+    causes = (error.details or {}).get("causes") or ()
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
+
+def wake_owners(
+    kind: str,
+    add: Callable[[NamespacedName], None],
+    adopters: Callable[[Any], Iterable[NamespacedName]],
+) -> Callable[[Any, Any], None]:
+    """An informer's handler that wakes who controls an object, and who could adopt one that nobody controls."""
+
+    def handler(old: Any, new: Any) -> None:
+        for item in (old, new):
+            controller = controller_of(item) if item is not None else None
+            if controller is not None and controller.kind == kind:
+                add(NamespacedName(item.metadata.namespace or "", controller.name))
+        if new is not None and controller_of(new) is None and _may_interest(old, new):
+            for key in adopters(new):
+                add(key)
+
+    return handler
+
+
+def _may_interest(old: Any, new: Any) -> bool:
+    return old is None or old.metadata.labels != new.metadata.labels or controller_of(old) is not None

@@ -1,0 +1,123 @@
+"""Whose an object is: what an owner keeps, takes on and lets go; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from dray.api.document import Document, GroupVersionKind
+from dray.api.selectors import LabelSelector
+from dray.api.types import meta_v1
+from dray.client.objects import controller_of
+
+BY_ORPHAN_NAMESPACE: Final = "orphans"
+
+
+class Owned(Protocol):
+    """Any typed object."""
+
+    @property
+    def metadata(self) -> meta_v1.ObjectMeta:
+        """Its metadata."""
+
+
+T = TypeVar("T", bound=Owned)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object that others belong to, as far as that matters."""
+
+    kind: GroupVersionKind
+    metadata: meta_v1.ObjectMeta
+    selector: LabelSelector
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.metadata.uid or ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name or ""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return self.metadata.namespace or ""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it is being deleted: then it takes on and lets go nothing."""
+        return self.metadata.deletion_timestamp is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings(Generic[T]):
+    """How the candidates stand to the owner."""
+
+    owned: tuple[T, ...]
+    adopt: tuple[T, ...]
+    release: tuple[T, ...]
+
+
+def sort_out(owner: Owner, owned: Iterable[T], orphans: Iterable[T]) -> Belongings[T]:
+    """Compare the owner's selector with what names it as controller, and with what has no controller."""
+    kept: list[T] = []
+    released: list[T] = []
+    for item in owned:
+        controller = controller_of(item)
+        if controller is None or controller.uid != owner.uid:
+            continue
+        (kept if owner.deleting or owner.selector.matches(item.metadata.labels) else released).append(item)
+    adopted = () if owner.deleting else tuple(item for item in orphans if _is_adoptable(owner, item))
+    return Belongings(tuple(kept), adopted, tuple(released))
+
+
+def _is_adoptable(owner: Owner, item: Owned) -> bool:
+    return item.metadata.deletion_timestamp is None and owner.selector.matches(item.metadata.labels)
+
+
+def orphan_index(obj: Any) -> tuple[str, ...]:
+    """The namespace of an object that nobody controls, for `BY_ORPHAN_NAMESPACE`."""
+    return () if controller_of(obj) is not None else (obj.metadata.namespace or "",)
+
+
+def selector_of(selector: meta_v1.LabelSelector | None) -> LabelSelector:
+    """The compiled selector; a missing one matches nothing."""
+    return LabelSelector.from_document(None if selector is None else msgspec.to_builtins(selector))
+
+
+def controller_reference(kind: GroupVersionKind, metadata: meta_v1.ObjectMeta) -> meta_v1.OwnerReference:
+    """The reference by which an object says that the owner manages it."""
+    return meta_v1.OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=metadata.name or "",
+        uid=metadata.uid or "",
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def adoption_patch(owner: Owner, item: Owned, *, finalizer: str = "") -> Document:
+    """A strategic patch that makes the owner the controller; the uid guards against a namesake."""
+    metadata: Document = {
+        "uid": item.metadata.uid,
+        "ownerReferences": [msgspec.to_builtins(controller_reference(owner.kind, owner.metadata))],
+    }
+    if finalizer:
+        metadata["finalizers"] = [finalizer]
+    return {"metadata": metadata}
+
+
+def release_patch(owner: Owner, item: Owned, *, finalizer: str = "") -> Document:
+    """A strategic patch that removes the owner."""
+    metadata: Document = {"uid": item.metadata.uid, "ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}
+    if finalizer:
+        metadata["$deleteFromPrimitiveList/finalizers"] = [finalizer]
+    return {"metadata": metadata}

@@ -1,0 +1,125 @@
+"""The ReplicaSet controller's hands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from dray.api.document import NamespacedName
+from dray.api.errors import APIError, NotFoundError
+from dray.api.types.apps_v1 import ReplicaSet
+from dray.api.types.core_v1 import Pod
+from dray.client.interface import Client, Resource
+from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.objects import controller_of, key_of
+from dray.controllers.pod_control.building import make_pod
+from dray.controllers.pod_control.facts import is_active, next_available_seconds
+from dray.controllers.pod_control.loop import (
+    FAILED_CREATE,
+    FAILED_DELETE,
+    OWNER_INDEXES,
+    Keeper,
+    NewPod,
+    PodControl,
+    wake_owners,
+)
+from dray.controllers.pod_control.ownership import Owner
+from dray.controllers.replica_set import plan
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+REPLICA_SETS: Final[Resource[ReplicaSet]] = Resource("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
+NAME: Final = "replicaset"
+KEEPER: Final = Keeper(REPLICA_SETS, "replicaset-controller")
+WORKERS: Final = 5
+
+
+class ReplicaSetController:
+    """Runs until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        *,
+        rng: random.Random,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._control = PodControl(client, informers, clock, KEEPER, rng=rng)
+        self.controller: Controller[NamespacedName] = Controller(
+            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+        self._replica_sets = informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
+        self.controller.follow(self._replica_sets, self._replica_set_changed)
+        self.controller.follow(
+            self._control.pods, wake_owners(REPLICA_SETS.kind, self.controller.queue.add, self._adopters)
+        )
+
+    async def run(self) -> None:
+        """Keep Pods until cancelled."""
+        async with TaskGroup(NAME) as group:
+            group.spawn(self._control.recorder.run(), "events of ReplicaSets")
+            await self.controller.run()
+
+    def _replica_set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._control.unseen.forget(old.metadata.uid or "")
+        for item in (old, new):
+            if item is not None:
+                self.controller.queue.add(key_of(item))
+
+    def _adopters(self, pod: Pod) -> Iterator[NamespacedName]:
+        for replica_set in self._replica_sets.lister.list(pod.metadata.namespace or ""):
+            if plan.owner_of(replica_set).selector.matches(pod.metadata.labels):
+                yield key_of(replica_set)
+
+    async def reconcile(self, key: NamespacedName) -> Result:
+        """Bring one ReplicaSet's Pods to their number, and report."""
+        replica_set = self._replica_sets.lister.get_key(key)
+        if replica_set is None:
+            return None
+        owner = plan.owner_of(replica_set)
+        pods = await self._control.claim(owner)
+        now = self._clock.now()
+        wanted = plan.plan_pods(replica_set, pods, lambda: self._related(replica_set), now)
+        error = await self._write(owner, replica_set, wanted)
+        failure = None
+        if error is not None:
+            failure = plan.Failure(FAILED_CREATE if wanted.create else FAILED_DELETE, error.message)
+        await self._report(replica_set, pods, failure)
+        if error is not None:
+            raise error
+        # What was created or deleted wakes the ReplicaSet when the informer tells of it; time alone does not.
+        active = (pod for pod in pods if is_active(pod))
+        wait = next_available_seconds(active, replica_set.spec.min_ready_seconds or 0, now)
+        return None if wait is None else Requeue(wait)
+
+    async def _write(self, owner: Owner, replica_set: ReplicaSet, wanted: plan.Plan) -> APIError | None:
+        if wanted.create:
+            pod = make_pod(owner, replica_set.spec.template)
+            return await self._control.create(owner, replica_set, [NewPod(pod)] * wanted.create)
+        if wanted.delete:
+            return await self._control.delete(replica_set, wanted.delete)
+        return None
+
+    async def _report(self, replica_set: ReplicaSet, pods: tuple[Pod, ...], failure: plan.Failure | None) -> None:
+        status = plan.status_of(replica_set, pods, failure, self._clock.now())
+        changed = plan.with_status(replica_set, status)
+        if changed is None:
+            return
+        try:
+            await self._client.update_status(REPLICA_SETS, changed)
+        except NotFoundError:
+            return
+
+    def _related(self, replica_set: ReplicaSet) -> Iterator[Pod]:
+        """The Pods of all ReplicaSets with the same controller: how full a node is with them decides who goes."""
+        controller = controller_of(replica_set)
+        siblings = (replica_set,) if controller is None else self._replica_sets.lister.owned_by(controller.uid)
+        for sibling in siblings:
+            yield from self._control.pods.lister.owned_by(sibling.metadata.uid or "")

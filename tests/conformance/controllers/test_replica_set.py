@@ -1,0 +1,177 @@
+"""ReplicaSets on the API server, with the scheduler and simulated nodes, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.document import Document, GroupResource
+from dray.api.errors import ForbiddenError, ServiceUnavailableError
+from dray.client.rest import Call
+from dray.controllers.replica_set.reconciler import ReplicaSetController
+from dray.sim.replica.virtual_loop import run_virtually
+from tests.conformance.controllers.world import PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
+
+LABELS = {"app": "web"}
+
+
+def spec(replicas: int, **more: Any) -> Document:
+    return {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template(LABELS), **more}
+
+
+def test_pods_are_made_kept_and_removed() -> None:
+    async def story() -> None:
+        async with cluster(ReplicaSetController) as world:
+            await world.create(REPLICA_SETS, "web", spec(3))
+            status = await world.until_status(REPLICA_SETS, "web", availableReplicas=3)
+            assert status == {
+                "replicas": 3,
+                "fullyLabeledReplicas": 3,
+                "readyReplicas": 3,
+                "availableReplicas": 3,
+                "terminatingReplicas": 0,
+                "observedGeneration": 1,
+            }
+            pods = await world.pods()
+            owner = pods[0]["metadata"]["ownerReferences"][0]
+            assert (owner["kind"], owner["name"], owner["controller"], owner["blockOwnerDeletion"]) == (
+                "ReplicaSet",
+                "web",
+                True,
+                True,
+            )
+            assert all(pod["metadata"]["name"].startswith("web-") for pod in pods)
+            assert all(pod["metadata"]["generateName"] == "web-" for pod in pods)
+            await world.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
+            await world.settle()
+            assert len(await world.pods()) == 3
+            await world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 1}})
+            await world.until_status(REPLICA_SETS, "web", replicas=1, observedGeneration=2)
+            await world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 0}})
+            status = await world.until_status(REPLICA_SETS, "web", replicas=0, terminatingReplicas=0)
+            assert status == {"replicas": 0, "terminatingReplicas": 0, "observedGeneration": 3}
+            events = await world.events("web")
+            assert [event[1] for event in events] == ["SuccessfulCreate"] * 4 + ["SuccessfulDelete"] * 3
+            names = {pod["metadata"]["name"] for pod in pods}
+            assert {message for _, _, message in events[:3]} == {f"Created pod: {name}" for name in names}
+
+    run_virtually(story())
+
+
+def test_orphans_are_adopted_and_strangers_released() -> None:
+    async def orphan(world: Cluster) -> None:
+        await world.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
+        await world.create(PODS, "other", template(LABELS)["spec"], labels={"app": "other"})
+
+    async def story() -> None:
+        async with cluster(ReplicaSetController, prepare=orphan) as world:
+            created = await world.create(REPLICA_SETS, "web", spec(2))
+            await world.until_status(REPLICA_SETS, "web", readyReplicas=2)
+            found = await world.get(PODS, "found")
+            assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [created["metadata"]["uid"]]
+            assert not (await world.get(PODS, "other"))["metadata"].get("ownerReferences")
+            await world.patch(PODS, "found", {"metadata": {"labels": {"app": "debugged"}}})
+            await world.settle()
+            assert not (await world.get(PODS, "found"))["metadata"].get("ownerReferences")
+            assert len(await world.pods("app=web")) == 2
+            # Given back, it is one too many.
+            await world.patch(PODS, "found", {"metadata": {"labels": LABELS}})
+            await world.settle(60)
+            assert len(await world.pods("app=web")) == 2
+
+    run_virtually(story())
+
+
+def test_a_deleted_owner_adopts_nothing() -> None:
+    async def story() -> None:
+        async with cluster(ReplicaSetController) as world:
+            await world.create(REPLICA_SETS, "web", spec(0), finalizers=["example.com/stay"])
+            await world.until_status(REPLICA_SETS, "web", observedGeneration=1)
+            await world.user.delete(REPLICA_SETS, "web", TEAM)
+            await world.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
+            await world.settle()
+            assert not (await world.get(PODS, "found"))["metadata"].get("ownerReferences")
+
+    run_virtually(story())
+
+
+def test_a_refused_pod_is_told_as_a_condition() -> None:
+    why = "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"
+    refused: list[str] = []
+
+    def refuse(call: Call) -> Exception | None:
+        created = [item for item in world.transport.calls if is_creation(item)]
+        if not is_creation(call) or len(created) <= 2:
+            return None
+        refused.append(call.body["metadata"]["name"])
+        return ForbiddenError(GroupResource("", "pods"), refused[-1], why)
+
+    async def story() -> None:
+        nonlocal world
+        async with cluster(ReplicaSetController) as world:
+            world.transport.fail = refuse
+            await world.create(REPLICA_SETS, "web", spec(9))
+            await world.until_status(REPLICA_SETS, "web", readyReplicas=2)
+            status = await world.status(REPLICA_SETS, "web")
+            (condition,) = status["conditions"]
+            assert {**condition, "lastTransitionTime": ""} == {
+                "type": "ReplicaFailure",
+                "status": "True",
+                "reason": "FailedCreate",
+                "message": f'pods "{refused[0]}" is forbidden: {why}',
+                "lastTransitionTime": "",
+            }
+            told = [event for event in await world.events("web") if event[1] == "FailedCreate"]
+            assert ("Warning", "FailedCreate", f'Error creating: pods "{refused[0]}" is forbidden: {why}') in told
+            # Batches grow from one, and end with the first refusal: not all nine were tried at once.
+            assert len(refused) < 9
+            await world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 2}})
+            status = await world.until_status(REPLICA_SETS, "web", observedGeneration=2, conditions=None)
+            assert status["readyReplicas"] == 2
+
+    world: Cluster
+    run_virtually(story())
+
+
+def is_creation(call: Call) -> bool:
+    return call.verb == "create" and call.resource is not None and call.resource.plural == "pods"
+
+
+def test_available_only_after_min_ready_seconds() -> None:
+    async def story() -> None:
+        async with cluster(ReplicaSetController) as world:
+            await world.create(REPLICA_SETS, "web", spec(2, minReadySeconds=30))
+            await world.until_status(REPLICA_SETS, "web", readyReplicas=2)
+            assert "availableReplicas" not in await world.status(REPLICA_SETS, "web")
+            await world.settle(20)
+            assert "availableReplicas" not in await world.status(REPLICA_SETS, "web")
+            await world.settle(15)
+            assert (await world.status(REPLICA_SETS, "web"))["availableReplicas"] == 2
+
+    run_virtually(story())
+
+
+def test_lost_answers_make_no_pod_twice() -> None:
+    lost: list[Call] = []
+
+    def lose(call: Call) -> Exception | None:
+        if not is_creation(call) or len(lost) >= 4:
+            return None
+        lost.append(call)
+        return ServiceUnavailableError("answer lost")
+
+    async def story() -> None:
+        async with cluster(ReplicaSetController, nodes=0, scheduler=False) as world:
+            world.transport.lose = lose
+            # The informer hears of nothing meanwhile: what was asked for is all the controller knows.
+            world.transport.held.add("pods")
+            await world.create(REPLICA_SETS, "web", spec(4))
+            await world.settle(60)
+            # Each answer was lost once; asked for again by name, the Pod was found.
+            assert len(lost) == 4
+            assert len(await world.pods()) == 4
+            world.transport.held.clear()
+            await world.until_status(REPLICA_SETS, "web", replicas=4)
+            assert len(await world.pods()) == 4
+            assert [verb for verb, _ in world.writes("pods")].count("create") > 4
+
+    run_virtually(story())

@@ -1,0 +1,203 @@
+"""A cluster in virtual time: the API server, chosen controllers, the scheduler, and simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import ListOptions, Patch, PatchType, WriteOptions, unstructured
+from dray.client.loop import Informers
+from dray.client.memory import MemoryTransport
+from dray.client.rest import Call, RestClient
+from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.loop import Scheduler
+from dray.scheduler.registry import BUILT_IN
+from dray.sim.replica.virtual_loop import LoopClock
+from tests.portless_server import portless_server
+
+CORE, APPS, BATCH = GroupVersion("", "v1"), GroupVersion("apps", "v1"), GroupVersion("batch", "v1")
+PODS = unstructured(CORE, "pods", "Pod")
+NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
+EVENTS = unstructured(CORE, "events", "Event")
+REPLICA_SETS = unstructured(APPS, "replicasets", "ReplicaSet")
+DEPLOYMENTS = unstructured(APPS, "deployments", "Deployment")
+DAEMON_SETS = unstructured(APPS, "daemonsets", "DaemonSet")
+REVISIONS = unstructured(APPS, "controllerrevisions", "ControllerRevision")
+JOBS = unstructured(BATCH, "jobs", "Job")
+
+TEAM = "team"
+# Virtual; nothing in a test needs this long unless it never comes.
+SECONDS_MAX = 900.0
+
+# Given a client, its informers, a clock and randomness: a controller.
+Make = Callable[..., Any]
+
+
+@dataclass
+class Watched:
+    """A transport that notes what is sent and fails when told to."""
+
+    inner: MemoryTransport
+    calls: list[Call] = field(default_factory=list)
+    fail: Callable[[Call], Exception | None] = lambda _: None
+    # Fails after the server has done it.
+    lose: Callable[[Call], Exception | None] = lambda _: None
+    # Resources of which the controllers hear nothing for now.
+    held: set[str] = field(default_factory=set)
+
+    async def send(self, call: Call) -> Document:
+        self.calls.append(call)
+        failure = self.fail(call)
+        if failure is not None:
+            raise failure
+        answer = await self.inner.send(call)
+        lost = self.lose(call)
+        if lost is not None:
+            raise lost
+        return answer
+
+    async def stream(self, call: Call) -> AsyncIterator[tuple[str, Document]]:
+        inner = self.inner.stream(call)
+        try:
+            async for event in inner:
+                await self._passing(call)
+                yield event
+        finally:
+            await inner.aclose()
+
+    async def _passing(self, call: Call) -> None:
+        """Wait while the news of this resource is held back."""
+        while call.resource is not None and call.resource.plural in self.held:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@dataclass
+class Cluster:
+    """What a test does to the cluster, and sees of it."""
+
+    user: RestClient
+    transport: Watched
+
+    async def create(self, resource: Any, name: str, spec: Document, **metadata: Any) -> Document:
+        document = {"metadata": {"name": name, "namespace": TEAM, **metadata}, "spec": spec}
+        return await self.user.create(resource, document)
+
+    async def get(self, resource: Any, name: str) -> Document:
+        return await self.user.get(resource, name, TEAM)
+
+    async def list(self, resource: Any, selector: str = "") -> list[Document]:
+        return list((await self.user.list(resource, TEAM, ListOptions(label_selector=selector))).items)
+
+    async def patch(self, resource: Any, name: str, body: Document, subresource: str = "") -> Document:
+        patch = Patch(PatchType.MERGE, body)
+        return await self.user.patch(resource, name, TEAM, patch, WriteOptions(subresource=subresource))
+
+    async def pods(self, selector: str = "") -> list[Document]:
+        """The Pods that are not on their way out."""
+        return [pod for pod in await self.list(PODS, selector) if not pod["metadata"].get("deletionTimestamp")]
+
+    async def status(self, resource: Any, name: str) -> Document:
+        status: Document = (await self.get(resource, name)).get("status") or {}
+        return status
+
+    async def until(self, condition: Callable[[], Awaitable[object]]) -> Any:
+        """Let virtual time pass until something is so."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while not (answer := await condition()):  # noqa: ASYNC110 - the condition is the server's state
+                await asyncio.sleep(0.05)
+            return answer
+
+    async def until_status(self, resource: Any, name: str, **wanted: Any) -> Document:
+        """Wait for fields of a status; None means absent."""
+        seen: Document = {}
+
+        async def reached() -> bool:
+            nonlocal seen
+            seen = await self.status(resource, name)
+            return all(seen.get(key) == value for key, value in wanted.items())
+
+        try:
+            await self.until(reached)
+        except TimeoutError:
+            raise AssertionError(f"{name}: wanted {wanted}, has {seen}") from None
+        return seen
+
+    async def settle(self, seconds: float = 5.0) -> None:
+        """Let everybody do what they still want to do."""
+        await asyncio.sleep(seconds)
+
+    async def events(self, name: str = "") -> list[tuple[str, str, str]]:
+        """Events in the order of their first telling."""
+        items = [item for item in await self.list(EVENTS) if not name or item["involvedObject"]["name"] == name]
+        items.sort(key=lambda item: (item["firstTimestamp"], item["metadata"]["name"]))
+        return [(item["type"], item["reason"], item["message"]) for item in items]
+
+    def writes(self, plural: str) -> list[tuple[str, str]]:
+        """What the controllers wrote of one resource: verb and subresource."""
+        return [
+            (call.verb, call.subresource)
+            for call in self.transport.calls
+            if call.resource is not None
+            and call.resource.plural == plural
+            and call.verb not in ("get", "list", "watch")
+        ]
+
+
+@asynccontextmanager
+async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare: Any = None) -> AsyncIterator[Cluster]:
+    """A cluster for the time of a `with` block; `prepare` may furnish it before the controllers start."""
+    clock, rng = LoopClock(), random.Random(7)
+    async with portless_server(clock, random.Random(1), TEAM, "kube-node-lease") as server:
+
+        def client(name: str) -> MemoryTransport:
+            return MemoryTransport(server, user=name, groups=("system:masters",), user_agent=name)
+
+        world = Cluster(RestClient(client("user")), Watched(client("controller")))
+        if prepare is not None:
+            await prepare(world)
+        async with TaskGroup("cluster") as group:
+            for work in _programs(world, client, clock, makes, rng, nodes=nodes, scheduler=scheduler):
+                group.spawn(work, work.__qualname__)
+            yield world
+
+
+def _programs(
+    world: Cluster,
+    client: Callable[[str], MemoryTransport],
+    clock: LoopClock,
+    makes: Sequence[Make],
+    rng: random.Random,
+    *,
+    nodes: int,
+    scheduler: bool,
+) -> list[Coroutine[Any, Any, Any]]:
+    controllers = RestClient(world.transport)
+    informers = Informers(controllers, clock, rng)
+    work = [make(controllers, informers, clock, rng=rng).run() for make in makes]
+    work.append(informers.run())
+    if scheduler:
+        scheduling = RestClient(client("scheduler"))
+        seen = Informers(scheduling, clock, rng)
+        work.append(Scheduler(scheduling, seen, clock, Metrics(), factories=BUILT_IN).run())
+        work.append(seen.run())
+    if nodes:
+        work.append(SimulatedNodes(RestClient(client("nodes")), clock, Simulation(nodes)).run())
+    return work
+
+
+def template(labels: Document, *, annotations: Document | None = None, **spec: Any) -> Document:
+    """A Pod template with one container."""
+    return {
+        "metadata": {"labels": labels, "annotations": annotations or {}},
+        "spec": {"containers": [{"name": "c", "image": "image:1"}], **spec},
+    }

@@ -1,0 +1,206 @@
+"""Facts about Pods, whose they are, what they are called, and what the informer has not told of yet."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dray.api.document import GroupVersionKind, NamespacedName
+from dray.api.selectors import LabelSelector
+from dray.api.types.core_v1 import Container, Pod, PodSpec, PodTemplateSpec
+from dray.api.types.meta_v1 import ObjectMeta
+from dray.controllers.pod_control import building, facts
+from dray.controllers.pod_control.ownership import Owner, adoption_patch, orphan_index, release_patch, sort_out
+from dray.controllers.pod_control.unseen import REMEMBERED_SECONDS, UnseenPods
+from tests.unit.controllers.pod_control.pods import NOW, pod
+
+KIND = GroupVersionKind("apps", "v1", "ReplicaSet")
+WEB = {"app": "web"}
+
+
+def owner(*, deleting: bool = False) -> Owner:
+    metadata = ObjectMeta(name="web", namespace="team", uid="u1", deletion_timestamp=NOW if deleting else None)
+    return Owner(KIND, metadata, LabelSelector.from_labels(WEB))
+
+
+@pytest.mark.parametrize(
+    ("item", "active", "terminating", "ready"),
+    [
+        (pod(), True, False, False),
+        (pod(ready_for=1.0), True, False, True),
+        (pod(phase="Succeeded"), False, False, False),
+        (pod(phase="Failed"), False, False, False),
+        (pod(deleting=True), False, True, False),
+        (pod(deleting=True, phase="Failed"), False, False, False),
+    ],
+)
+def test_what_counts(item: Pod, active: bool, terminating: bool, ready: bool) -> None:
+    assert (facts.is_active(item), facts.is_terminating(item), facts.is_ready(item)) == (active, terminating, ready)
+
+
+@pytest.mark.parametrize(
+    ("item", "min_ready", "wait"),
+    [
+        (pod(), 0, None),
+        (pod(ready_for=0.0), 0, 0.0),
+        (pod(ready_for=3.0), 10, 7.0),
+        (pod(ready_for=10.0), 10, 0.0),
+    ],
+)
+def test_available(item: Pod, min_ready: int, wait: float | None) -> None:
+    assert facts.available_in_seconds(item, min_ready, NOW) == wait
+    assert facts.is_available(item, min_ready, NOW) is (wait == 0.0)
+
+
+def test_the_next_to_become_available() -> None:
+    pods = [pod(), pod(ready_for=3.0), pod(ready_for=8.0), pod(ready_for=20.0)]
+    assert facts.next_available_seconds(pods, 10, NOW) == 2.0
+    assert facts.next_available_seconds(pods, 0, NOW) is None
+    assert facts.next_available_seconds(pods[3:], 10, NOW) is None
+
+
+def test_belongings() -> None:
+    mine, stray = pod("mine", labels=WEB, owner="u1"), pod("stray", labels={"app": "x"}, owner="u1")
+    found, other = pod("found", labels=WEB), pod("other", labels={"app": "x"})
+    dying = pod("dying", labels=WEB, deleting=True)
+    result = sort_out(owner(), [mine, stray], [found, other, dying])
+    assert (result.owned, result.adopt, result.release) == ((mine,), (found,), (stray,))
+    leaving = sort_out(owner(deleting=True), [mine, stray], [found])
+    assert (leaving.owned, leaving.adopt, leaving.release) == ((mine, stray), (), ())
+    assert sort_out(owner(), [pod("namesake", labels=WEB, owner="u2")], []).owned == ()
+    assert (orphan_index(found), orphan_index(mine)) == (("team",), ())
+
+
+def test_patches_name_the_uid() -> None:
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "uid": "u1",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    item = pod("p")
+    assert adoption_patch(owner(), item) == {"metadata": {"uid": "uid-p", "ownerReferences": [reference]}}
+    assert release_patch(owner(), item, finalizer="f") == {
+        "metadata": {
+            "uid": "uid-p",
+            "ownerReferences": [{"$patch": "delete", "uid": "u1"}],
+            "$deleteFromPrimitiveList/finalizers": ["f"],
+        }
+    }
+
+
+def template(image: str = "i", **labels: str) -> PodTemplateSpec:
+    return PodTemplateSpec(
+        metadata=ObjectMeta(labels=labels, annotations={"a": "1"}, finalizers=("f/f",)),
+        spec=PodSpec(containers=(Container(name="c", image=image),)),
+    )
+
+
+def test_a_pod_from_a_template() -> None:
+    made = building.make_pod(owner(), template(app="web"))
+    assert made.metadata.generate_name == "web-"
+    assert (made.metadata.labels, made.metadata.annotations) == (WEB, {"a": "1"})
+    assert made.metadata.finalizers == ("f/f",)
+    assert made.metadata.owner_references[0].uid == "u1"
+    given = building.named(made, random.Random(1))
+    name = given.metadata.name or ""
+    assert name.startswith("web-")
+    assert len(name) == 9
+    assert set(name[4:]) <= set(building.ALPHABET)
+    assert building.renamed(made, "web-x").metadata.generate_name is None
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("web", "web-"), ("n" * 252, "n" * 252 + "-"), ("n" * 253, "n" * 253)])
+def test_prefix(name: str, prefix: str) -> None:
+    assert building.pod_name_prefix(name) == prefix
+
+
+def test_a_long_prefix_leaves_room_for_the_suffix() -> None:
+    made = Pod(metadata=ObjectMeta(generate_name="n" * 100 + "-"))
+    assert len(building.named(made, random.Random(1)).metadata.name or "") == 63
+
+
+def test_hash() -> None:
+    first = building.template_hash(template(app="web"), None)
+    assert set(first) <= set(building.ALPHABET)
+    assert 1 <= len(first) <= 10
+    assert building.template_hash(template(app="web"), None) == first
+    others = {
+        building.template_hash(template("j", app="web"), None),
+        building.template_hash(template(app="x"), None),
+        building.template_hash(template(app="web"), 0),
+        building.template_hash(template(app="web"), 1),
+    }
+    assert len(others | {first}) == 5
+    # Kept by name in the cluster: it must not change from one version to the next.
+    assert first == "897cf6f69"
+
+
+class TestUnseen:
+    """What was written stays until the informer tells of it."""
+
+    key = NamespacedName("team", "p")
+
+    def view(self, unseen: UnseenPods, *cached: Pod, now: float = 0.0) -> list[tuple[str, bool]]:
+        pods = unseen.over("u1", cached, now, NOW)
+        return [(item.metadata.name or "", item.metadata.deletion_timestamp is not None) for item in pods]
+
+    def test_a_creation_shows_until_told(self) -> None:
+        unseen = UnseenPods()
+        unseen.creating("u1", self.key, None, 0.0)
+        assert self.view(unseen) == []
+        unseen.created(pod())
+        assert self.view(unseen) == [("p", False)]
+        assert unseen.lost("u1") == []
+        assert self.view(unseen, pod()) == [("p", False)]
+        unseen.told(None, pod())
+        assert self.view(unseen) == []
+
+    def test_the_informer_may_be_faster_than_the_answer(self) -> None:
+        unseen = UnseenPods()
+        unseen.creating("u1", self.key, None, 0.0)
+        unseen.told(None, pod())
+        unseen.told(pod(), None)
+        unseen.created(pod())
+        assert self.view(unseen) == []
+
+    def test_lost_and_refused(self) -> None:
+        unseen = UnseenPods()
+        unseen.creating("u1", self.key, "slot", 0.0)
+        assert unseen.lost("u1") == [(self.key, "slot")]
+        unseen.not_created(self.key)
+        assert unseen.lost("u1") == []
+
+    def test_creations_expire(self) -> None:
+        unseen = UnseenPods()
+        unseen.creating("u1", self.key, None, 0.0)
+        unseen.created(pod())
+        assert self.view(unseen, now=REMEMBERED_SECONDS) == [("p", False)]
+        assert self.view(unseen, now=REMEMBERED_SECONDS + 1) == []
+
+    def test_a_deletion_shows_until_told(self) -> None:
+        unseen = UnseenPods()
+        unseen.deleting("uid-p", 0.0)
+        assert self.view(unseen, pod(), pod("q")) == [("p", True), ("q", False)]
+        unseen.told(pod(), pod(ready_for=1.0))
+        assert self.view(unseen, pod()) == [("p", True)]
+        assert self.view(unseen, pod(), now=REMEMBERED_SECONDS + 1) == [("p", False)]
+
+    @pytest.mark.parametrize("news", [None, pod(deleting=True), pod(uid="another")])
+    def test_the_end_of_a_deletion(self, news: Pod | None) -> None:
+        unseen = UnseenPods()
+        unseen.deleting("uid-p", 0.0)
+        unseen.told(pod(), news)
+        assert self.view(unseen, pod()) == [("p", False)]
+
+    def test_a_failed_deletion_and_a_gone_owner(self) -> None:
+        unseen = UnseenPods()
+        unseen.deleting("uid-p", 0.0)
+        unseen.not_deleted("uid-p")
+        unseen.creating("u1", self.key, None, 0.0)
+        unseen.forget("u1")
+        assert self.view(unseen, pod()) == [("p", False)]
+        assert unseen.lost("u1") == []
