@@ -87,3 +87,41 @@ def cluster() -> Snapshot:
             pod("p", "node-a"),
         ]
     )
+
+
+def node(name: str, **spec: Any) -> Document:
+    """A ready node with room for ten Pods."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def template(name: str, *requests: Document, **devices: Any) -> Document:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"spec": {"devices": {"requests": list(requests)} | devices}},
+    }
+
+
+def exactly(count: int, *expressions: str, name: str = "gpu") -> Document:
+    """A request for so many GPUs."""
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    wanted = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count, "selectors": selectors}
+    return {"name": name, "exactly": wanted}
+
+
+def waiting_pod(name: str, template_name: str, **spec: Any) -> Document:
+    """A Pod that the default scheduler is to place."""
+    entry = {"name": "gpu", "resourceClaimTemplateName": template_name}
+    given = pod(name)
+    given["spec"] |= {"schedulerName": "default-scheduler", "resourceClaims": [entry]} | spec
+    return given

@@ -1,0 +1,171 @@
+"""What `dray explain` says, word for word, and that what it advises is what then works."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from dray.api.document import Document, NamespacedName
+from dray.api.features import FeatureGates
+from dray.cli.explain import lines
+from dray.sim.explain.answers import Answer, Standing
+from dray.sim.explain.loop import explain
+from dray.sim.explain.subject import claim_subject, pod_subject
+from dray.sim.snapshot import Snapshot, SnapshotError
+from tests.unit.sim.cluster import (
+    GPU,
+    claim,
+    device,
+    device_class,
+    exactly,
+    node,
+    pod,
+    resource_slice,
+    taint_rule,
+    template,
+    waiting_pod,
+)
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+A100 = "device.attributes['gpu.example.com'].model == 'a100'"
+T4 = {"model": {"string": "t4"}}
+CORDONED = node(
+    "node-c", unschedulable=True, taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+)
+CLUSTER = [
+    node("node-a"),
+    node("node-b"),
+    CORDONED,
+    device_class("gpu", f'device.driver == "{GPU}"'),
+    resource_slice("node-a", GPU, device("gpu-0"), device("gpu-1"), device("gpu-2"), nodeName="node-a"),
+    resource_slice("node-b", GPU, device("gpu-0", attributes=T4), device("gpu-1", attributes=T4), nodeName="node-b"),
+    resource_slice("node-c", GPU, device("gpu-0"), device("gpu-1"), nodeName="node-c"),
+    taint_rule("rule", driver=GPU, pool="node-a", device="gpu-2"),
+    claim("one", f"{GPU}/node-a/gpu-0", pods=("p",)),
+    pod("p", "node-a"),
+]
+
+
+def asked(*more: Document, kind: str = "pod", name: str = "train", on: str = "") -> Answer:
+    snapshot = Snapshot.of([*CLUSTER, *more])
+    find = {"pod": pod_subject, "claim": claim_subject}[kind]
+    return explain(snapshot, find(snapshot, NamespacedName("team", name)), NOW, node=on, gates=FeatureGates())
+
+
+def text(answer: Answer, on: str = "") -> str:
+    return "\n".join(lines(answer, on))
+
+
+def test_a_waiting_pod_hears_from_every_node_and_what_would_help() -> None:
+    answer = asked(template("two", exactly(2, A100)), waiting_pod("train", "two"))
+    assert (
+        text(answer)
+        == """\
+pod team/train is pending: 0 of 3 nodes fit
+
+NODE     FITS   WHY
+node-a   no     request "gpu": 3 devices: 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 2 needed
+node-b   no     request "gpu": 2 devices: 2 do not match request selector
+node-c   no     node(s) were unschedulable; node(s) had untolerated taint(s)
+
+What would help:
+  - lower the count of request gpu to 1: fits on node-a
+  - drop the selector `device.attributes['gpu.example.com'].model == 'a100'` of request gpu: fits on node-b
+  - tolerate the device taint broken:NoSchedule: fits on node-a
+  - node-a has 1 of 2: claim team/one holds gpu-0"""
+    )
+
+
+def test_one_node_tells_of_every_device() -> None:
+    answer = asked(template("two", exactly(2, A100)), waiting_pod("train", "two"), on="node-a")
+    told = [line.strip() for line in lines(answer, "node-a")]
+    assert "gpu.example.com/node-a/gpu-0: in use by claim team/one" in told
+    assert "gpu.example.com/node-a/gpu-2: taint broken:NoSchedule is not tolerated" in told
+
+
+def test_constraints_can_be_what_is_too_much() -> None:
+    different = {"matchAttribute": "gpu.example.com/serial"}
+    serials = [device(f"gpu-{n}", attributes={"serial": {"string": str(n)}}) for n in range(2)]
+    extra = [
+        resource_slice("node-b", GPU, *serials, nodeName="node-b"),
+        template("pair", exactly(2), constraints=[different]),
+    ]
+    documents = [item for item in CLUSTER if item["metadata"]["name"] != "node-b" or item["kind"] == "Node"]
+    snapshot = Snapshot.of([*documents, *extra, waiting_pod("train", "pair")])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    advice = [(change.text, change.nodes) for change in answer.changes]
+    assert ("drop the constraint on attribute gpu.example.com/serial", ("node-b",)) in advice
+
+
+def test_nodes_that_refuse_for_other_reasons_get_other_advice() -> None:
+    needs = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "64"}}}]}
+    answer = asked(template("one", exactly(1)), waiting_pod("train", "one", **needs))
+    assert [(change.text, change.nodes) for change in answer.changes] == [
+        ("ask for less, or free some (Insufficient cpu)", ("node-a", "node-b"))
+    ]
+
+
+def test_a_pod_that_fits_says_so() -> None:
+    answer = asked(template("one", exactly(1)), waiting_pod("train", "one"))
+    assert (answer.fitting, answer.changes) == (2, ())
+    assert text(answer).splitlines()[3] == "node-a   yes    fits: gpu: gpu-1"
+
+
+def test_a_pod_that_is_not_even_tried_says_why() -> None:
+    answer = asked(waiting_pod("train", "missing"))
+    assert text(answer) == 'pod team/train is pending\n  pod "team/train": ResourceClaim not created yet'
+
+
+def _alternatives(*names: str) -> Document:
+    selected = {
+        "big": [{"cel": {"expression": "device.attributes['gpu.example.com'].model == 'h100'"}}],
+        "any": [],
+    }
+    return {
+        "name": "gpu",
+        "firstAvailable": [
+            {
+                "name": name,
+                "deviceClassName": "gpu",
+                "allocationMode": "ExactCount",
+                "count": 1,
+                "selectors": selected[name],
+            }
+            for name in names
+        ],
+    }
+
+
+def test_what_was_given_is_explained_by_what_was_passed_over() -> None:
+    held = claim("list", f"{GPU}/node-b/gpu-1", pods=("user",))
+    held["spec"]["devices"]["requests"] = [_alternatives("big", "any")]
+    held["status"]["allocation"]["devices"]["results"][0]["request"] = "gpu/any"
+    user = pod("user", "node-b")
+    user["spec"] |= {
+        "schedulerName": "default-scheduler",
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "list"}],
+    }
+    for answer in (asked(held, user, name="user"), asked(held, user, kind="claim", name="list")):
+        assert answer.standing is Standing.PLACED
+        assert text(answer).splitlines()[:3] == [
+            f"{answer.kind} team/{answer.name} is placed on node-b",
+            "  gpu/any: gpu.example.com/node-b/gpu-1 (claim team/list)",
+            '    instead of request "gpu/big": 2 devices: 2 do not match request selector',
+        ]
+
+
+def test_a_claim_that_nobody_uses_is_tried_alone() -> None:
+    answer = asked(claim("lonely"), kind="claim", name="lonely")
+    assert (answer.standing, answer.fitting) == (Standing.PENDING, 3)
+
+
+@pytest.mark.parametrize(("kind", "plural"), [("pod", "pods"), ("claim", "resourceclaims")])
+def test_what_is_not_there_is_named(kind: str, plural: str) -> None:
+    with pytest.raises(SnapshotError, match=f'{plural} "nobody" not found in namespace "team"'):
+        asked(kind=kind, name="nobody")
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    question = (template("two", exactly(2, A100)), waiting_pod("train", "two"))
+    assert asked(*question) == asked(*question)
