@@ -24,7 +24,7 @@ from tests.simulation.network import LATE_SECONDS_MAX, FaultyTransport, Odds
 RESTART_SECONDS = (LATE_SECONDS_MAX + 0.5, LATE_SECONDS_MAX + 3.0)
 _MASTERS = ("system:masters",)
 # No rule of the real process: followed kinds that the simulation has none of only cost time.
-GATES = FeatureGates.parse("DRADeviceTaintRules=false")
+GATES = FeatureGates.parse("DRADeviceTaintRules=false,DRAControlPlaneController=false")
 
 # Given a client, the coroutines that the process consists of.
 Program = Callable[[RestClient, random.Random], list[Coroutine[Any, Any, Any]]]

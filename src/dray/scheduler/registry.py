@@ -9,6 +9,7 @@ from dray.framework.plugins import EXTENSION_POINTS, Plugin, takes_part
 from dray.scheduler.config import ConfigError, PluginSet, ProfileConfig
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
+from dray.scheduler.plugins.classic_resources.plugin import make_classic_resources
 from dray.scheduler.plugins.default_binder import DefaultBinder
 from dray.scheduler.plugins.dynamic_resources.plugin import make_dynamic_resources
 from dray.scheduler.plugins.image_locality import ImageLocality
@@ -36,6 +37,7 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "VolumeBinding": lambda _args, _handle: VolumeBinding(),
     "PodTopologySpread": lambda _args, _handle: PodTopologySpread(),
     "InterPodAffinity": lambda _args, handle: InterPodAffinity(handle),
+    "ClassicResources": make_classic_resources,
     "DynamicResources": make_dynamic_resources,
     "NodeResourcesBalancedAllocation": BalancedAllocation,
     "ImageLocality": lambda _args, handle: ImageLocality(handle),
@@ -55,6 +57,8 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("VolumeBinding", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
+    # Only Pods with optional claims have scores of it, and to have what was asked for outweighs everything else.
+    ("ClassicResources", 20),
     ("DynamicResources", 2),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),

@@ -16,7 +16,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.registry import BUILT_IN
 
 # The plugins that need nothing but a snapshot.
-PLAIN = {name: factory for name, factory in BUILT_IN.items() if name != "DynamicResources"}
+PLAIN = {name: factory for name, factory in BUILT_IN.items() if name not in ("ClassicResources", "DynamicResources")}
 
 
 def container(requests: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:

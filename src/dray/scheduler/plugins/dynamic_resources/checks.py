@@ -11,20 +11,31 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 
 FindClaim = Callable[[NamespacedName], ResourceClaim | None]
+# Whether cdi.k8s.io has a claim of the name, which is then not for this plugin.
+IsClassic = Callable[[NamespacedName], bool]
 
 
 class NotReadyError(Exception):
     """The Pod cannot be scheduled until something about its claims changes; the text is for its user."""
 
 
-def claims_of(pod: Pod, find: FindClaim) -> list[ResourceClaim]:
-    """All claims of the Pod; raises `NotReadyError`."""
+def _no_classic(_key: NamespacedName) -> bool:
+    return False
+
+
+def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = _no_classic) -> list[ResourceClaim]:
+    """All claims of the Pod that resource.k8s.io has; raises `NotReadyError`."""
     namespace = pod.metadata.namespace or ""
     found: list[ResourceClaim] = []
     for entry in pod_claims(pod):
         if entry.claim_name is None:
             raise NotReadyError(f'pod "{namespace}/{pod.metadata.name}": ResourceClaim not created yet')
-        claim = find(NamespacedName(namespace, entry.claim_name))
+        key = NamespacedName(namespace, entry.claim_name)
+        claim = find(key)
+        if not entry.generated and is_classic(key):
+            if claim is not None:
+                raise NotReadyError(ambiguous(entry.claim_name))
+            continue
         if claim is None:
             raise NotReadyError(f'could not find claim "{namespace}/{entry.claim_name}"')
         if claim.metadata.deletion_timestamp is not None:
@@ -36,6 +47,11 @@ def claims_of(pod: Pod, find: FindClaim) -> list[ResourceClaim]:
             )
         found.append(claim)
     return found
+
+
+def ambiguous(name: str) -> str:
+    """Two claims of one name: nobody can know which is meant."""
+    return f'resourceclaim "{name}" exists in resource.k8s.io and in cdi.k8s.io, one of them must go'
 
 
 def check_requests(claim: ResourceClaim, has_class: Callable[[str], bool], gates: FeatureGates) -> None:

@@ -1,0 +1,1 @@
+"""What is written for a Pod that has found its node."""

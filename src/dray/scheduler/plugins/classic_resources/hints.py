@@ -1,0 +1,84 @@
+"""Which changes may help a Pod that waits for its classic claims; pure.
+
+A Pod that waits for a driver is woken by the driver's answer and by nothing else: neither by the scheduler's own
+writes nor by what happens to nodes it was not promised to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dray.api import classic_claims as classic
+from dray.api.classic_claims import State
+from dray.api.document import NamespacedName
+from dray.api.types.cdi_v1alpha1 import ResourceClaim
+from dray.api.types.core_v1 import Node, Pod
+from dray.framework.events import EventKeys, Hint
+from dray.scheduler.plugins.classic_resources.entries import FindClaim, HasStructured, claims_of
+from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
+
+
+class Hints:
+    """Answers with what is known about claims now."""
+
+    def __init__(self, find: FindClaim, has_structured: HasStructured) -> None:
+        self._find = find
+        self._has_structured = has_structured
+
+    def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
+        """The claim is one of the Pod's, or has the name of one."""
+        if old is None or new is None:
+            return Hint.QUEUE
+        # That the Pod itself has let go of the claim is no news to it.
+        return Hint.QUEUE if is_news(classic.without_user(old, pod.metadata.uid or ""), new) else Hint.SKIP
+
+    def node_changed(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        """Nodes matter unless a node is selected; then only its end does."""
+        try:
+            wanted = claims_of(pod, self._find, self._has_structured)
+        except NotReadyError:
+            return Hint.SKIP
+        waiting = [item.claim for item in wanted if classic.state_of(item.claim) is State.ALLOCATING]
+        if not waiting:
+            return Hint.QUEUE if new is not None else Hint.SKIP
+        gone = old.metadata.name if new is None and old is not None else None
+        return Hint.QUEUE if any(classic.selected_node(claim) == gone for claim in waiting) else Hint.SKIP
+
+    def class_added(self, pod: Pod, _old: Any, new: Any) -> Hint:
+        """A class that a claim of the Pod waits for."""
+        namespace = pod.metadata.namespace or ""
+        claims = (self._find(NamespacedName(namespace, name)) for name in classic.claim_names_of(pod))
+        classes = {claim.spec.resource_class_name for claim in claims if claim is not None}
+        return Hint.QUEUE if new.metadata.name in classes else Hint.SKIP
+
+
+def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Whether somebody else than a scheduler that places Pods has changed something that matters."""
+    before, after = classic.status_of(old), classic.status_of(new)
+    if old.metadata.owner_references != new.metadata.owner_references:
+        return True
+    if before.phase != after.phase:
+        return after.phase != classic.REALLOCATE_PHASE
+    if len(after.reserved_for) < len(before.reserved_for) or before.user_limit != after.user_limit:
+        return True
+    if classic.state_of(new) is State.ALLOCATING:
+        # The driver is at it, whatever else it says meanwhile.
+        return False
+    if classic.selected_node(old) and not classic.selected_node(new):
+        return True
+    return classic.driver_part(old) != classic.driver_part(new) or classic.has_answer(old) != classic.has_answer(new)
+
+
+def keys_of_pod(pod: Pod) -> Iterator[str]:
+    """The claims that concern the Pod."""
+    return (f"{pod.metadata.namespace}/{name}" for name in classic.claim_names_of(pod))
+
+
+def keys_of_change(old: Any, new: Any) -> tuple[str, ...]:
+    """The claim that changed."""
+    claim = new if new is not None else old
+    return (f"{claim.metadata.namespace}/{claim.metadata.name}",)
+
+
+CLAIM_KEYS: Final = EventKeys(keys_of_pod, keys_of_change)

@@ -1,0 +1,140 @@
+"""The plugin's hands: writes claims, and waits for what the informer says about them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from dray.api import classic_claims as classic
+from dray.api.classic_claims import Actor
+from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.types.cdi_v1alpha1 import ResourceClaim
+from dray.api.types.core_v1 import Pod
+from dray.client.interface import Client
+from dray.client.objects import key_of
+from dray.lib.clock import Clock
+from dray.runtime.logs import fields
+from dray.scheduler.kinds import CLASSIC_CLAIMS, PODS
+from dray.scheduler.plugins.classic_resources import writes
+from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
+from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# client-go's RetryOnConflict: five tries, 10 ms apart.
+ATTEMPTS_MAX: Final = 5
+RETRY_SECONDS: Final = 0.01
+# A server that does not answer is asked again this often, for as long as it takes.
+SETTLE_SECONDS: Final = 1.0
+# Answers of a server that certainly did not do what it was asked, and will not if asked again.
+_REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
+
+# Makes the version to write from the one at hand; None when nothing is left to write.
+Change = Callable[[ResourceClaim], ResourceClaim | None]
+
+
+class ClassicWriter:
+    """All writes of classic claims; each is bound to the version that it was decided on."""
+
+    def __init__(self, client: Client, clock: Clock, tracker: ClassicTracker) -> None:
+        self._client = client
+        self._clock = clock
+        self._tracker = tracker
+
+    async def write(self, claim: ResourceClaim, change: Change) -> ResourceClaim:
+        """Write the change, on the version at hand or on what is read when that is no longer the latest.
+
+        Raises `ClaimChangedError`, also from `change`, or the `APIError` of the last try.
+        """
+        current = claim
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                if attempt:
+                    await self._clock.sleep(RETRY_SECONDS)
+                    current = await self._read_again(claim)
+                return await self._write_once(current, change)
+            except APIError as error:
+                if error.code in _REFUSALS or attempt == ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError
+
+    async def _write_once(self, current: ResourceClaim, change: Change) -> ResourceClaim:
+        wanted = change(current)
+        if wanted is None:
+            written = current
+        else:
+            classic.check_move(Actor.SCHEDULER, current, wanted)
+            written = await self._client.update_status(CLASSIC_CLAIMS, wanted)
+        self._tracker.assume(written)
+        return written
+
+    async def _read_again(self, claim: ResourceClaim) -> ResourceClaim:
+        current = await self._live(claim)
+        if current is None or current.metadata.uid != claim.metadata.uid:
+            raise ClaimChangedError(f"claim {classic.label(claim)} got deleted in the meantime")
+        return current
+
+    async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Take the Pod from the claim's users, unless it got its node after all; as long as it takes."""
+        while True:
+            try:
+                current = await self._live(claim)
+                if current is None or current.metadata.uid != claim.metadata.uid or await self._has_node(pod):
+                    return
+                await self._write_once(current, lambda now: writes.unreserved(now, pod))
+            except ConflictError:
+                continue
+            except APIError as failure:
+                if failure.code in _REFUSALS:
+                    raise
+                _log.info("no answer", extra=fields(claim=str(key_of(claim)), error=str(failure)))
+                await self._clock.sleep(SETTLE_SECONDS)
+            else:
+                return
+
+    async def until(
+        self, claim: ResourceClaim, is_enough: Callable[[ResourceClaim], bool], seconds_max: float
+    ) -> ResourceClaim | None:
+        """The claim when it is what is waited for, or what it is when the time is over; None when it is gone."""
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look(_now: ResourceClaim | None) -> None:
+            # The informer may tell of versions before the one that was written.
+            current = self._current(claim)
+            if not news.done() and (current is None or is_enough(current)):
+                news.set_result(None)
+
+        stop = self._tracker.watch(claim, look)
+        timer = asyncio.ensure_future(self._clock.sleep(seconds_max))
+        try:
+            current = self._current(claim)
+            if current is not None and not is_enough(current):
+                await asyncio.wait((timer, news), return_when=asyncio.FIRST_COMPLETED)
+            return self._current(claim)
+        finally:
+            timer.cancel()
+            stop()
+
+    def _current(self, claim: ResourceClaim) -> ResourceClaim | None:
+        current = self._tracker.get(key_of(claim))
+        return current if current is not None and current.metadata.uid == claim.metadata.uid else None
+
+    async def _live(self, claim: ResourceClaim) -> ResourceClaim | None:
+        return await _found(self._client.get(CLASSIC_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or ""))
+
+    async def _has_node(self, pod: Pod) -> bool:
+        """Whether the Pod is bound, which an answer that got lost may have hidden."""
+        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        return live is not None and live.metadata.uid == pod.metadata.uid and bool(live.spec.node_name)
+
+
+async def _found(answer: Awaitable[T]) -> T | None:
+    """The answer, or None when there is no such object."""
+    try:
+        return await answer
+    except NotFoundError:
+        return None

@@ -1,0 +1,57 @@
+"""What the plugin keeps for one attempt to place one Pod."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.api import classic_claims as classic
+from dray.api.types.cdi_v1alpha1 import ResourceClaim
+from dray.framework.node_info import NodeInfo
+from dray.framework.node_selectors import NodeMatcher, compile_selector
+from dray.scheduler.plugins.classic_resources.entries import Wanted
+
+
+class Placed:
+    """A claim with where it is, or may come to be."""
+
+    __slots__ = ("allocated", "claim", "optional", "reaches", "unsuitable")
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.claim: ResourceClaim = wanted.claim
+        self.optional = wanted.optional
+        self.allocated = classic.is_allocated(wanted.claim)
+        driver = classic.driver_part(wanted.claim)
+        selector = driver.available_on_nodes
+        self.reaches: NodeMatcher | None = None if selector is None else compile_selector(selector)
+        # What the driver said while the claim was not allocated; a deny-list, for nodes without information may do.
+        self.unsuitable = frozenset() if self.allocated else frozenset(driver.unsuitable_nodes)
+
+    def may_be_on(self, node: NodeInfo) -> bool:
+        """Whether the claim is, or may be allocated, where the node can use it."""
+        if node.name in self.unsuitable:
+            return False
+        return self.reaches is None or self.reaches(node)
+
+
+class PodState:
+    """Made by PreFilter; claims are in the order of the Pod's entries."""
+
+    __slots__ = ("blamed", "needed", "nodes", "optional", "touched", "written")
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        placed = [Placed(item) for item in wanted]
+        self.needed = tuple(item for item in placed if not item.optional)
+        self.optional = tuple(item for item in placed if item.optional)
+        # Positions in `needed` of allocated claims that kept the Pod from a node, and of others that did.
+        self.blamed: set[int] = set()
+        # The nodes that fit, as PreScore saw them; empty when there was but one.
+        self.nodes: tuple[str, ...] = ()
+        # Claims whose users this attempt has changed, or may have, by uid.
+        self.written: dict[str, ResourceClaim] = {}
+        # Claims that Reserve announced to other attempts.
+        self.touched: list[ResourceClaim] = []
+
+    @property
+    def pending(self) -> tuple[Placed, ...]:
+        """The needed claims that are not allocated."""
+        return tuple(item for item in self.needed if not item.allocated)

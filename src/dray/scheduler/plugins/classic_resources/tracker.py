@@ -1,0 +1,105 @@
+"""What is known about classic claims: what the informer says, what was written and is not told of yet, what is meant.
+
+Pure. Every write is guarded by the claim's version, so nothing here is needed for safety: it keeps Pods from trying
+what another Pod of this scheduler is already doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dray.api.classic_claims import UNLIMITED, is_reserved_for, status_of, user_limit
+from dray.api.document import NamespacedName
+from dray.api.types.cdi_v1alpha1 import ResourceClaim
+from dray.api.types.core_v1 import Pod
+from dray.client.objects import key_of
+
+# Told of a claim as it is now; None when it is gone.
+Watcher = Callable[[ResourceClaim | None], None]
+
+
+class ClassicTracker:
+    """One for all profiles of a scheduler; `find` reads the informer's cache."""
+
+    def __init__(self, find: Callable[[NamespacedName], ResourceClaim | None]) -> None:
+        self._find = find
+        # Claims as the server answered to a write, until the informer has caught up with it.
+        self._assumed: dict[NamespacedName, ResourceClaim] = {}
+        # Uid of a claim -> uids of the Pods that are about to select a node for it or to use it.
+        self._meant: dict[str, dict[str, None]] = {}
+        self._watchers: dict[str, list[Watcher]] = {}
+
+    def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Handler of the informer of claims."""
+        claim = new if new is not None else old
+        assert claim is not None
+        assumed = self._assumed.get(key_of(claim))
+        if assumed is not None and (new is None or not is_older(new, assumed)):
+            del self._assumed[key_of(claim)]
+        for watcher in tuple(self._watchers.get(claim.metadata.uid or "", ())):
+            watcher(new)
+
+    def assume(self, claim: ResourceClaim) -> None:
+        """The server answered a write with this claim; skipped when the informer already knows better."""
+        observed = self._find(key_of(claim))
+        if observed is not None and observed.metadata.uid == claim.metadata.uid and is_older(observed, claim):
+            self._assumed[key_of(claim)] = claim
+
+    def get(self, key: NamespacedName) -> ResourceClaim | None:
+        """The claim as last written or last told of, whichever is newer."""
+        assumed = self._assumed.get(key)
+        return assumed if assumed is not None else self._find(key)
+
+    # --- What Pods are about to do. ---
+
+    def start(self, claim: ResourceClaim, pod_uid: str) -> None:
+        """The Pod's attempt is about to write the claim."""
+        self._meant.setdefault(claim.metadata.uid or "", {})[pod_uid] = None
+
+    def end(self, claim: ResourceClaim, pod_uid: str) -> bool:
+        """The attempt's write has ended; says whether there was one."""
+        uid = claim.metadata.uid or ""
+        pods = self._meant.get(uid, {})
+        if pod_uid not in pods:
+            return False
+        del pods[pod_uid]
+        if not pods:
+            del self._meant[uid]
+        return True
+
+    def is_meant_by_others(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Whether another Pod is about to write the claim."""
+        return any(uid != pod.metadata.uid for uid in self._meant.get(claim.metadata.uid or "", ()))
+
+    def has_room_for(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Whether the Pod may still use the claim when all others have it that are about to."""
+        if is_reserved_for(claim, pod) or user_limit(claim) == UNLIMITED:
+            return True
+        users = {user.uid for user in status_of(claim).reserved_for} | self._meant.get(
+            claim.metadata.uid or "", {}
+        ).keys()
+        return len(users - {pod.metadata.uid}) < user_limit(claim)
+
+    # --- Waiting. ---
+
+    def watch(self, claim: ResourceClaim, watcher: Watcher) -> Callable[[], None]:
+        """Tell the watcher of every change from now on; returns what ends it."""
+        uid = claim.metadata.uid or ""
+        self._watchers.setdefault(uid, []).append(watcher)
+
+        def stop() -> None:
+            watchers = self._watchers.get(uid, [])
+            if watcher in watchers:
+                watchers.remove(watcher)
+            if not watchers:
+                self._watchers.pop(uid, None)
+
+        return stop
+
+
+def is_older(one: ResourceClaim, other: ResourceClaim) -> bool:
+    """Whether `one` was written before `other`; versions that are not numbers cannot be older."""
+    try:
+        return int(one.metadata.resource_version or "") < int(other.metadata.resource_version or "")
+    except ValueError:
+        return False

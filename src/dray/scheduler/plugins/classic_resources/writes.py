@@ -1,0 +1,94 @@
+"""Which version of a classic claim to write; None means that it already says so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from dray.api import classic_claims as classic
+from dray.api.classic_claims import State
+from dray.api.types.cdi_v1alpha1 import ResourceClaim, SchedulerSchedulingStatus, SchedulingStatus
+from dray.api.types.core_v1 import Pod
+
+# A claim's list of nodes: enough for a driver to say no to many, not so many that the claim grows with the cluster.
+POTENTIAL_NODES_MAX: Final = 128
+
+
+class ClaimChangedError(Exception):
+    """The claim is no longer what the attempt was decided on."""
+
+
+class InUseError(ClaimChangedError):
+    """Others use the claim, and there is no room for one more."""
+
+
+def potential_nodes(names: Iterable[str], chosen: str) -> tuple[str, ...]:
+    """The nodes to ask the driver about: the chosen one, and as many others as may be."""
+    listed = dict.fromkeys((chosen, *names))
+    return tuple(sorted(list(listed)[:POTENTIAL_NODES_MAX]))
+
+
+def asked(
+    claim: ResourceClaim, planned: ResourceClaim, nodes: Sequence[str], node_name: str = ""
+) -> ResourceClaim | None:
+    """The claim with its potential nodes, and with the selected one if there is one.
+
+    A list that has all these nodes already stays: the driver's answer covers them. A node that another scheduler
+    has selected meanwhile stays as well, and whatever the driver has made of it.
+    """
+    if classic.state_of(claim) not in (State.PENDING, State.ALLOCATING):
+        return None
+    if classic.selected_node(claim) not in (classic.selected_node(planned), node_name):
+        return None
+    before = classic.scheduler_part(claim)
+    listed = before.potential_nodes if set(nodes) <= set(before.potential_nodes) else tuple(nodes)
+    return _with_scheduler(claim, SchedulerSchedulingStatus(selected_node=node_name or None, potential_nodes=listed))
+
+
+def deselected(claim: ResourceClaim) -> ResourceClaim | None:
+    """The claim without a selected node, unless the driver was faster."""
+    if classic.state_of(claim) is not State.ALLOCATING or not classic.selected_node(claim):
+        return None
+    return _with_scheduler(claim, msgspec.structs.replace(classic.scheduler_part(claim), selected_node=None))
+
+
+def _with_scheduler(claim: ResourceClaim, part: SchedulerSchedulingStatus) -> ResourceClaim | None:
+    if part == classic.scheduler_part(claim):
+        return None
+    status = classic.status_of(claim)
+    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=part)
+    return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
+
+
+def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> ResourceClaim | None:
+    """The claim with the Pod among its users; raises `ClaimChangedError` when it is not what was planned with."""
+    name = classic.label(claim)
+    if classic.state_of(claim) not in (State.ALLOCATED, State.IN_USE):
+        raise ClaimChangedError(f"claim {name} got deallocated elsewhere in the meantime")
+    if classic.driver_part(claim).available_on_nodes != classic.driver_part(planned).available_on_nodes:
+        raise ClaimChangedError(f"claim {name} got allocated elsewhere in the meantime")
+    if classic.is_reserved_for(claim, pod):
+        return None
+    if not classic.has_room(claim):
+        raise InUseError(f"resourceclaim in use ({name})")
+    return classic.with_user(claim, pod)
+
+
+def unreserved(claim: ResourceClaim, pod: Pod) -> ResourceClaim | None:
+    """The claim without the Pod among its users."""
+    return classic.without_user(claim, pod.metadata.uid or "") if classic.is_reserved_for(claim, pod) else None
+
+
+def may_reallocate(claim: ResourceClaim) -> bool:
+    """Whether the resource can be asked for elsewhere: nobody uses it, and no user chose the time of its allocation."""
+    return classic.state_of(claim) is State.ALLOCATED and not classic.is_immediate(claim)
+
+
+def reallocated(claim: ResourceClaim) -> ResourceClaim | None:
+    """The claim with the request to free its resource."""
+    if not may_reallocate(claim):
+        raise ClaimChangedError(f"claim {classic.label(claim)} is used in the meantime")
+    status = msgspec.structs.replace(classic.status_of(claim), phase=classic.REALLOCATE_PHASE)
+    return classic.with_status(claim, status)
