@@ -110,6 +110,7 @@ async def start(
         clock,
         _node_spec(settings, name, root, runtime, identity),
         lambda: [part.node_resources() for part in managers],
+        lease_seconds=settings.node_lease_duration_seconds,
     )
     addresses = registration.spec.machine.addresses
     recorder = EventRecorder(client, clock, Source(COMPONENT, name))

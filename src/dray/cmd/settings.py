@@ -154,6 +154,9 @@ class NodeSettings(Common):
     node_labels: tuple[str, ...] = setting(STRINGS, (), "labels of the Node, as name=value")
     register_with_taints: tuple[str, ...] = setting(STRINGS, (), "taints of a new Node, as key=value:effect")
     max_pods: int = setting(number(1, 10_000), 110, "how many Pods may run")
+    node_lease_duration_seconds: int = setting(
+        number(1, 86_400), 40, "how long the node's lease is for; it is renewed four times in that time"
+    )
     container_restart_backoff: float = setting(DURATION, 10.0, "first pause before a container is restarted again")
     max_container_restart_period: float = setting(DURATION, 300.0, "longest pause before a container is restarted")
     device_plugin_grace_period: float = setting(

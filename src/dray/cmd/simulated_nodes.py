@@ -8,23 +8,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
 from dray.client.events import ObjectReference, Source
 from dray.client.interface import Client
 from dray.client.loop import Informers
+from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.lib.clock import Clock
 from dray.node.agent.loop import PodAgent
 from dray.node.agent.parts import NodeFacts, Parts
 from dray.node.agent.probes.http import Asker
 from dray.node.agent.registration.document import Machine, NodeSpec
-from dray.node.agent.registration.loop import NodeRegistration
+from dray.node.agent.registration.loop import NODES, RETRY_SECONDS, NodeRegistration
 from dray.node.agent.reporting.loop import PODS, StatusReporter
 from dray.node.runtimes.simulated.memory import SimulatedPods, SimulatedRuntime
 from dray.runtime.tasks import TaskGroup
 
-# Far longer than a real node's: a thousand nodes must not be a hundred writes a second.
-LEASE_SECONDS: Final = 240
+# Longer than a real node's, since a thousand nodes must not be a hundred writes a second; a quarter of it, the time
+# between two renewals, is half of what the node lifecycle controller waits for.
+LEASE_SECONDS: Final = 100
 REGISTRATIONS_AT_ONCE: Final = 32
 STATUS_WORKERS: Final = 16
 GIB: Final = 1024**3
@@ -62,7 +65,9 @@ class SimulatedNodes:
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source("kubelet"))
         self._reporter = StatusReporter(client, clock, STATUS_WORKERS)
-        self._registrations: list[NodeRegistration] = []
+        self._registrations: dict[str, NodeRegistration] = {}
+        # At most one entry for each change that somebody else makes to a Node.
+        self._lost: asyncio.Queue[NodeRegistration] = asyncio.Queue()
         self._agents: dict[str, PodAgent] = {}
         for number in range(simulation.count):
             self._add(simulation, f"{simulation.prefix}{number}", number)
@@ -94,7 +99,7 @@ class SimulatedNodes:
         def facts() -> NodeFacts:
             return NodeFacts(name, (address,), registration.labels, registration.allocatable)
 
-        self._registrations.append(registration)
+        self._registrations[name] = registration
         self._agents[name] = PodAgent(facts, parts)
 
     async def run(self, registered: asyncio.Event | None = None) -> None:
@@ -106,11 +111,13 @@ class SimulatedNodes:
             registered.set()
         informers = Informers(self._client, self._clock, random.Random())  # noqa: S311 - spreads load, guards nothing
         informers.informer(PODS).add_handler(self._pod_changed)
+        informers.reduced(NODES, _essence).add_handler(self._node_changed)
         try:
             async with TaskGroup("simulated nodes") as group:
                 group.spawn(self._recorder.run(), "events")
                 group.spawn(self._reporter.run(), "status")
                 group.spawn(self._renew_leases(), "leases")
+                group.spawn(self._correct_status(), "node status")
                 group.spawn(informers.run(), "informers")
                 await group.wait()
         finally:
@@ -124,14 +131,39 @@ class SimulatedNodes:
         if agent is not None:
             agent.pod_changed(old, new)
 
-    async def _renew_leases(self) -> None:
-        """One after the other, so that the writes are spread over the whole interval."""
-        await self._each(NodeRegistration.renew_once)
-        pause = LEASE_SECONDS / 4 / max(len(self._registrations), 1)
+    def _node_changed(self, _old: Document | None, new: Document | None) -> None:
+        registration = self._registrations.get(key_of(new).name) if new is not None else None
+        if registration is None or new is None:
+            return
+        registration.observe(new)
+        if not _is_ready(new):
+            self._lost.put_nowait(registration)
+
+    async def _correct_status(self) -> None:
+        """A node that was given up while its heartbeats could not get through says that it lives."""
         while True:
-            for registration in self._registrations:
-                await self._clock.sleep(pause)
-                await registration.renew_once()
+            registration = await self._lost.get()
+            await registration.correct_once()
+            if not _is_ready(registration.node):
+                await self._clock.sleep(RETRY_SECONDS)
+                self._lost.put_nowait(registration)
+
+    async def _renew_leases(self) -> None:
+        """Spread over the whole interval; what is late goes many at the same time."""
+        every, interval = list(self._registrations.values()), LEASE_SECONDS / 4
+        await self._each(NodeRegistration.renew_once)
+        while True:
+            started, done = self._clock.monotonic(), 0
+            while done < len(every):
+                due = min(int((self._clock.monotonic() - started) / interval * len(every)), len(every))
+                batch = every[done : min(due, done + REGISTRATIONS_AT_ONCE)]
+                if not batch:
+                    await self._clock.sleep(interval / len(every))
+                    continue
+                await asyncio.gather(*(registration.renew_once() for registration in batch))
+                done += len(batch)
+            # Also without any node, time passes.
+            await self._clock.sleep(interval - (self._clock.monotonic() - started))
 
     async def _each(self, work: Callable[[NodeRegistration], Awaitable[None]]) -> None:
         limit = asyncio.Semaphore(REGISTRATIONS_AT_ONCE)
@@ -140,4 +172,14 @@ class SimulatedNodes:
             async with limit:
                 await work(registration)
 
-        await asyncio.gather(*(one(registration) for registration in self._registrations))
+        await asyncio.gather(*(one(registration) for registration in self._registrations.values()))
+
+
+def _essence(node: Document) -> Document:
+    """What a registration needs of its Node."""
+    metadata = {name: node["metadata"].get(name) for name in ("name", "uid", "resourceVersion", "labels")}
+    return {"metadata": metadata, "status": {"conditions": (node.get("status") or {}).get("conditions") or []}}
+
+
+def _is_ready(node: Document) -> bool:
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"]["conditions"])

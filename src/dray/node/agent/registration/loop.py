@@ -79,6 +79,17 @@ class NodeRegistration:
         """The Node as last seen."""
         return self._node
 
+    def observe(self, node: Document) -> None:
+        """Take in the Node as the API server has it."""
+        self._node = node
+
+    async def correct_once(self) -> None:
+        """Write the status if it is due or somebody changed it; a failure is made up for by the next."""
+        try:
+            await self._write_status()
+        except APIError as error:
+            _log.warning("node status not written", extra=fields(node=self.spec.name, error=str(error)))
+
     def resources_changed(self) -> None:
         """Write the status soon."""
         self._changed.set()
@@ -107,6 +118,8 @@ class NodeRegistration:
                 pass
             self._changed.clear()
             try:
+                # Past our own memory: others may have said of the node that it is lost.
+                self.observe(await self._client.get(NODES, self.spec.name, resource_version="0"))
                 await self._write_status()
             except NotFoundError:
                 self._told = None
