@@ -104,6 +104,16 @@ class Allocator:
         view = self.inventory.node_view(node, self.gates)
         return Explainer(plan, view, self.inventory, self.allocations).explain()
 
+    def usage(self, node: Node, class_name: str) -> tuple[int, int]:
+        """How many of the node's devices of the class are in use, and how many there are."""
+        device_class = self.inventory.device_class(class_name)
+        if device_class is None:
+            return 0, 0
+        expressions = [item.cel.expression for item in device_class.spec.selectors if item.cel is not None]
+        view = self.inventory.node_view(node, self.gates)
+        matching, _ = view.matches(self._groups.group(expressions, ()))
+        return (matching & view.blocked(self.allocations)).bit_count(), matching.bit_count()
+
     def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
         """Check the claims and make them ready; the last plan is kept while its claims and classes are the same."""
         version = self.inventory.classes_version

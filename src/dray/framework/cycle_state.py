@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dray.framework.pod_info import PodInfo
@@ -10,7 +11,7 @@ from dray.framework.pod_info import PodInfo
 class CycleState(dict[str, Any]):
     """Values by key, each key written by one plugin; lives from PreFilter to PostBind or Unreserve."""
 
-    __slots__ = ("pod_info", "skip_filter", "skip_score")
+    __slots__ = ("device_resources", "pod_info", "pod_version", "skip_filter", "skip_score")
 
     def __init__(self, pod_info: PodInfo) -> None:
         super().__init__()
@@ -19,3 +20,7 @@ class CycleState(dict[str, Any]):
         # Plugins whose PreFilter (PreScore) answered Skip; changed by the scheduler alone.
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
+        # Told a node, the Pod's resources that devices of a claim would serve there; set by DynamicResources.
+        self.device_resources: Callable[[str], frozenset[str]] | None = None
+        # The version that the Pod must still have when it is bound; any when empty.
+        self.pod_version = ""

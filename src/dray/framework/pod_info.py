@@ -14,6 +14,7 @@ from dray.framework.resources import CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEM
 HostPort: TypeAlias = tuple[str, str, int]
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
+NO_NAMES: Final[frozenset[str]] = frozenset()
 _DEFAULTS: Final = {CPU: DEFAULT_MILLI_CPU, MEMORY: DEFAULT_MEMORY}
 
 
@@ -21,6 +22,7 @@ class PodInfo:
     """A Pod and its needs; never changed once made."""
 
     __slots__ = (
+        "device_resources",
         "host_ports",
         "key",
         "non_zero_memory",
@@ -38,7 +40,9 @@ class PodInfo:
         self.key = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
         self.priority: int = pod.spec.priority or 0
         requests = pod_requests(pod)
-        self.requests = Resources.of(requests)
+        # Resources that devices of a claim serve where the Pod is: they take nothing of what the node itself has.
+        self.device_resources = device_resources(pod)
+        self.requests = Resources.of(requests).without(self.device_resources)
         # For scores only: as if containers that ask for nothing asked for a little.
         self.non_zero_milli_cpu, self.non_zero_memory = _non_zero(pod, requests)
         self.host_ports = host_ports(pod)
@@ -49,15 +53,27 @@ class PodInfo:
         info = PodInfo.__new__(PodInfo)
         info.pod = pod
         info.uid, info.key, info.priority = self.uid, self.key, self.priority
-        info.requests = self.requests
+        info.requests, info.device_resources = self.requests, self.device_resources
         info.non_zero_milli_cpu, info.non_zero_memory = self.non_zero_milli_cpu, self.non_zero_memory
         info.host_ports, info.required_anti_affinity = self.host_ports, self.required_anti_affinity
         return info
 
-    def on_node(self, node_name: str) -> PodInfo:
-        """The Pod as if it were bound to the node."""
+    def on_node(self, node_name: str, served: frozenset[str] = NO_NAMES) -> PodInfo:
+        """The Pod as if it were bound to the node, with devices that serve some of its resources."""
         spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
-        return self.with_pod(msgspec.structs.replace(self.pod, spec=spec))
+        info = self.with_pod(msgspec.structs.replace(self.pod, spec=spec))
+        if served:
+            info.device_resources = served
+            info.requests = self.requests.without(served)
+        return info
+
+
+def device_resources(pod: Pod) -> frozenset[str]:
+    """The resources of a Pod on a node that its special claim serves; what a Pod without node has is not settled."""
+    status = pod.status.extended_resource_claim_status
+    if status is None or not pod.spec.node_name:
+        return NO_NAMES
+    return frozenset(mapping.resource_name for mapping in status.request_mappings)
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:

@@ -58,6 +58,13 @@ class Resources:
             scalars,
         )
 
+    def without(self, names: frozenset[str]) -> Resources:
+        """Everything but these scalars."""
+        if not names or names.isdisjoint(self.scalars):
+            return self
+        rest = {name: amount for name, amount in self.scalars.items() if name not in names}
+        return Resources(self.milli_cpu, self.memory, self.ephemeral_storage, rest)
+
     def amount(self, name: str) -> int:
         """The amount of one resource."""
         if name == CPU:

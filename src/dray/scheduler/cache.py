@@ -13,7 +13,7 @@ from typing import Final
 
 from dray.api.types.core_v1 import Node, Pod
 from dray.framework.node_info import NodeInfo
-from dray.framework.pod_info import PodInfo
+from dray.framework.pod_info import PodInfo, device_resources
 from dray.framework.snapshot import Snapshot
 
 _REGION: Final = "topology.kubernetes.io/region"
@@ -74,7 +74,7 @@ class Cache:
         if placed is None:
             self._place(_Placed(PodInfo(pod), node_name, assumed=False))
             return
-        if placed.node_name == node_name and _same_to_plugins(placed.info.pod, pod):
+        if placed.node_name == node_name and _same_to_plugins(placed.info, pod):
             if placed.assumed:
                 self._placed[uid] = _Placed(placed.info, node_name, assumed=False)
             return
@@ -178,12 +178,14 @@ def _zone_of(node: Node) -> tuple[str, str]:
     return labels.get(_REGION, ""), labels.get(_ZONE, "")
 
 
-def _same_to_plugins(old: Pod, new: Pod) -> bool:
+def _same_to_plugins(info: PodInfo, new: Pod) -> bool:
     """Whether no plugin could tell the two apart: heartbeats of a Pod's status need no new node."""
+    old = info.pod
     return (
         old.metadata.labels == new.metadata.labels
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
         and old.status.container_statuses == new.status.container_statuses
         and old.status.init_container_statuses == new.status.init_container_statuses
         and old.spec == new.spec
+        and info.device_resources == device_resources(new)
     )

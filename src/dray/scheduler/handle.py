@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from dray.api.features import FeatureGates
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Node, Pod
 from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.framework.events import ClusterEvent
+from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import Plugin
 from dray.framework.snapshot import Snapshot
 from dray.lib.clock import Clock
@@ -75,8 +76,12 @@ class Handle:
     activate: Callable[[str], None] = lambda _uid: None
     # Tells (pod, type, reason, message) as an Event.
     record: Callable[[Pod, str, str, str], None] = _nobody
+    # Tells (node, type, reason, message) as an Event.
+    record_node: Callable[[Node, str, str, str], None] = lambda _node, _type, _reason, _message: None
     # Whether devices can serve a resource on nodes that do not have it themselves; set by DynamicResources.
     serves_resource: Callable[[str], bool] = lambda _name: False
+    # How many of a node's devices that can serve a resource are in use, and how many there are; set likewise.
+    device_usage: Callable[[NodeInfo, str], tuple[int, int]] = lambda _node, _name: (0, 0)
     # For plugins that must share something with one another; each key has one owner.
     shared: dict[str, Any] = field(default_factory=dict)
 

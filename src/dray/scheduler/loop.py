@@ -15,6 +15,7 @@ from dray.client.loop import Informers
 from dray.client.recorder.loop import NORMAL, WARNING
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
+from dray.framework.pod_info import NO_NAMES
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
@@ -124,6 +125,7 @@ class Scheduler:
             for name in self.profiles:
                 self._reporter.add_profile(name)
             self.handle.record = self._reporter.event
+            self.handle.record_node = self._reporter.node_event
             await self.handle.informers.wait_for_sync()
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._schedule(), "scheduling")
@@ -234,7 +236,8 @@ class Scheduler:
         self, queued: QueuedPod, profile: Profile, state: CycleState, placement: Placement, started: float
     ) -> None:
         node_name = placement.node_name
-        assumed = queued.info.on_node(node_name)
+        served = state.device_resources(node_name) if state.device_resources is not None else NO_NAMES
+        assumed = queued.info.on_node(node_name, served)
         self.cache.assume(assumed, node_name)
         self._nominations.remove(queued.uid)
         attempt = Attempt(queued, profile, state, assumed.pod, node_name, started)

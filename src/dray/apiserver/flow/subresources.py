@@ -81,8 +81,8 @@ class Subresources:
 
         def build(old: Document) -> Document:
             _check_bindable(old, call.info.name, metadata)
-            pod = copy_document(old)
-            pod["spec"]["nodeName"] = target["name"]
+            # Only what changes is copied; no rule that could change the rest runs for a binding.
+            pod = old | {"metadata": dict(old["metadata"]), "spec": old["spec"] | {"nodeName": target["name"]}}
             if annotations:
                 pod["metadata"]["annotations"] = (pod["metadata"].get("annotations") or {}) | annotations
             _set_scheduled(pod, now)
@@ -274,7 +274,8 @@ def _check_bindable(pod: Document, name: str, expected: Document) -> None:
 
 
 def _set_scheduled(pod: Document, now: str) -> None:
-    status: Document = pod.setdefault("status", {})
+    status: Document = dict(pod.get("status") or {})
+    pod["status"] = status
     others = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     status["conditions"] = [*others, scheduled]

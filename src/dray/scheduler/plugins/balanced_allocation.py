@@ -24,7 +24,8 @@ class BalancedAllocation:
 
     name = "NodeResourcesBalancedAllocation"
 
-    def __init__(self, args: Mapping[str, Any], _handle: Handle) -> None:
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._handle = handle
         self._resources = tuple(item["name"] for item in args.get("resources") or ()) or _DEFAULT
         self._memo = ScoreMemo()
 
@@ -40,6 +41,9 @@ class BalancedAllocation:
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
         """All nodes at once."""
         wanted = state.pod_info.requests
+        if self._resources is not _DEFAULT and any(map(self._handle.serves_resource, self._resources)):
+            # Devices come into use without a change of the node.
+            return self._compute(wanted, nodes)
         return self._memo.scores(wanted, nodes, lambda changed: self._compute(wanted, changed))
 
     def _compute(self, wanted: Resources, nodes: Sequence[NodeInfo]) -> list[int]:
@@ -61,10 +65,15 @@ class BalancedAllocation:
         return scores
 
     def _shares(self, wanted: Resources, node: NodeInfo) -> list[float]:
-        totals = ((name, node.allocatable.amount(name)) for name in self._resources)
-        return [
-            min((node.requested.amount(name) + wanted.amount(name)) / total, 1.0) for name, total in totals if total
-        ]
+        shares: list[float] = []
+        for name in self._resources:
+            used, total = node.requested.amount(name), node.allocatable.amount(name)
+            if not total:
+                taken, total = self._handle.device_usage(node, name)
+                used += taken
+            if total:
+                shares.append(min((used + wanted.amount(name)) / total, 1.0))
+        return shares
 
 
 def _deviation(shares: list[float]) -> float:

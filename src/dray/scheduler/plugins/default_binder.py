@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
@@ -22,16 +23,18 @@ class DefaultBinder:
     def __init__(self, handle: Handle) -> None:
         self._client = handle.client
 
-    async def bind(self, _state: CycleState, pod: Pod, node_name: str) -> Status:
+    async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """One write; the API refuses a Pod that already has a node."""
         metadata = pod.metadata
         namespace, name = metadata.namespace or "", metadata.name or ""
-        body = {
+        body: Document = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": name, "namespace": namespace, "uid": metadata.uid},
             "target": {"kind": "Node", "name": node_name},
         }
+        if state.pod_version:
+            body["metadata"]["resourceVersion"] = state.pod_version
         try:
             await self._client.create_subresource(PODS, name, namespace, _BINDING, body)
         except APIError as failure:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dray.api.types.core_v1 import Node, Pod
-from dray.framework.events import ASSIGNED_POD, NODE, UNSCHEDULED_POD, Action, ClusterEvent, EventRegistration, Hint
+from dray.api.types.resource_v1 import DeviceClass
+from dray.framework.events import (
+    ASSIGNED_POD,
+    DEVICE_CLASS,
+    NODE,
+    UNSCHEDULED_POD,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+    Hint,
+)
 from dray.framework.resources import PODS, amounts_of, pod_requests
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources.hints import concerns_resources
 
 
 class FitEvents:
@@ -23,7 +34,14 @@ class FitEvents:
             EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), _frees),
             EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)),
             EventRegistration(ClusterEvent(NODE, room), self._has_room),
+            # A resource that no node has may get devices that serve it.
+            EventRegistration(ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._is_served),
         )
+
+    def _is_served(self, pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
+        if concerns_resources(pod, old, new) is Hint.SKIP:
+            return Hint.SKIP
+        return Hint.QUEUE if any(map(self._handle.serves_resource, pod_requests(pod))) else Hint.SKIP
 
     def _has_room(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         """A node that has enough in all, and more of something than before."""
@@ -35,7 +53,11 @@ class FitEvents:
             return Hint.SKIP
         before = amounts_of(old.status.allocatable) if old is not None else {}
         grown = any(amount > before.get(name, 0) for name, amount in total.items() if name in requests or name == PODS)
-        return Hint.QUEUE if grown else Hint.SKIP
+        # What a device plugin no longer has, devices may serve.
+        handed_over = any(
+            before.get(name, 0) and not total.get(name, 0) and self._handle.serves_resource(name) for name in requests
+        )
+        return Hint.QUEUE if grown or handed_over else Hint.SKIP
 
     def _lacks(self, name: str, wanted: int, total: dict[str, int]) -> bool:
         if wanted <= total.get(name, 0):

@@ -18,7 +18,16 @@ MOST_ALLOCATED: Final = "MostAllocated"
 DEFAULT_WEIGHTS: Final[Weights] = ((CPU, 1), (MEMORY, 1))
 
 
-def make_scorer(strategy: Mapping[str, Any]) -> Scorer:
+# Told a node and a resource, how many devices that serve it there are in use, and how many there are.
+DeviceUsage: TypeAlias = Callable[[NodeInfo, str], tuple[int, int]]
+
+
+def no_devices(_node: NodeInfo, _name: str) -> tuple[int, int]:
+    """Without devices that serve resources."""
+    return 0, 0
+
+
+def make_scorer(strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devices) -> Scorer:
     """The strategy of a `NodeResourcesFitArgs`; raises ValueError for one that is not known."""
     kind = strategy.get("type") or LEAST_ALLOCATED
     if kind not in (LEAST_ALLOCATED, MOST_ALLOCATED):
@@ -32,7 +41,7 @@ def make_scorer(strategy: Mapping[str, Any]) -> Scorer:
     def score(pod: PodInfo, node: NodeInfo) -> int:
         total = weight_sum = 0
         for name, weight in weights:
-            used, capacity = usage(name, pod, node)
+            used, capacity = usage(name, pod, node, device_usage)
             if capacity == 0:
                 continue
             total += share(used, capacity) * weight
@@ -42,7 +51,7 @@ def make_scorer(strategy: Mapping[str, Any]) -> Scorer:
     return lambda pod, nodes: [score(pod, node) for node in nodes]
 
 
-def usage(name: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
+def usage(name: str, pod: PodInfo, node: NodeInfo, device_usage: DeviceUsage = no_devices) -> tuple[int, int]:
     """What would be used of a resource with the Pod there, and all there is; (0, 0) when it does not count."""
     if name == CPU:
         return node.non_zero_milli_cpu + pod.non_zero_milli_cpu, node.allocatable.milli_cpu
@@ -52,7 +61,11 @@ def usage(name: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
     if wanted == 0:
         # A resource that the Pod does not use says nothing about where it should go.
         return 0, 0
-    return node.requested.amount(name) + wanted, node.allocatable.amount(name)
+    total = node.allocatable.amount(name)
+    if total == 0:
+        taken, total = device_usage(node, name)
+        return taken + node.requested.amount(name) + wanted, total
+    return node.requested.amount(name) + wanted, total
 
 
 def least_allocated_cpu_and_memory(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:

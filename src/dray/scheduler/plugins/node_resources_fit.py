@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dray.api.extended_resources import is_native_resource
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterResult
-from dray.framework.resources import Resources
+from dray.framework.resources import CPU, MEMORY, Resources
 from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
@@ -33,31 +32,38 @@ class NodeResourcesFit:
         self._handle = handle
         self._ignored = frozenset(args.get("ignoredResources") or ())
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
-        self._scorer = make_scorer(args.get("scoringStrategy") or {})
+        strategy = args.get("scoringStrategy") or {}
+        self._scorer = make_scorer(strategy, self._device_usage)
+        # Devices come into use without a change of the node; scores that count them are not remembered.
+        self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._memo = ScoreMemo()
         self._events = FitEvents(handle)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Leave out resources that others look after."""
         request = state.pod_info.requests
-        if request.scalars and (self._ignored or self._ignored_groups):
-            kept = {name: amount for name, amount in request.scalars.items() if not self._is_ignored(name)}
+        served: frozenset[str] = frozenset()
+        if request.scalars:
+            kept = {name: wanted for name, wanted in request.scalars.items() if wanted and not self._is_ignored(name)}
             request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
-        state[_REQUEST] = request
+            # On nodes that do not have them, devices can serve them: that is another plugin's business.
+            served = frozenset(filter(self._handle.serves_resource, kept))
+        state[_REQUEST] = request, served
         return None, SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Everything must fit at once."""
-        request: Resources = state[_REQUEST]
+        request: Resources
+        request, served = state[_REQUEST]
         if (
             node.free_pods >= 1
-            and not request.scalars
             and (request.milli_cpu <= node.free_milli_cpu or not request.milli_cpu)
             and (request.memory <= node.free_memory or not request.memory)
             and (request.ephemeral_storage <= node.free_ephemeral_storage or not request.ephemeral_storage)
+            and (not request.scalars or _scalars_fit(request.scalars, served, node))
         ):
             return SUCCESS
-        return self._explain(request, node)
+        return self._explain(request, served, node)
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """By the strategy of the profile."""
@@ -66,8 +72,14 @@ class NodeResourcesFit:
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
         """All nodes at once."""
         pod = state.pod_info
+        if self._scalars and any(map(self._handle.serves_resource, self._scalars)):
+            return self._scorer(pod, nodes)
         needs = (pod.non_zero_milli_cpu, pod.non_zero_memory, pod.requests)
         return self._memo.scores(needs, nodes, lambda changed: self._scorer(pod, changed))
+
+    def _device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
+        # Looked up when it is asked: the plugin that knows may be made later than this one.
+        return self._handle.device_usage(node, name)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Room is made, or less is asked for."""
@@ -76,7 +88,7 @@ class NodeResourcesFit:
     def _is_ignored(self, name: str) -> bool:
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
 
-    def _explain(self, request: Resources, node: NodeInfo) -> Status:
+    def _explain(self, request: Resources, served: frozenset[str], node: NodeInfo) -> Status:
         """Every resource that lacks, in Kubernetes' order."""
         reasons: list[str] = []
         unresolvable = False
@@ -98,7 +110,7 @@ class NodeResourcesFit:
                 unresolvable = unresolvable or wanted > total
         for name, wanted in sorted(request.scalars.items()):
             total = allocatable.scalars.get(name, 0)
-            if not wanted or (not total and self._is_served_by_devices(name)):
+            if not total and name in served:
                 continue
             if wanted > total - node.requested.scalars.get(name, 0):
                 reasons.append(f"Insufficient {name}")
@@ -110,5 +122,11 @@ class NodeResourcesFit:
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
         return Status(code, tuple(reasons), _NAME)
 
-    def _is_served_by_devices(self, name: str) -> bool:
-        return not is_native_resource(name) and self._handle.serves_resource(name)
+
+def _scalars_fit(wanted: Mapping[str, int], served: frozenset[str], node: NodeInfo) -> bool:
+    totals, requested = node.allocatable.scalars, node.requested.scalars
+    for name, amount in wanted.items():
+        total = totals.get(name, 0)
+        if (total or name not in served) and amount > total - requested.get(name, 0):
+            return False
+    return True

@@ -9,7 +9,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.errors import APIError
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Node, Pod
 from dray.client.events import Happening, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.recorder.loop import EventRecorder
@@ -17,7 +17,7 @@ from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.conditions import plan_status
-from dray.scheduler.kinds import PODS
+from dray.scheduler.kinds import NODES, PODS
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,13 @@ class Reporter:
         teller = self._tellers.get(pod.spec.scheduler_name or "")
         if teller is not None:
             about = reference_to(PODS.group_version_kind, pod)
+            teller.tell(Happening(about, event_type, reason, message))
+
+    def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:
+        """Tell something of a node, in the name of the first profile."""
+        teller = next(iter(self._tellers.values()), None)
+        if teller is not None:
+            about = reference_to(NODES.group_version_kind, node)
             teller.tell(Happening(about, event_type, reason, message))
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from dray.allocator import Allocations, Allocator, Inventory
+from dray.api.class_resources import ClassResources
 from dray.api.document import Document, GroupVersion
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.client.interface import unstructured
 from dray.client.objects import key_of
+from dray.client.recorder.loop import WARNING
 from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
+from dray.framework.node_info import NodeInfo
 from dray.scheduler.handle import Handle
 from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, UNFINISHED
-from dray.scheduler.plugins.dynamic_resources.hints import keys_of_pod
+from dray.scheduler.plugins.dynamic_resources.extended import is_special
+from dray.scheduler.plugins.dynamic_resources.hints import claim_keys_of
 from dray.scheduler.plugins.dynamic_resources.loop import ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.offers import OFFERED_TWICE, DoubleOffer, DoubleOffers
+from dray.scheduler.plugins.dynamic_resources.special.loop import SpecialClaims
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
+from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
 _BY_CLAIM: Final = "claim-names"
+_BY_POD: Final = "special-claims"
 _SHARED: Final = "DynamicResources"
 TAINT_RULES: Final = unstructured(
     GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
@@ -31,9 +40,15 @@ class Cluster:
         self.inventory = Inventory()
         self.allocations = Allocations()
         self.allocator = Allocator(self.inventory, self.allocations, handle.features)
-        claims = handle.informers.informer(RESOURCE_CLAIMS)
-        self.tracker = ClaimTracker(self.allocations, claims.lister.get_key)
+        claims = handle.informers.informer(RESOURCE_CLAIMS, indexes={_BY_POD: _special_owners})
+        self.tracker = ClaimTracker(
+            self.allocations, claims.lister.get_key, lambda uid: claims.lister.by_index(_BY_POD, uid)
+        )
         self.writer = ClaimWriter(handle.client, handle.clock, self.tracker)
+        self.special_claims = SpecialClaims(handle, self.tracker, self.writer)
+        self.resources = ClassResources()
+        self.variants = Variants(self.resources, enabled=handle.features.enabled("DRAExtendedResource"))
+        self._double_offers = DoubleOffers(self.allocator, self.resources)
         self._handle = handle
         self._pods = handle.informers.informer(PODS, UNFINISHED, indexes={_BY_CLAIM: _claim_keys})
         claims.add_handler(self.tracker.changed)
@@ -48,21 +63,41 @@ class Cluster:
         users = self._pods.lister.by_index(_BY_CLAIM, f"{claim.metadata.namespace}/{claim.metadata.name}")
         return any(pod.spec.node_name and pod.metadata.uid != besides.metadata.uid for pod in users)
 
+    def device_usage(self, node: NodeInfo, resource: str) -> tuple[int, int]:
+        """How many of the node's devices that can serve the resource are in use, and how many there are."""
+        device_class = self.resources.class_of(resource) if self.variants.serves(resource) else None
+        if device_class is None:
+            return 0, 0
+        return self.allocator.usage(node.node, device_class)
+
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         if new is not None:
             self.inventory.apply_slice(new)
+            self._tell(self._double_offers.slice_changed(new.spec.node_name or ""))
         elif old is not None:
             self.inventory.remove_slice(old.metadata.name or "")
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is not None:
             self.inventory.apply_class(new)
+            self.resources.apply(new)
+            self._tell(self._double_offers.class_changed(new.metadata.name or ""))
         elif old is not None:
             self.inventory.remove_class(old.metadata.name or "")
+            self.resources.remove(old.metadata.name or "")
+            self._tell(self._double_offers.resource_changed(old.spec.extended_resource_name or ""))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if new is None and old is not None:
+        if new is not None:
+            self._tell(self._double_offers.node_changed(new))
+        elif old is not None:
             self.inventory.remove_node(old.metadata.name or "")
+            self._double_offers.node_gone(old.metadata.name or "")
+
+    def _tell(self, offers: Iterable[DoubleOffer]) -> None:
+        if self.variants.enabled:
+            for offer in offers:
+                self._handle.record_node(offer.node, WARNING, OFFERED_TWICE, offer.message)
 
     def _rule_changed(self, old: Document | None, new: Document | None) -> None:
         if new is not None:
@@ -74,7 +109,11 @@ class Cluster:
 
 
 def _claim_keys(pod: Any) -> tuple[str, ...]:
-    return tuple(keys_of_pod(pod))
+    return tuple(claim_keys_of(pod))
+
+
+def _special_owners(claim: Any) -> tuple[str, ...]:
+    return tuple(owner.uid for owner in claim.metadata.owner_references) if is_special(claim) else ()
 
 
 def cluster_of(handle: Handle) -> Cluster:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from dray.api.extended_resources import implicit_extended_resource_name
 from dray.api.pod_claims import pod_claims
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import ResourceClaim
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.framework.events import EventKeys, Hint
 from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, NotReadyError, claims_of
+from dray.scheduler.plugins.dynamic_resources.extended import is_special, is_special_of
 
 
 class Hints:
@@ -22,7 +24,10 @@ class Hints:
         """Devices that were freed help everybody; other news helps only the claim's own Pods."""
         if is_freed(old, new):
             return Hint.QUEUE
-        if new is None or not _uses(pod, new):
+        if new is None:
+            # The Pod waits until its unusable claim is gone.
+            return Hint.QUEUE if old is not None and is_special_of(old, pod) else Hint.SKIP
+        if not _uses(pod, new):
             return Hint.SKIP
         # A finalizer or a label makes no difference.
         return Hint.QUEUE if old is None or old.status != new.status else Hint.SKIP
@@ -37,12 +42,36 @@ class Hints:
             return Hint.SKIP
         return Hint.QUEUE
 
+    @staticmethod
+    def class_changed(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
+        """A class may be what a claim lacks, unless it goes; an extended resource has a class of its own."""
+        if pod.spec.resource_claims and new is not None:
+            return Hint.QUEUE
+        return concerns_resources(pod, old, new)
 
-def keys_of_pod(pod: Pod) -> Iterator[str]:
-    """The claims that concern the Pod."""
+
+def concerns_resources(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
+    """Whether the class serves, or served, a resource of the Pod; when one goes, another may have its name."""
+    names: set[str] = set()
+    for device_class in (old, new):
+        if device_class is not None:
+            names.add(implicit_extended_resource_name(device_class.metadata.name or ""))
+            names.add(device_class.spec.extended_resource_name or "")
+    wanted = (name for item in (*pod.spec.init_containers, *pod.spec.containers) for name in item.resources.requests)
+    return Hint.QUEUE if names.intersection(wanted) else Hint.SKIP
+
+
+def claim_keys_of(pod: Pod) -> Iterator[str]:
+    """The claims that the Pod names."""
     for entry in pod_claims(pod):
         if entry.claim_name is not None:
             yield f"{pod.metadata.namespace}/{entry.claim_name}"
+
+
+def keys_of_pod(pod: Pod) -> Iterator[str]:
+    """The claims that concern the Pod, and itself as the owner of a special one."""
+    yield from claim_keys_of(pod)
+    yield pod.metadata.uid or ""
 
 
 def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
@@ -50,10 +79,19 @@ def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple
     if is_freed(old, new):
         return None
     claim = new if new is not None else old
-    return () if claim is None else (f"{claim.metadata.namespace}/{claim.metadata.name}",)
+    if claim is None:
+        return ()
+    if is_special(claim):
+        return tuple(owner.uid for owner in claim.metadata.owner_references)
+    return (f"{claim.metadata.namespace}/{claim.metadata.name}",)
 
 
 CLAIM_KEYS: Final = EventKeys(keys_of_pod, keys_of_claim)
+
+
+def no_keys(_pod: Pod) -> tuple[str, ...]:
+    """For changes that concern either everybody or nobody."""
+    return ()
 
 
 def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
@@ -66,4 +104,4 @@ def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
 def _uses(pod: Pod, claim: ResourceClaim) -> bool:
     if pod.metadata.namespace != claim.metadata.namespace:
         return False
-    return any(entry.claim_name == claim.metadata.name for entry in pod_claims(pod))
+    return is_special_of(claim, pod) or any(entry.claim_name == claim.metadata.name for entry in pod_claims(pod))

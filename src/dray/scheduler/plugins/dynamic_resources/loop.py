@@ -122,7 +122,7 @@ class ClaimWriter:
 
         Until then the devices must not be given to anybody else.
         """
-        await self._until_answered(doubt, self._settle)
+        await self.until_answered(doubt, self._settle)
 
     async def _settle(self, doubt: ResourceClaim) -> None:
         current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(doubt)))
@@ -155,9 +155,9 @@ class ClaimWriter:
                 current = await self._client.patch(RESOURCE_CLAIMS, *_place(claim), patch, _STATUS)
             self._tracker.assume(current)
 
-        await self._until_answered(claim, take_back)
+        await self.until_answered(claim, take_back)
 
-    async def _until_answered(self, subject: S, work: Callable[[S], Awaitable[T]]) -> T:
+    async def until_answered(self, subject: S, work: Callable[[S], Awaitable[T]]) -> T:
         """Repeat the work until the server has answered it, however long that takes; a refusal is raised."""
         while True:
             try:

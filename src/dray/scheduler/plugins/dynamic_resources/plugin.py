@@ -17,13 +17,14 @@ from dray.allocator import (
     allocation_score,
     claim_label,
 )
-from dray.allocator.selection import SelectorGroup
 from dray.api.errors import APIError
 from dray.api.pod_claims import has_prioritized_list
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
+    ASSIGNED_POD,
+    CLASSIC_CLAIM,
     DEVICE_CLASS,
     DEVICE_TAINT_RULE,
     NODE,
@@ -32,23 +33,29 @@ from dray.framework.events import (
     UNSCHEDULED_POD,
     Action,
     ClusterEvent,
+    EventKeys,
     EventRegistration,
+    Hint,
 )
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
+from dray.framework.pod_info import device_resources
 from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
+from dray.scheduler.plugins.dynamic_resources.classic import CLASSIC_KEYS, classic_names
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
-from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints
-from dray.scheduler.plugins.dynamic_resources.pod_state import NOTHING_KNOWN, PodState
+from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
+from dray.scheduler.plugins.dynamic_resources.pod_state import NOTHING_KNOWN, PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, extended_names
 
 NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+DELETED: Final = "deletion of ResourceClaim completed"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 STILL_NOT: Final = "still not schedulable"
 NO_CLAIMS: Final = "no new claims to deallocate"
@@ -77,15 +84,19 @@ class DynamicResources:
         self._inventory = cluster.inventory
         self._tracker = cluster.tracker
         self._writer = cluster.writer
+        self._is_classic = classic_names(handle)
+        self._variants = cluster.variants
         self._hints = Hints(self._tracker.get)
-        self._pre_binder = PreBinder(handle, cluster.tracker, cluster.writer, arguments.binding_timeout_seconds)
+        self._pre_binder = PreBinder(handle, cluster, arguments.binding_timeout_seconds)
+        handle.serves_resource = cluster.variants.serves
+        handle.device_usage = cluster.device_usage
 
     # --- The queue. ---
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Claims must be there, be the Pod's, and stay."""
         try:
-            claims_of(pod, self._tracker.get)
+            claims_of(pod, self._tracker.get, self._is_classic)
         except NotReadyError as why:
             return unresolvable(str(why))
         return SUCCESS
@@ -103,28 +114,64 @@ class DynamicResources:
             EventRegistration(
                 ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
             ),
-            EventRegistration(ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE)),
+            # A name that is known to neither group may come to be known to the other one.
+            EventRegistration(ClusterEvent(CLASSIC_CLAIM, Action.ADD | Action.DELETE), None, CLASSIC_KEYS),
+            EventRegistration(
+                ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._hints.class_changed
+            ),
+            EventRegistration(
+                ClusterEvent(ASSIGNED_POD, Action.DELETE),
+                self._plugin_devices_freed,
+                EventKeys(no_keys, self._freed_to),
+            ),
             # A slice that goes may have been what made its pool invalid.
             EventRegistration(ClusterEvent(RESOURCE_SLICE, Action.ADD | Action.UPDATE | Action.DELETE)),
             EventRegistration(ClusterEvent(DEVICE_TAINT_RULE, Action.ADD | Action.UPDATE | Action.DELETE)),
         )
 
+    def _plugin_devices_freed(self, _pod: Pod, old: Pod | None, _new: Pod | None) -> Hint:
+        return Hint.SKIP if self._freed_to(old, None) is not None else Hint.QUEUE
+
+    def _freed_to(self, old: Pod | None, _new: Pod | None) -> tuple[str, ...] | None:
+        """Everybody, when the Pod had devices of a plugin that a driver may have taken over; else nobody."""
+        if old is None:
+            return ()
+        own = device_resources(old)
+        requests = (item.resources.requests for item in (*old.spec.init_containers, *old.spec.containers))
+        served = (name for names in requests for name in names if name not in own and self._variants.serves(name))
+        return None if any(served) else ()
+
     # --- Finding nodes. ---
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Skip Pods without claims; claims of others must not be in the way."""
-        if not pod.spec.resource_claims:
+        """Skip Pods that need no devices; claims of others must not be in the way."""
+        scalars = state.pod_info.requests.scalars
+        if not pod.spec.resource_claims and not scalars:
             return None, SKIP
+        names = extended_names(state.pod_info.requests) if scalars and self._variants.enabled else ()
         try:
-            claims = claims_of(pod, self._tracker.get)
-            if not claims:
+            claims = claims_of(pod, self._tracker.get, self._is_classic)
+            special = self._tracker.special_of(pod.metadata.uid or "") if names else None
+            if not claims and special is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
-            own = state[NAME] = PodState(claims)
+            own = state[NAME] = PodState(pod, claims)
             for position, claim in enumerate(claims):
                 self._check(own, position, claim)
         except NotReadyError as why:
             return None, unresolvable(str(why))
-        return None, SUCCESS
+        rejection = self._use_extended(state, own, names, special) if names else None
+        return None, SUCCESS if rejection is None else rejection
+
+    def _use_extended(
+        self, state: CycleState, own: PodState, names: tuple[str, ...], special: ResourceClaim | None
+    ) -> Status | None:
+        """The Pod's extended resources, and its claim of an earlier attempt, whose devices must be nobody else's."""
+        state.device_resources = own.device_resources
+        rejection = self._variants.prepare(own, names, special)
+        if rejection is None and special is not None and self._tracker.rivals(special, special.status.allocation):
+            own.stale = True
+            return IN_THE_WAY
+        return rejection
 
     def _check(self, own: PodState, position: int, claim: ResourceClaim) -> None:
         if claim.status.allocation is not None:
@@ -148,15 +195,20 @@ class DynamicResources:
                 missed = True
         if missed:
             return _NOT_AVAILABLE
-        if not own.pending:
+        variant = own.plain
+        if own.needs or node.requested.scalars:
+            variant = own.node_variants[node.name] = self._variants.variant(own, node)
+            if variant.rejection is not None or (own.special is not None and not own.reaches(node)):
+                return self._rejected(own, variant)
+        if not variant.count:
             return SUCCESS
         # Most nodes were asked the same before, and nothing of them has changed.
-        known = own.known.get(node.name)
+        known = variant.known.get(node.name)
         if known is not None and known.node is node.node and known.version == self._inventory.version:
             outcome = known.outcome
         else:
             try:
-                outcome = self._allocate(own, node)
+                outcome = self._allocate(variant, node)
             except AllocatorError as failure:
                 return self._failed(failure, node)
         if outcome.allocations is None:
@@ -164,10 +216,16 @@ class DynamicResources:
         own.node_allocations[node.name] = outcome.allocations
         return SUCCESS
 
-    def _allocate(self, own: PodState, node: NodeInfo) -> Outcome:
-        if own.known is NOTHING_KNOWN:
-            own.known = self._allocator.recall(own.pending)
-        return self._allocator.allocate(node.node, own.pending, expired=self._deadline())
+    @staticmethod
+    def _rejected(own: PodState, variant: Variant) -> Status:
+        status = variant.rejection or IN_THE_WAY
+        own.stale = own.stale or status is IN_THE_WAY
+        return status
+
+    def _allocate(self, variant: Variant, node: NodeInfo) -> Outcome:
+        if variant.known is NOTHING_KNOWN:
+            variant.known = self._allocator.recall(variant.claims)
+        return self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
 
     def _deadline(self) -> Callable[[], bool]:
         if not self._filter_timeout:
@@ -189,30 +247,31 @@ class DynamicResources:
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
         """Say what stands in the way on nodes without enough devices; nodes that look alike are explained once."""
         own: PodState | None = state.get(NAME)
-        if own is None or not own.pending:
+        if own is None:
             return
-        requests = self._allocator.plan(own.pending).requests
-        groups = [alternative.group for request in requests for alternative in request.alternatives]
         explained: dict[Hashable, Status] = {}
         for name, status in statuses.items():
             if status.plugin != NAME or status.reasons is not _NO_FIT.reasons:
                 continue
             node = self._handle.snapshot.get(name)
             assert node is not None, f"{name} was looked at and is not there"
-            looks = self._looks(node, groups)
+            variant = own.variant_on(name)
+            looks = self._looks(node, variant)
             better = explained.get(looks)
             if better is None and len(explained) < EXPLAINED_MAX:
-                summary = self._allocator.explain(node.node, own.pending).summary
+                summary = self._allocator.explain(node.node, variant.claims).summary
                 better = explained[looks] = Status(status.code, (f"{CANNOT_ALLOCATE} ({summary})",), NAME)
             if better is not None:
                 statuses[name] = better
 
-    def _looks(self, node: NodeInfo, groups: Sequence[SelectorGroup]) -> Hashable:
+    def _looks(self, node: NodeInfo, variant: Variant) -> Hashable:
         """What an explanation says about a node, as far as it is cheap to know."""
+        requests = self._allocator.plan(variant.claims).requests
+        groups = [alternative.group for request in requests for alternative in request.alternatives]
         view = self._inventory.node_view(node.node, self._allocator.gates)
         matches = tuple([view.matches(group) for group in groups])
         broken = len(view.incomplete), len(view.invalid)
-        return view.device_count(), view.blocked(self._allocator.allocations), matches, broken
+        return id(variant), view.device_count(), view.blocked(self._allocator.allocations), matches, broken
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
@@ -221,6 +280,8 @@ class DynamicResources:
         own: PodState | None = state.get(NAME)
         if own is None:
             return None, unschedulable(NO_CLAIMS)
+        if own.stale and own.special is not None:
+            return None, await self._delete_special(own.special, pod)
         # Seeded, so that the choice can be repeated; random, so that no claim is freed over and over.
         order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - guards nothing
         candidates = [own.claims[position] for position in sorted(own.unavailable)]
@@ -236,6 +297,14 @@ class DynamicResources:
             return None, unschedulable(DEALLOCATED)
         return None, unschedulable(STILL_NOT)
 
+    async def _delete_special(self, claim: ResourceClaim, pod: Pod) -> Status:
+        """A claim of an earlier attempt that cannot be used makes way for a new one."""
+        try:
+            removed = await self._cluster.special_claims.remove(claim, pod)
+        except APIError as failure:
+            return error(str(failure))
+        return unschedulable(DELETED if removed else STILL_NOT)
+
     # --- Preferring nodes. ---
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
@@ -248,7 +317,7 @@ class DynamicResources:
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
         """8 for a first alternative down to 1 for an eighth, over all lists of the claims allocated here."""
         own: PodState = state[NAME]
-        return allocation_score(own.pending, own.node_allocations[node.name])
+        return allocation_score(own.pending, own.node_allocations[node.name][: len(own.pending)])
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
         """The worst node gets 0 and the best 100; when all are the same, all get 100."""
@@ -261,12 +330,15 @@ class DynamicResources:
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """From here on nobody else gets the devices; nothing is written yet."""
         own: PodState | None = state.get(NAME)
-        if own is None or not own.pending:
+        if own is None:
+            return SUCCESS
+        own.chosen = own.variant_on(node_name)
+        if not own.chosen.count:
             return SUCCESS
         allocations = own.node_allocations.get(node_name)
         if allocations is None:
             return error(f"claims were not allocated on node {node_name}")
-        for claim, allocation in zip(own.pending, allocations, strict=True):
+        for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
         return SUCCESS
 
@@ -276,8 +348,11 @@ class DynamicResources:
         if own is None:
             return
         allocations = own.node_allocations.get(node_name, ())
-        for claim, allocation in zip(own.pending, allocations, strict=False):
+        for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             uid = claim.metadata.uid or ""
+            if claim is own.chosen.special and (own.creating or own.created is not None):
+                # Its devices are free when the claim is gone.
+                continue
             if uid not in own.in_doubt and self._tracker.end_in_flight(claim, pod.metadata.uid or ""):
                 self._abandoned(claim, allocation)
 
@@ -290,6 +365,11 @@ class DynamicResources:
             allocation = own.allocation_of(claim, node_name)
             if allocation is not None:
                 self._abandoned(claim, allocation)
+        special = own.chosen.special
+        if await self._pre_binder.undo_special(own, pod) and special is not None:
+            allocation = own.allocation_of(special, node_name)
+            if allocation is not None:
+                self._abandoned(special, allocation)
 
     def _abandoned(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         """Tell the Pods that wait for the claim or its devices; no change of the claim would."""
@@ -299,7 +379,11 @@ class DynamicResources:
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Write the claims."""
         own: PodState | None = state.get(NAME)
-        return SUCCESS if own is None else await self._pre_binder.pre_bind(own, pod, node_name)
+        if own is None:
+            if not self._variants.enabled:
+                return SUCCESS
+            own = PodState(pod, ())
+        return await self._pre_binder.pre_bind(state, own, pod, node_name)
 
 
 def _never() -> bool:

@@ -6,22 +6,78 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dray.allocator import Known
+from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import NodeMatcher, compile_selector
+from dray.framework.pod_info import NO_NAMES
+from dray.framework.status import Status
+from dray.scheduler.plugins.dynamic_resources.extended import NOTHING_WANTED, Need, Wanted
 
 NOTHING_KNOWN: Final[Mapping[str, Known]] = {}
+_NO_NEEDS: Final[tuple[Need, ...]] = ()
+_NO_CLASSES: Final[Mapping[str, str]] = {}
+
+
+class Variant:
+    """What is to be allocated on nodes that have the same of the Pod's extended resources themselves."""
+
+    __slots__ = ("claims", "count", "known", "rejection", "special", "wanted")
+
+    def __init__(
+        self,
+        pending: Sequence[ResourceClaim],
+        special: ResourceClaim | None = None,
+        held: Sequence[ResourceClaim] = (),
+        wanted: Wanted = NOTHING_WANTED,
+        rejection: Status | None = None,
+    ) -> None:
+        own = pending if special is None else (*pending, special)
+        # The allocator recognizes the tuple's members from node to node; what is held back goes last.
+        self.claims: tuple[ResourceClaim, ...] = (*own, *held) if held else tuple(own)
+        # How many of them are the Pod's.
+        self.count = len(own)
+        # The special claim, if it is to be allocated.
+        self.special = special
+        self.wanted = wanted
+        # Why the Pod cannot be on such a node at all.
+        self.rejection = rejection
+        # What the allocator can say of nodes at once; asked for at the first node.
+        self.known: Mapping[str, Known] = NOTHING_KNOWN
 
 
 class PodState:
-    """Made by PreFilter; `claims` are all of the Pod's, in the order of its entries."""
+    """Made by PreFilter; `claims` are those of the Pod's entries, in their order."""
 
-    __slots__ = ("claims", "in_doubt", "known", "node_allocations", "pending", "placed", "unavailable", "written")
+    __slots__ = (
+        "chosen",
+        "claims",
+        "classes",
+        "created",
+        "creating",
+        "in_doubt",
+        "names",
+        "needs",
+        "node_allocations",
+        "node_variants",
+        "pending",
+        "placed",
+        "plain",
+        "pod",
+        "special",
+        "special_reaches",
+        "stale",
+        "unavailable",
+        "variants",
+        "written",
+    )
 
-    def __init__(self, claims: Sequence[ResourceClaim]) -> None:
+    def __init__(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
+        self.pod = pod
         # Two entries may name one claim.
         claims = tuple({claim.metadata.uid: claim for claim in claims}.values())
         self.claims = claims
-        # Those to allocate; the allocator recognizes the tuple's members from node to node.
+        # Those to allocate.
         self.pending = tuple(claim for claim in claims if claim.status.allocation is None)
         # Position and reach of those that are allocated and cannot be used everywhere.
         self.placed: tuple[tuple[int, NodeMatcher], ...] = tuple(
@@ -31,19 +87,54 @@ class PodState:
         )
         # Positions of allocated claims that kept the Pod from a node.
         self.unavailable: set[int] = set()
-        # What the allocator can say of nodes at once; asked for at the first node.
-        self.known: Mapping[str, Known] = NOTHING_KNOWN
-        # Node -> allocations of the pending claims, in their order.
+        # For nodes where the Pod has no extended resources to be served.
+        self.plain = Variant(self.pending)
+        # The extended resources by name, what containers want of them, and the classes of those that devices can serve.
+        self.names: tuple[str, ...] = ()
+        self.needs = _NO_NEEDS
+        self.classes = _NO_CLASSES
+        # The special claim of an earlier attempt, where it can be used, and whether it turned out to be in the way.
+        self.special: ResourceClaim | None = None
+        self.special_reaches: NodeMatcher | None = None
+        self.stale = False
+        # By what a node has itself and what is held back there; and the one of each node that was looked at.
+        self.variants: dict[tuple[object, ...], Variant] = {}
+        self.node_variants: dict[str, Variant] = {}
+        # Node -> allocations of the claims to allocate there, in their order.
         self.node_allocations: dict[str, tuple[AllocationResult, ...]] = {}
+        # Set by Reserve.
+        self.chosen = self.plain
+        # The special claim as the server knows it; whether it may know one that nobody has heard of.
+        self.created: ResourceClaim | None = None
+        self.creating = False
         # Uids of claims whose last write may yet arrive, with the version it was bound to.
         self.in_doubt: dict[str, ResourceClaim] = {}
         # Claims as PreBind has written them, by uid.
         self.written: dict[str, ResourceClaim] = {}
 
+    def use_special(self, claim: ResourceClaim) -> None:
+        """Go on with the special claim of an earlier attempt."""
+        self.special = claim
+        allocation = claim.status.allocation
+        if allocation is not None and allocation.node_selector is not None:
+            self.special_reaches = compile_selector(allocation.node_selector)
+
+    def variant_on(self, node_name: str) -> Variant:
+        """What is to be allocated on a node that was looked at."""
+        return self.node_variants.get(node_name, self.plain)
+
+    def device_resources(self, node_name: str) -> frozenset[str]:
+        """The extended resources that devices would serve there."""
+        return self.variant_on(node_name).wanted.resources if self.needs else NO_NAMES
+
+    def reaches(self, node: NodeInfo) -> bool:
+        """Whether the special claim of an earlier attempt can be used on the node."""
+        return self.special_reaches is None or self.special_reaches(node)
+
     def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
-        """What was found for a pending claim on the node."""
+        """What was found for a claim on the node."""
         found = self.node_allocations.get(node_name, ())
-        for pending, allocation in zip(self.pending, found, strict=False):
+        for pending, allocation in zip(self.variant_on(node_name).claims, found, strict=False):
             if pending is claim:
                 return allocation
         return None

@@ -6,7 +6,7 @@ in flight until its write has ended, then assumed until the informer has told of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dray.allocator import Allocations, claim_label
 from dray.allocator.pools import pool_key
@@ -16,14 +16,28 @@ from dray.client.objects import key_of
 
 # Told of a claim as it is now; None when it is gone.
 Watcher = Callable[[ResourceClaim | None], None]
+# Told a Pod's uid, its special claims.
+FindSpecial = Callable[[str], Iterable[ResourceClaim]]
+
+
+def _no_special(_uid: str) -> Iterable[ResourceClaim]:
+    return ()
 
 
 class ClaimTracker:
-    """One for all profiles of a scheduler; `find` reads the informer's cache."""
+    """One for all profiles of a scheduler; `find` and `find_special` read the informer's cache."""
 
-    def __init__(self, allocations: Allocations, find: Callable[[NamespacedName], ResourceClaim | None]) -> None:
+    def __init__(
+        self,
+        allocations: Allocations,
+        find: Callable[[NamespacedName], ResourceClaim | None],
+        find_special: FindSpecial = _no_special,
+    ) -> None:
         self.allocations = allocations
         self._find = find
+        self._find_special = find_special
+        # Uids of special claims that were deleted here, until the informer has told of it.
+        self._removed: dict[str, None] = {}
         # Claims as the server answered to a write, until the informer has caught up with it.
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
         # Uid of a claim -> uid of the Pod whose attempt is allocating it.
@@ -36,7 +50,11 @@ class ClaimTracker:
         """Handler of the informer of claims."""
         if new is None:
             assert old is not None
-            self._assumed.pop(key_of(old), None)
+            assumed = self._assumed.get(key_of(old))
+            if assumed is not None and assumed.metadata.uid == old.metadata.uid:
+                # One of the same name may have been made since.
+                del self._assumed[key_of(old)]
+            self._removed.pop(old.metadata.uid or "", None)
             self.allocations.remove_claim(old)
             self._tell(old.metadata.uid or "", None)
             return
@@ -52,10 +70,32 @@ class ClaimTracker:
     def assume(self, claim: ResourceClaim) -> None:
         """The server answered a write with this claim; skipped when the informer already knows better."""
         observed = self._find(key_of(claim))
-        if observed is None or observed.metadata.uid != claim.metadata.uid or not is_older(observed, claim):
+        if observed is None or observed.metadata.uid != claim.metadata.uid:
+            if not self._is_awaited(claim):
+                return
+        elif not is_older(observed, claim):
             return
         self._assumed[key_of(claim)] = claim
         self.allocations.assume(claim)
+
+    def created(self, claim: ResourceClaim) -> None:
+        """The server answered a creation with this claim, of which the informer may be yet to tell."""
+        observed = self._find(key_of(claim))
+        if observed is None or observed.metadata.uid != claim.metadata.uid:
+            self._assumed[key_of(claim)] = claim
+
+    def removed(self, claim: ResourceClaim) -> None:
+        """The claim was deleted; its devices count as used until the informer says so too."""
+        uid = claim.metadata.uid or ""
+        if self._is_awaited(claim):
+            self.allocations.forget(self._assumed.pop(key_of(claim)))
+        observed = self._find(key_of(claim))
+        if observed is not None and observed.metadata.uid == uid:
+            self._removed[uid] = None
+
+    def _is_awaited(self, claim: ResourceClaim) -> bool:
+        assumed = self._assumed.get(key_of(claim))
+        return assumed is not None and assumed.metadata.uid == claim.metadata.uid
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str) -> None:
         """The Pod's attempt is about to write the allocation."""
@@ -78,10 +118,18 @@ class ClaimTracker:
         assumed = self._assumed.get(key)
         return assumed if assumed is not None else self._find(key)
 
+    def special_of(self, pod_uid: str) -> ResourceClaim | None:
+        """The special claim of a Pod; when there are several, one with devices."""
+        found = [claim for claim in self._find_special(pod_uid) if claim.metadata.uid not in self._removed]
+        found.sort(key=lambda claim: (claim.status.allocation is None, claim.metadata.name or ""))
+        return self.get(key_of(found[0])) if found else None
+
     def observed(self, claim: ResourceClaim) -> bool:
         """Whether the informer has told of this version of the claim or a later one, or of its end."""
         current = self._find(key_of(claim))
-        return current is None or current.metadata.uid != claim.metadata.uid or not is_older(current, claim)
+        if current is None or current.metadata.uid != claim.metadata.uid:
+            return not self._is_awaited(claim)
+        return not is_older(current, claim)
 
     def is_in_flight(self, claim: ResourceClaim) -> bool:
         """Whether somebody is allocating the claim right now."""

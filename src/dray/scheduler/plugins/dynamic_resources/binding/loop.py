@@ -13,10 +13,12 @@ from dray.api.pod_claims import is_reserved_for
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.objects import key_of
+from dray.framework.cycle_state import CycleState
 from dray.framework.status import SUCCESS, Status, error, unschedulable
 from dray.runtime.logs import fields
 from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources.cluster import Cluster
 from dray.scheduler.plugins.dynamic_resources.conditions import (
     Readiness,
     Verdict,
@@ -24,9 +26,8 @@ from dray.scheduler.plugins.dynamic_resources.conditions import (
     judge,
     seconds_left,
 )
-from dray.scheduler.plugins.dynamic_resources.loop import ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.extended import status_of
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
-from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
 
 _log = logging.getLogger(__name__)
@@ -39,13 +40,12 @@ _WAIT_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=20)
 class PreBinder:
     """PreBind and its undoing."""
 
-    def __init__(
-        self, handle: Handle, tracker: ClaimTracker, writer: ClaimWriter, binding_timeout_seconds: float
-    ) -> None:
+    def __init__(self, handle: Handle, cluster: Cluster, binding_timeout_seconds: float) -> None:
         self._handle = handle
         self._clock = handle.clock
-        self._tracker = tracker
-        self._writer = writer
+        self._tracker = cluster.tracker
+        self._writer = cluster.writer
+        self._special = cluster.special_claims
         self._timeout = binding_timeout_seconds
         features = handle.features
         self._conditions = features.enabled("DRADeviceBindingConditions") and features.enabled(
@@ -61,13 +61,54 @@ class PreBinder:
             _WAIT_BUCKETS,
         )
 
-    async def pre_bind(self, own: PodState, pod: Pod, node_name: str) -> Status:
+    async def pre_bind(self, state: CycleState, own: PodState, pod: Pod, node_name: str) -> Status:
         """Write every claim that is not reserved yet, then wait for devices that need time."""
         for claim in own.claims:
             status = await self._bind_claim(own, claim, own.allocation_of(claim, node_name), pod)
             if status is not SUCCESS:
                 return status
-        return await self._wait_for_conditions(own, pod, node_name) if self._conditions else SUCCESS
+        if own.chosen.wanted.requests:
+            status = await self._bind_special(own, pod, node_name)
+            if status is not SUCCESS:
+                return status
+        if self._conditions:
+            status = await self._wait_for_conditions(own, pod, node_name)
+            if status is not SUCCESS:
+                return status
+        return await self._declare(state, own, pod)
+
+    async def _bind_special(self, own: PodState, pod: Pod, node_name: str) -> Status:
+        """Create the claim of extended resources, unless an earlier attempt has, and write it like the others."""
+        claim, allocation = own.special, None
+        if own.chosen.special is not None:
+            allocation = own.allocation_of(own.chosen.special, node_name)
+            assert allocation is not None, "reserved without an allocation"
+        if claim is None:
+            assert own.chosen.special is not None
+            own.creating = True
+            try:
+                claim = await self._special.create(pod, own.chosen.special)
+            except (ClaimChangedError, APIError) as failure:
+                return error(str(failure))
+            assert allocation is not None
+            # From one uid to the other, never free in between.
+            self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
+            self._tracker.end_in_flight(own.chosen.special, pod.metadata.uid or "")
+        own.created = claim
+        return await self._bind_claim(own, claim, allocation, pod)
+
+    async def _declare(self, state: CycleState, own: PodState, pod: Pod) -> Status:
+        """The Pod's status comes before its node: who sees the one must find the other."""
+        wanted = None
+        if own.created is not None:
+            wanted = status_of(own.created.metadata.name or "", own.chosen.wanted)
+        if not self._special.needs_declaring(pod, wanted):
+            return SUCCESS
+        try:
+            state.pod_version = await self._special.declare(pod, wanted)
+        except (ClaimChangedError, APIError) as failure:
+            return error(str(failure))
+        return SUCCESS
 
     async def _bind_claim(
         self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
@@ -110,7 +151,8 @@ class PreBinder:
     # --- Binding conditions. ---
 
     async def _wait_for_conditions(self, own: PodState, pod: Pod, node_name: str) -> Status:
-        waiting = [claim for claim in map(self._current, own.claims) if claim is not None]
+        claims = own.claims if own.created is None else (*own.claims, own.created)
+        waiting = [claim for claim in map(self._current, claims) if claim is not None]
         waiting = [claim for claim in waiting if has_conditions(claim.status.allocation)]
         for claim in waiting:
             started = self._clock.monotonic()
@@ -156,7 +198,10 @@ class PreBinder:
 
     async def undo(self, own: PodState, pod: Pod) -> tuple[ResourceClaim, ...]:
         """Take reservations back and settle what is in doubt; returns the claims whose devices are free again."""
-        for claim in own.written.values():
+        special = None if own.created is None else own.created.metadata.uid
+        for uid, claim in own.written.items():
+            if uid == special:
+                continue
             try:
                 await self._writer.unreserve(claim, pod)
             except APIError as failure:
@@ -171,3 +216,18 @@ class PreBinder:
             self._tracker.end_in_flight(claim, pod.metadata.uid or "")
             settled.append(claim)
         return tuple(settled)
+
+    async def undo_special(self, own: PodState, pod: Pod) -> bool:
+        """Take away the special claim; says whether its devices are free again."""
+        if own.created is None and not own.creating:
+            return False
+        claim = own.created if own.created is not None else own.chosen.special
+        assert claim is not None
+        removed = True
+        try:
+            removed = await self._special.remove_surely(claim, pod)
+        except APIError as failure:
+            # The next attempt finds it, or the claim controller removes it with the Pod.
+            _log.info("not deleted", extra=fields(claim=claim_label(claim), error=str(failure)))
+        self._tracker.end_in_flight(claim, pod.metadata.uid or "")
+        return removed

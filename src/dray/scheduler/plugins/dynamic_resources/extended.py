@@ -1,0 +1,267 @@
+"""Extended resources as requests for devices: which containers want what, and the special claim that says so. Pure.
+
+A container that runs to the Pod's end has a request of its own for each resource. An ordinary init container uses the
+devices of those that start after it, and all init containers share one more request for what they lack then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from dray.allocator.plan import DEVICES_MAX
+from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_made_for, is_reserved_for
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
+from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.api.types.resource_v1 import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+
+# Any non-empty value says the same.
+ANNOTATION_VALUE: Final = "true"
+EXACT_COUNT: Final = "ExactCount"
+_SUFFIX: Final = "-extended-resources-"
+# As for every generated name: 63 characters, of which the last five are made up.
+_PREFIX_MAX: Final = 58
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_LETTER_COUNT: Final = 5
+_ALWAYS: Final = "Always"
+# Different kinds of Pods whose requests are kept.
+_KINDS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one container wants of one resource; `position` counts init containers first."""
+
+    resource: str
+    position: int
+    container: str
+    # Of the resource among all that the container requests, by name.
+    index: int
+    count: int
+    # Runs until the Pod ends: a container or a sidecar.
+    lasting: bool
+
+    @property
+    def request_name(self) -> str:
+        """What the container's own request is called; nobody may read anything from it."""
+        return f"container-{self.position}-request-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The requests of the special claim on some nodes, and who uses which."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    resources: frozenset[str] = frozenset()
+
+    @property
+    def device_count(self) -> int:
+        """How many devices it takes."""
+        return sum(request.exactly.count or 0 for request in self.requests if request.exactly is not None)
+
+    def problem(self) -> str:
+        """Why no claim can ever hold this; empty when one can."""
+        if self.device_count <= DEVICES_MAX:
+            return ""
+        return f"number of requested devices {self.device_count} exceeds the claim limit of {DEVICES_MAX}"
+
+
+NOTHING_WANTED: Final = Wanted()
+
+
+def needs_of(pod: Pod) -> tuple[Need, ...]:
+    """Every container's wishes for resources that devices could serve; zero is the same as none."""
+    return tuple(_needs(pod))
+
+
+def _needs(pod: Pod) -> Iterator[Need]:
+    first = len(pod.spec.init_containers)
+    for position, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
+        requests = container.resources.requests
+        lasting = position >= first or container.restart_policy == _ALWAYS
+        for index, name in enumerate(sorted(requests)):
+            if is_dra_extended_resource_name(name):
+                count = Quantity.parse(requests[name]).value()
+                if count:
+                    yield Need(name, position, container.name, index, count, lasting)
+
+
+@lru_cache(_KINDS_MAX)
+def plan_requests(needs: Sequence[Need], classes: tuple[tuple[str, str], ...]) -> Wanted:
+    """The requests for the resources that `classes` names, each with its class."""
+    requests: list[DeviceRequest] = []
+    mappings: list[ContainerExtendedResourceRequest] = []
+    for resource, device_class in sorted(classes):
+        own = [need for need in needs if need.resource == resource]
+        lasting = [need for need in own if need.lasting]
+        requests += [_request(need, device_class, need.count) for need in lasting]
+        mappings += [_mapping(need, need.request_name) for need in lasting]
+        extra, shared = _share(own, lasting)
+        requests += [_request(need, device_class, count) for need, count in extra]
+        mappings += shared
+    requests.sort(key=lambda request: request.name)
+    return Wanted(tuple(requests), tuple(mappings), frozenset(name for name, _ in classes))
+
+
+def _share(
+    own: Sequence[Need], lasting: Sequence[Need]
+) -> tuple[list[tuple[Need, int]], list[ContainerExtendedResourceRequest]]:
+    """What ordinary init containers use: requests of those after them, then one that all of them share."""
+    reused: list[tuple[Need, list[str], int]] = []
+    for need in own:
+        if not need.lasting:
+            names, lacking = _reuse(need, lasting)
+            reused.append((need, names, lacking))
+    widest = max(reused, key=lambda item: item[2], default=None)
+    mappings: list[ContainerExtendedResourceRequest] = []
+    for need, names, lacking in reused:
+        shared = [widest[0].request_name] if lacking and widest is not None else []
+        mappings += [_mapping(need, name) for name in (*names, *shared)]
+    extra = [(widest[0], widest[2])] if widest is not None and widest[2] else []
+    return extra, mappings
+
+
+def _reuse(need: Need, lasting: Sequence[Need]) -> tuple[list[str], int]:
+    """Requests of containers that have not started yet when this one runs, and how many devices are lacking then."""
+    names: list[str] = []
+    lacking = need.count
+    for other in lasting:
+        if lacking > 0 and other.position > need.position:
+            names.append(other.request_name)
+            lacking -= other.count
+    return names, max(lacking, 0)
+
+
+def _request(need: Need, device_class: str, count: int) -> DeviceRequest:
+    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode=EXACT_COUNT, count=count)
+    return DeviceRequest(name=need.request_name, exactly=exactly)
+
+
+def _mapping(need: Need, request_name: str) -> ContainerExtendedResourceRequest:
+    return ContainerExtendedResourceRequest(
+        container_name=need.container, resource_name=need.resource, request_name=request_name
+    )
+
+
+# --- The claim. ---
+
+
+def generate_name(pod_name: str) -> str:
+    """The prefix of the special claim's name; what is cut must not end in a character that cannot stand there."""
+    return pod_name[: _PREFIX_MAX - len(_SUFFIX)].rstrip("-.") + _SUFFIX
+
+
+def claim_name(pod: Pod, attempt: int = 0) -> str:
+    """Looks like a name that the server made up, and is always the same for the Pod.
+
+    A claim whose creation nobody heard of is found again by it, and there can be no second one.
+    """
+    digest = int.from_bytes(hashlib.sha256(f"{pod.metadata.uid} {attempt}".encode()).digest()[:8], "big")
+    letters = []
+    for _ in range(_LETTER_COUNT):
+        digest, letter = divmod(digest, len(_LETTERS))
+        letters.append(_LETTERS[letter])
+    return generate_name(pod.metadata.name or "") + "".join(letters)
+
+
+def make_claim(pod: Pod, requests: tuple[DeviceRequest, ...], name: str = "") -> ResourceClaim:
+    """The special claim; it has a uid of its own that the server never sees.
+
+    The finalizer is there from the beginning: whoever deletes the claim before it has devices finds it gone at once.
+    """
+    metadata = ObjectMeta(
+        name=name or claim_name(pod),
+        generate_name=generate_name(pod.metadata.name or ""),
+        namespace=pod.metadata.namespace,
+        uid=f"{pod.metadata.uid}{_SUFFIX}",
+        annotations={EXTENDED_RESOURCE_ANNOTATION: ANNOTATION_VALUE},
+        owner_references=(_owner(pod),),
+        finalizers=(FINALIZER,),
+    )
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+
+
+def _owner(pod: Pod) -> OwnerReference:
+    return OwnerReference(
+        api_version="v1",
+        kind="Pod",
+        name=pod.metadata.name or "",
+        uid=pod.metadata.uid or "",
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def is_special(claim: ResourceClaim) -> bool:
+    """Whether the claim was made for extended resources."""
+    return bool(claim.metadata.annotations.get(EXTENDED_RESOURCE_ANNOTATION))
+
+
+def is_special_of(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether it was made for those of the Pod."""
+    return is_special(claim) and is_made_for(claim, pod)
+
+
+def same_requests(claim: ResourceClaim, requests: Sequence[DeviceRequest]) -> bool:
+    """Whether the claim asks for just this."""
+    return _asked(claim.spec.devices.requests) == _asked(requests)
+
+
+def _asked(requests: Sequence[DeviceRequest]) -> list[tuple[str, str, int]]:
+    return sorted(
+        (request.name, request.exactly.device_class_name, request.exactly.count or 1)
+        if request.exactly is not None
+        else (request.name, "", 0)
+        for request in requests
+    )
+
+
+def is_reusable(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether a claim of an earlier attempt can still be the Pod's: whole, protected, and nobody else's."""
+    if claim.metadata.deletion_timestamp is not None or FINALIZER not in claim.metadata.finalizers:
+        return False
+    allocation, users = claim.status.allocation, claim.status.reserved_for
+    if allocation is None:
+        return not users
+    if len(users) > 1 or (users and not is_reserved_for(claim, pod)):
+        return False
+    given = sorted(result.request for result in allocation.devices.results)
+    asked = claim.spec.devices.requests
+    return given == sorted(item.name for item in asked if item.exactly for _ in range(item.exactly.count or 1))
+
+
+def status_of(claim_name: str, wanted: Wanted) -> PodExtendedResourceClaimStatus:
+    """What the Pod's status says of its special claim."""
+    return PodExtendedResourceClaimStatus(resource_claim_name=claim_name, request_mappings=wanted.mappings)
+
+
+# --- Devices that Pods still have from a device plugin that is gone. ---
+
+
+def held_back(counts: Mapping[str, int]) -> tuple[ResourceClaim, ...]:
+    """Claims that are never written: they keep as many devices of a class from being given away.
+
+    The same hardware comes back under another name when a driver takes over from a device plugin; those that the
+    plugin has given to running Pods are not free, and nobody says which ones they are.
+    """
+    claims = []
+    for device_class, count in sorted(counts.items()):
+        for start in range(0, count, DEVICES_MAX):
+            part = min(DEVICES_MAX, count - start)
+            exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode=EXACT_COUNT, count=part)
+            spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="held", exactly=exactly),)))
+            metadata = ObjectMeta(name="<held by a device plugin>", uid=f"held {device_class} {start}")
+            claims.append(ResourceClaim(metadata=metadata, spec=spec))
+    return tuple(claims)

@@ -1,0 +1,1 @@
+"""The claim that holds a Pod's extended resources: made, named in the Pod's status, and taken away."""

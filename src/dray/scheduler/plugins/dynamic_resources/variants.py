@@ -1,0 +1,127 @@
+"""What a Pod needs of devices on a node: its claims, its extended resources that the node lacks, and what is held back.
+
+Pure. One ledger for both worlds: a resource that the node has itself is counted there and never asked of devices, and
+devices that a former device plugin has given to running Pods are not given away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dray.allocator import claim_label
+from dray.api.class_resources import ClassResources
+from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.framework.node_info import NodeInfo
+from dray.framework.resources import Resources
+from dray.framework.status import Status, unresolvable
+from dray.scheduler.plugins.dynamic_resources.extended import (
+    NOTHING_WANTED,
+    Wanted,
+    held_back,
+    is_reusable,
+    make_claim,
+    needs_of,
+    plan_requests,
+    same_requests,
+)
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
+
+CANNOT_FIT: Final = "cannot fit resource"
+CANNOT_SCHEDULE: Final = "cannot schedule extended resource claim"
+
+_CANNOT_FIT: Final = unresolvable(CANNOT_FIT).said_by("DynamicResources")
+# A claim of an earlier attempt asks for something else than the Pod does on this node.
+IN_THE_WAY: Final = unresolvable(CANNOT_SCHEDULE).said_by("DynamicResources")
+
+Held = tuple[tuple[str, int], ...]
+_NONE: Final[Held] = ()
+
+
+def extended_names(requests: Resources) -> tuple[str, ...]:
+    """The Pod's resources that devices could serve."""
+    return tuple(
+        sorted(name for name, amount in requests.scalars.items() if amount and is_dra_extended_resource_name(name))
+    )
+
+
+class Variants:
+    """Finds the variant for each node; `resources` is kept up to date by others."""
+
+    def __init__(self, resources: ClassResources, *, enabled: bool) -> None:
+        self._resources = resources
+        self.enabled = enabled
+
+    def serves(self, name: str) -> bool:
+        """Whether devices can serve the resource on nodes that do not have it."""
+        return self.enabled and self._resources.class_of(name) is not None
+
+    def prepare(self, own: PodState, names: tuple[str, ...], special: ResourceClaim | None) -> Status | None:
+        """Take in the Pod's extended resources and its claim of an earlier attempt; a status when that is no use."""
+        own.names, own.needs = names, needs_of(own.pod)
+        found = ((name, self._resources.class_of(name)) for name in names)
+        own.classes = {name: device_class for name, device_class in found if device_class is not None}
+        if special is None:
+            return None
+        own.use_special(special)
+        if not is_reusable(special, own.pod):
+            own.stale = True
+            return IN_THE_WAY
+        return None
+
+    def variant(self, own: PodState, node: NodeInfo) -> Variant:
+        """What to allocate on the node; the same object for nodes that are alike in this."""
+        available = node.allocatable.scalars
+        lacking = own.names
+        if available and lacking:
+            lacking = tuple([name for name in lacking if not available.get(name)])
+        held = self._held(own, node) if node.requested.scalars else _NONE
+        if not own.needs and not held:
+            return own.plain
+        key = (lacking, held)
+        variant = own.variants.get(key)
+        if variant is None:
+            variant = own.variants[key] = self._make(own, lacking, held)
+        return variant
+
+    def _make(self, own: PodState, lacking: tuple[str, ...], held: Held) -> Variant:
+        if any(name not in own.classes for name in lacking):
+            return Variant((), rejection=_CANNOT_FIT if own.special is None else IN_THE_WAY)
+        wanted = NOTHING_WANTED
+        if lacking:
+            wanted = plan_requests(own.needs, tuple((name, own.classes[name]) for name in lacking))
+        if own.special is not None and not same_requests(own.special, wanted.requests):
+            return Variant((), rejection=IN_THE_WAY)
+        special = _special(own, wanted)
+        problem = wanted.problem()
+        if problem and special is not None:
+            return Variant((), rejection=unresolvable(f"claim {claim_label(special)}: {problem}"))
+        kept = {name: count for name, count in held if name in set(_classes(own, wanted))}
+        return Variant(own.pending, special, held_back(kept), wanted)
+
+    def _held(self, own: PodState, node: NodeInfo) -> Held:
+        """Classes, and how many of their devices running Pods have from a device plugin that is gone."""
+        counts: dict[str, int] = {}
+        for name, amount in node.requested.scalars.items():
+            if amount > 0 and not node.allocatable.scalars.get(name) and self.enabled:
+                device_class = self._resources.class_of(name)
+                if device_class is not None:
+                    counts[device_class] = counts.get(device_class, 0) + amount
+        return tuple(sorted(counts.items()))
+
+
+def _special(own: PodState, wanted: Wanted) -> ResourceClaim | None:
+    """The special claim to allocate: the one there is, or one in memory."""
+    if own.special is not None:
+        return own.special if own.special.status.allocation is None else None
+    return make_claim(own.pod, wanted.requests) if wanted.requests else None
+
+
+def _classes(own: PodState, wanted: Wanted) -> Iterator[str]:
+    requests = [request for claim in own.pending for request in claim.spec.devices.requests]
+    for request in (*requests, *wanted.requests):
+        if request.exactly is not None:
+            yield request.exactly.device_class_name
+        for alternative in request.first_available:
+            yield alternative.device_class_name
