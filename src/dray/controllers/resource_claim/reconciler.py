@@ -114,11 +114,14 @@ class ResourceClaimController:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
         assert pod is not None
-        if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
+        done = new is None or is_pod_done(pod)
+        named = pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None
+        # A special claim may have been made although the Pod's status does not say so.
+        if not named and not (done and self._claims.lister.owned_by(pod.metadata.uid or "")):
             return
         if new is None:
             self._deleted_pods.add(pod.metadata.uid or "")
-        if new is None or is_pod_done(pod):
+        if done:
             namespace = pod.metadata.namespace or ""
             for name in plan.claim_names_of(pod):
                 self.controller.queue.add(ClaimKey(NamespacedName(namespace, name)))
