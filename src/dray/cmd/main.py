@@ -56,6 +56,7 @@ class Tool:
 TOOLS: Final = {
     "image": Tool("import, list and remove images of this node", "dray.cmd.image"),
     "explain": Tool("why a Pod or claim is pending, or why it got these devices", "dray.cli.explain"),
+    "simulate": Tool("what would be placed, moved or pending after a change", "dray.cli.simulate"),
     "devices": Tool("every device: free, held by whom, tainted, blocked", "dray.cli.devices"),
     "claims": Tool("every claim: what it asks for, what it has, who uses it", "dray.cli.claims"),
     "top": Tool("how full classes and nodes are, and what each namespace has", "dray.cli.top"),

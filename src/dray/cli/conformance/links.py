@@ -1,0 +1,156 @@
+"""Calls to a driver as kubelet makes them, with kubelet's deadlines; a failed call is a `CallError`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from dray.cli.conformance.rules.answers import Answers, ClaimRef, Entry, PreparedDevice
+from dray.cli.conformance.rules.registration import V1, V1BETA1, Info
+from dray.lib.clock import Clock
+from dray.rpc.pb.dra.v1 import api_pb2 as v1
+from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub as V1Stub
+from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
+from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import DRAPluginStub as V1Beta1Stub
+from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
+from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
+from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
+from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationStub
+from dray.rpc.sockets import connect, error_text
+
+DIAL_SECONDS: Final = 10.0
+# Longer than kubelet's second, so that a slow driver can be told from one that does not answer.
+INFO_SECONDS: Final = 10.0
+NOTIFY_SECONDS: Final = 5.0
+_VERSIONS: Final[dict[str, tuple[Any, Any]]] = {V1: (v1, V1Stub), V1BETA1: (v1beta1, V1Beta1Stub)}
+
+
+class CallError(Exception):
+    """A call that came to nothing."""
+
+    def __init__(self, method: str, error: grpc.aio.AioRpcError | None = None) -> None:
+        super().__init__(f"{method}: {error_text(error) if error is not None else 'no connection'}")
+        self.code = error.code() if error is not None else grpc.StatusCode.UNAVAILABLE
+
+
+def is_socket(path: str) -> bool:
+    """Whether there is a socket at the path."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+async def _answered(method: str, call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise CallError(method, error) from error
+
+
+@asynccontextmanager
+async def dialled(path: str) -> AsyncIterator[grpc.aio.Channel]:
+    """A connection, once it is there."""
+    async with connect(path) as channel:
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await channel.channel_ready()
+        except TimeoutError as error:
+            raise CallError(f"connecting to {path}") from error
+        yield channel
+
+
+async def get_info(path: str) -> Info:
+    """Ask a registration socket who it is."""
+    async with dialled(path) as channel:
+        call = RegistrationStub(channel).GetInfo(registration.InfoRequest(), timeout=INFO_SECONDS)
+        answer = await _answered("GetInfo", call)
+    return Info(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
+
+
+async def notify(path: str, error: str = "") -> None:
+    """Tell what became of the registration."""
+    status = registration.RegistrationStatus(plugin_registered=not error, error=error)
+    async with dialled(path) as channel:
+        call = RegistrationStub(channel).NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
+        await _answered("NotifyRegistrationStatus", call)
+
+
+class DriverLink:
+    """A connection to the driver's service; `observe` hears how long calls take that are not given up on purpose."""
+
+    def __init__(self, path: str, clock: Clock, call_seconds: float, observe: Callable[[str, float], None]) -> None:
+        self._observe = observe
+        self._channel = connect(path)
+        self._clock = clock
+        self._call_seconds = call_seconds
+
+    async def close(self) -> None:
+        """Give it up."""
+        await self._channel.close(None)
+
+    async def prepare(
+        self,
+        version: str,
+        refs: Sequence[ClaimRef],
+        deadline_seconds: float | None = None,
+    ) -> Answers:
+        """NodePrepareResources."""
+        answer = await self._call(version, "NodePrepareResources", refs, deadline_seconds)
+        return {uid: Entry(item.error, tuple(map(_device, item.devices))) for uid, item in answer.claims.items()}
+
+    async def unprepare(
+        self,
+        version: str,
+        refs: Sequence[ClaimRef],
+        deadline_seconds: float | None = None,
+    ) -> Answers:
+        """NodeUnprepareResources."""
+        answer = await self._call(version, "NodeUnprepareResources", refs, deadline_seconds)
+        return {uid: Entry(item.error) for uid, item in answer.claims.items()}
+
+    async def watch_health(self) -> AsyncGenerator[Sequence[Any], None]:
+        """NodeWatchResources: each list that comes."""
+        stream = DRAResourceHealthStub(self._channel).NodeWatchResources(health.NodeWatchResourcesRequest())
+        try:
+            async for update in stream:
+                yield update.devices
+        except grpc.aio.AioRpcError as error:
+            raise CallError("NodeWatchResources", error) from error
+        finally:
+            stream.cancel()
+
+    async def _call(
+        self,
+        version: str,
+        method: str,
+        refs: Sequence[ClaimRef],
+        deadline_seconds: float | None,
+    ) -> Any:
+        messages, stub = _VERSIONS[version]
+        claims = [messages.Claim(namespace=ref.namespace, uid=ref.uid, name=ref.name) for ref in refs]
+        request = getattr(messages, f"{method}Request")(claims=claims)
+        started = self._clock.monotonic()
+        call = getattr(stub(self._channel), method)(
+            request, timeout=deadline_seconds or self._call_seconds, wait_for_ready=True
+        )
+        try:
+            return await _answered(method, call)
+        finally:
+            if deadline_seconds is None:
+                self._observe(method, self._clock.monotonic() - started)
+
+
+def _device(item: Any) -> PreparedDevice:
+    # v1beta1 has no shares.
+    share = item.share_id if "share_id" in item.DESCRIPTOR.fields_by_name and item.HasField("share_id") else ""
+    return PreparedDevice(
+        item.pool_name, item.device_name, tuple(item.request_names), tuple(item.cdi_device_ids), share
+    )

@@ -1,0 +1,121 @@
+"""CDI devices, health reports, and device plugins' devices. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.cdi import CdiError, QualifiedName
+
+ID_LENGTH_MAX: Final = 63
+# Clocks of one machine agree; the fields have whole seconds.
+CLOCK_SECONDS: Final = 2
+CONFLICT: Final = "conflicting device"
+
+
+def unqualified_problems(ids: Iterable[str]) -> Iterator[str]:
+    """The runtime finds a device by its full name."""
+    for name in ids:
+        try:
+            QualifiedName.parse(name)
+        except CdiError as error:
+            yield str(error)
+
+
+def missing_problems(ids: Iterable[str], known: Collection[str], folders: Sequence[str]) -> Iterator[str]:
+    """The container is started right after the answer."""
+    yield from (f"{name} is in no spec in {', '.join(folders)}" for name in ids if name not in known)
+
+
+def spec_problems(problems: Mapping[str, Sequence[str]], before: Collection[str]) -> Iterator[str]:
+    """Files that were wrong before the driver was looked at are not its own."""
+    for path, texts in problems.items():
+        yield from (f"{path}: {text}" for text in texts if path not in before and not text.startswith(CONFLICT))
+
+
+def conflict_problems(problems: Mapping[str, Sequence[str]], before: Collection[str]) -> Iterator[str]:
+    """A device in two specs of the same priority cannot be used."""
+    for path, texts in problems.items():
+        yield from (f"{path}: {text}" for text in texts if path not in before and text.startswith(CONFLICT))
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One device of a health report."""
+
+    pool: str
+    device: str
+    health: int
+    updated: int
+    timeout: int
+
+
+def health_problems(reports: Sequence[Reported], published: Collection[tuple[str, str]], now: float) -> Iterator[str]:
+    """Kubelet matches reports with devices by pool and name."""
+    for (pool, device), times in Counter((item.pool, item.device) for item in reports).items():
+        if (pool, device) not in published:
+            yield f"{pool}/{device} is not published"
+        if times > 1:
+            yield f"{pool}/{device} is there {times} times"
+    for item in reports:
+        if item.updated > now + CLOCK_SECONDS:
+            yield f"{item.pool}/{item.device}: last_updated_time is {item.updated - now:.0f} s in the future"
+        if item.timeout < 0:
+            yield f"{item.pool}/{item.device}: health_check_timeout_seconds is {item.timeout}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDevice:
+    """A device of a plugin's list."""
+
+    id: str
+    health: str
+    numa_nodes: tuple[int, ...] = ()
+
+
+def listed_problems(devices: Sequence[ListedDevice]) -> Iterator[str]:
+    """Kubelet keeps devices by id."""
+    for name, times in Counter(device.id for device in devices).items():
+        if not 0 < len(name) <= ID_LENGTH_MAX:
+            yield f'id "{name}" has {len(name)} characters'
+        if times > 1:
+            yield f"id {name} is there {times} times"
+    for device in devices:
+        if device.health not in ("Healthy", "Unhealthy"):
+            yield f'{device.id}: health is "{device.health}"'
+        yield from (f"{device.id}: NUMA node {node}" for node in device.numa_nodes if node < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """What one container gets; paths are pairs of container's and host's."""
+
+    mounts: tuple[tuple[str, str], ...] = ()
+    devices: tuple[tuple[str, str, str], ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+
+
+def allocated_problems(containers: Sequence[Allocated]) -> Iterator[str]:
+    """The runtime takes it as it is."""
+    for container in containers:
+        for paths in (*container.mounts, *((inside, outside) for inside, outside, _ in container.devices)):
+            yield from (f'"{path}" is not an absolute path' for path in paths if not path.startswith("/"))
+        for inside, _, permissions in container.devices:
+            if not permissions or set(permissions) - set("rwm"):
+                yield f'{inside}: permissions are "{permissions}"'
+        yield from unqualified_problems(container.cdi_devices)
+
+
+def preferred_problems(
+    ids: Sequence[str], available: Collection[str], must_include: Collection[str], size: int
+) -> Iterator[str]:
+    """Kubelet ignores a preference that it cannot use."""
+    asked = f"{size} of {', '.join(sorted(available))} with {', '.join(sorted(must_include)) or 'none'}: "
+    if len(ids) != size:
+        yield f"{asked}{len(ids)} ids"
+    if len(set(ids)) != len(ids):
+        yield f"{asked}an id twice"
+    yield from (f"{asked}{name} is not available" for name in dict.fromkeys(ids) if name not in available)
+    yield from (f"{asked}{name} is missing" for name in sorted(must_include) if name not in ids)

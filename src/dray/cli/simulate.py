@@ -1,0 +1,217 @@
+"""`dray simulate`: what would be placed, moved or pending after a change, and how full everything would get."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.api.errors import APIError
+from dray.api.features import FeatureGateError, FeatureGates
+from dray.cli.arguments import reading_parser
+from dray.cli.loop import EXIT_FAILURE, EXIT_USAGE, read
+from dray.cli.output import Column, bar, render
+from dray.cli.progress import ProgressLine
+from dray.cli.source.files import read_documents
+from dray.client.kubeconfig import KubeconfigError
+from dray.runtime.clock import SystemClock
+from dray.runtime.logs import wants_colour
+from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.whatif.changes import (
+    Changed,
+    DeviceTaintChange,
+    add_nodes,
+    drain,
+    remove_driver,
+    remove_node,
+    taint_devices,
+)
+from dray.sim.whatif.loop import FIT_MAX, Fit, Growth, Run, count_fit, count_nodes, simulate
+from dray.sim.whatif.outcome import Fullness, Outcome, PodOutcome
+
+PROG: Final = "dray simulate"
+KINDS: Final = (
+    "Namespace",
+    "Node",
+    "Pod",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceSlice",
+    "DeviceClass",
+    "DeviceTaintRule",
+    "ResourceQuota",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; nothing is written to the cluster."""
+    arguments = _parse(argv)
+    try:
+        gates = FeatureGates.parse(arguments.feature_gates)
+    except FeatureGateError as error:
+        sys.stderr.write(f"{PROG}: --feature-gates: {error}\n")
+        return EXIT_USAGE
+    progress = ProgressLine()
+    try:
+        before = read(arguments, KINDS)
+        run = Run(before, changed(before, arguments), SystemClock().now(), gates, progress)
+        result = _run(run, arguments)
+    except (SnapshotError, KubeconfigError, APIError) as error:
+        progress.close()
+        sys.stderr.write(f"{PROG}: {error}\n")
+        return EXIT_FAILURE
+    progress.close()
+    if arguments.output != "text":
+        sys.stdout.write(render([result], (), arguments.output))
+    else:
+        colour = wants_colour(sys.stdout, os.environ)
+        sys.stdout.write("\n".join(lines(result, colour=colour)) + "\n")
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    description = (
+        "Take a snapshot of a cluster, change it, and play it forward with the real scheduler and claim controller: "
+        "what would be placed, moved, or pending, and how full everything would get. The cluster itself is only read."
+    )
+    parser = reading_parser(PROG, description, forms=("text", "json", "yaml"))
+    change = parser.add_argument_group("what changes (in this order; each can be given several times)")
+    change.add_argument("--remove-driver", action="append", default=[], metavar="DRIVER", help="its devices go")
+    change.add_argument("--remove-node", action="append", default=[], metavar="NODE", help="with all that is on it")
+    change.add_argument("--drain", action="append", default=[], metavar="NODE", help="cordon it and move its Pods")
+    change.add_argument(
+        "--taint-device",
+        action="append",
+        default=[],
+        metavar="DRIVER[/POOL[/DEVICE]]=KEY[=VALUE]:EFFECT",
+        help="taint devices; NoExecute moves the Pods that use them",
+    )
+    change.add_argument("--add-nodes", type=int, default=0, metavar="N", help="add copies of --node-template")
+    change.add_argument("--apply", action="append", default=[], metavar="FILE", help="manifests to apply")
+    ask = parser.add_argument_group("questions")
+    ask.add_argument("--count-fit", default="", metavar="FILE", help="how many more of this file's Pod fit")
+    ask.add_argument("--count-max", type=int, default=FIT_MAX, metavar="N", help=f"stop there; default: {FIT_MAX}")
+    ask.add_argument(
+        "--node-template",
+        default="",
+        metavar="FILE",
+        help="a Node with its ResourceSlices; without --add-nodes: how many of it to add until nothing waits",
+    )
+    parser.add_argument("--feature-gates", default="", metavar="A=true,B=false", help="as the cluster's scheduler has")
+    arguments = parser.parse_args(argv)
+    if arguments.add_nodes and not arguments.node_template:
+        parser.error("--add-nodes needs --node-template")
+    if arguments.count_fit and arguments.node_template and not arguments.add_nodes:
+        parser.error("--count-fit and --node-template are two questions; ask one, or say --add-nodes")
+    return arguments
+
+
+def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
+    """The snapshot after all changes."""
+    state = Changed(before)
+    for driver in arguments.remove_driver:
+        state = state.then(remove_driver(state.snapshot, driver))
+    for name in arguments.remove_node:
+        state = state.then(remove_node(state.snapshot, name))
+    for name in arguments.drain:
+        state = state.then(drain(state.snapshot, name))
+    for text in arguments.taint_device:
+        state = state.then(taint_devices(state.snapshot, DeviceTaintChange.parse(text)))
+    if arguments.add_nodes:
+        pattern = read_documents(arguments.node_template)
+        state = state.then(add_nodes(state.snapshot, pattern, arguments.add_nodes))
+    return state
+
+
+def _run(run: Run, arguments: argparse.Namespace) -> Outcome | Fit | Growth:
+    manifests = _flat(document for path in arguments.apply for document in read_documents(path))
+    if arguments.count_fit:
+        return count_fit(run, [*manifests, *_flat(read_documents(arguments.count_fit))], arguments.count_max)
+    if arguments.node_template and not arguments.add_nodes:
+        return count_nodes(run, manifests, _flat(read_documents(arguments.node_template)))
+    return simulate(run, manifests)
+
+
+def _flat(documents: Any) -> list[Document]:
+    found: list[Document] = []
+    for document in documents:
+        found += document["items"] if document.get("kind") == "List" else [document]
+    return found
+
+
+# --- Words. ---
+
+
+def lines(result: Outcome | Fit | Growth, *, colour: bool = False) -> Iterator[str]:
+    """The result for people."""
+    if isinstance(result, Fit):
+        yield f"{result.count} more fit; then: {result.why}"
+        yield from _fullness_lines(result.outcome, colour=colour)
+    elif isinstance(result, Growth):
+        yield _growth(result)
+        yield from outcome_lines(result.outcome, colour=colour)
+    else:
+        yield from outcome_lines(result, colour=colour)
+
+
+def _growth(result: Growth) -> str:
+    waiting = len(result.outcome.pending)
+    if result.enough:
+        return f"{result.nodes} nodes to add: then nothing waits" if result.nodes else "no node to add: nothing waits"
+    return f"no number of these nodes is enough: after {result.nodes} more, {waiting} Pods still wait"
+
+
+def outcome_lines(outcome: Outcome, *, colour: bool = False) -> Iterator[str]:
+    """What became of the Pods, and how full it got."""
+    yield (
+        f"{len(outcome.placed)} placed, {len(outcome.moved)} moved, {len(outcome.pending)} pending, "
+        f"{len(outcome.lost)} lost, {outcome.unchanged} unchanged"
+    )
+    rows = [*outcome.moved, *outcome.placed, *outcome.pending]
+    if rows:
+        yield ""
+        yield from render(rows, _pod_columns(), colour=colour).splitlines()
+    if outcome.lost:
+        yield ""
+        yield f"Lost, because no controller makes them again: {', '.join(outcome.lost)}"
+    yield from _fullness_lines(outcome, colour=colour)
+
+
+def _pod_columns() -> list[Column[PodOutcome]]:
+    return [
+        Column("POD", lambda row: f"{row.namespace}/{row.name}"),
+        Column("", _verb, colour=lambda row: "green" if row.node else "yellow"),
+        Column("NODE", lambda row: f"{row.before} → {row.node}" if row.before and row.node else row.node),
+        Column("DEVICES", lambda row: ", ".join(device.rpartition("/")[2] for device in row.devices)),
+        Column("WHY", lambda row: row.why),
+    ]
+
+
+def _verb(row: PodOutcome) -> str:
+    if not row.node:
+        return "pending"
+    return "moved" if row.before else "placed"
+
+
+def _fullness_lines(outcome: Outcome, *, colour: bool) -> Iterator[str]:
+    for title, rows in (("CLASS", outcome.classes), ("NODE", outcome.nodes)):
+        if rows:
+            yield ""
+            yield from render(rows, _fullness_columns(title), colour=colour).splitlines()
+
+
+def _fullness_columns(title: str) -> list[Column[Fullness]]:
+    return [
+        Column(title, lambda row: row.name),
+        Column("DEVICES", lambda row: _step(row.before.total, row.after.total)),
+        Column("HELD", lambda row: _step(row.before.held, row.after.held)),
+        Column("FREE", lambda row: _step(row.before.free, row.after.free)),
+        Column("USE", lambda row: f"{bar(row.after.share)} {row.after.share:4.0%}"),
+    ]
+
+
+def _step(before: int, after: int) -> str:
+    return str(after) if before == after else f"{before} → {after}"

@@ -1,0 +1,219 @@
+"""Plays a changed snapshot forward in a replica, and reads what it has become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import NotFoundError
+from dray.api.features import FeatureGates
+from dray.client.interface import Client, Resource
+from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.sim.replica.loop import Options, Replica, pass_time, running
+from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.snapshot import KINDS, Snapshot, SnapshotError
+from dray.sim.whatif.changes import Changed, copies, new_names
+from dray.sim.whatif.outcome import Outcome, compare
+
+# Virtual seconds without any change after which nothing more will happen: longer than the longest backoff.
+QUIET_SECONDS: Final = 15.0
+STEP_SECONDS: Final = 1.0
+SETTLE_SECONDS_MAX: Final = 3600.0
+BATCH_MAX: Final = 64
+FIT_MAX: Final = 10_000
+NODES_MAX: Final = 1_000
+READ: Final = (
+    "Node",
+    "Pod",
+    "ResourceClaim",
+    "ResourceSlice",
+    "DeviceClass",
+    "DeviceTaintRule",
+    "ResourceClaimTemplate",
+)
+
+# Told (done, of, what).
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A what-if run: the cluster as it is, as it is to begin, and who watches."""
+
+    before: Snapshot
+    changed: Changed
+    now: datetime
+    gates: FeatureGates
+    progress: Progress
+
+    def options(self) -> Options:
+        """How the replica is to behave."""
+        default = ProfileConfig().scheduler_name
+        names = {pod.spec.scheduler_name or default for pod in self.changed.snapshot.pods} | {default}
+        profiles = tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
+        return Options(self.gates, SchedulerConfig(profiles=profiles))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How many copies of a Pod found a place, and why the next did not."""
+
+    count: int
+    why: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How many nodes had to be added until nothing waited; `enough` is false when no number would do."""
+
+    nodes: int
+    enough: bool
+    outcome: Outcome
+
+
+def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
+    """What happens after the change and after the manifests are applied."""
+    return run_virtually(_simulate(run, manifests))
+
+
+async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
+    async with running(run.changed.snapshot, run.now, run.options()) as replica:
+        await apply(replica.client, manifests)
+        await settle(replica, run.progress)
+        return compare(run.before, await read(replica.client), run.changed.lost)
+
+
+def count_fit(run: Run, manifests: Sequence[Document], most: int = FIT_MAX) -> Fit:
+    """How many more of the manifests' Pod fit."""
+    return run_virtually(_count_fit(run, manifests, most))
+
+
+async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
+    pods = [item for item in manifests if item.get("kind") == "Pod"]
+    if len(pods) != 1:
+        raise SnapshotError(f"to count what fits, the file needs exactly one Pod; it has {len(pods)}")
+    async with running(run.changed.snapshot, run.now, run.options()) as replica:
+        await apply(replica.client, [item for item in manifests if item.get("kind") != "Pod"])
+        await settle(replica, _silent)
+        stem, made, batch = pods[0]["metadata"].get("name") or "pod", 0, 1
+        while made < most:
+            names = [f"{stem}-{number}" for number in range(made + 1, min(made + batch, most) + 1)]
+            await apply(replica.client, [_named(pods[0], name) for name in names])
+            made += len(names)
+            await settle(replica, _silent)
+            after = await read(replica.client)
+            outcome = compare(run.before, after, run.changed.lost)
+            waiting = [item for item in outcome.pending if item.name in set(names)]
+            run.progress(made - len(waiting), 0, "placed")
+            if waiting:
+                return Fit(made - len(waiting), waiting[0].why, outcome)
+            batch = min(batch * 2, BATCH_MAX)
+        return Fit(made, f"stopped at {most}", outcome)
+
+
+def count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequence[Document]) -> Growth:
+    """How many nodes like the pattern's to add until nothing waits."""
+    return run_virtually(_count_nodes(run, manifests, pattern))
+
+
+async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequence[Document]) -> Growth:
+    node = next((item for item in pattern if item.get("kind") == "Node"), None)
+    if node is None:
+        raise SnapshotError("a node template needs a Node, and the ResourceSlices that name it")
+    stem = node["metadata"]["name"]
+    taken = {item.metadata.name or "" for item in run.changed.snapshot.nodes}
+    async with running(run.changed.snapshot, run.now, run.options()) as replica:
+        await apply(replica.client, manifests)
+        await settle(replica, _silent)
+        outcome = compare(run.before, await read(replica.client), run.changed.lost)
+        added = 0
+        for name in new_names(stem, NODES_MAX, taken):
+            if not outcome.pending:
+                break
+            await apply(replica.client, copies(pattern, stem, name))
+            await settle(replica, _silent)
+            after = compare(run.before, await read(replica.client), run.changed.lost)
+            if len(after.pending) >= len(outcome.pending):
+                # Another node changed nothing, and the next one would be just like it.
+                return Growth(added, enough=False, outcome=outcome)
+            outcome, added = after, added + 1
+            run.progress(added, 0, f"nodes added, {len(outcome.pending)} Pods wait")
+        return Growth(added, enough=not outcome.pending, outcome=outcome)
+
+
+async def settle(replica: Replica, progress: Progress) -> None:
+    """Let time pass until nothing changes any more."""
+    quiet, last, passed = 0.0, "", 0.0
+    while quiet < QUIET_SECONDS and passed < SETTLE_SECONDS_MAX:
+        await pass_time(STEP_SECONDS)
+        passed += STEP_SECONDS
+        counts = replica.scheduler.queue.counts()
+        progress(replica.scheduler.cache.pod_count(), 0, "Pods placed")
+        version = await _version(replica.client)
+        quiet = quiet + STEP_SECONDS if version == last and not counts.get("active") else 0.0
+        last = version
+
+
+async def _version(client: Client) -> str:
+    """Changes whenever anything does."""
+    served = {item.kind: item for item in await client.resources() if item.preferred}
+    page = await client.list(served["Namespace"].resource())
+    return page.resource_version
+
+
+async def apply(client: Client, documents: Sequence[Document]) -> None:
+    """Create the objects, or replace those that are there; the server judges them."""
+    served = {(item.group, item.version, item.kind): item for item in await client.resources()}
+    for document in documents:
+        group_version = GroupVersion.parse(document["apiVersion"])
+        found = served.get((group_version.group, group_version.version, document["kind"]))
+        if found is None:
+            raise SnapshotError(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')
+        namespaced = {**document["metadata"], "namespace": document["metadata"].get("namespace") or "default"}
+        body = {**document, "metadata": namespaced} if found.namespaced else document
+        await _create_or_replace(client, found.resource(), body)
+
+
+async def _create_or_replace(client: Client, resource: Resource[Document], body: Document) -> None:
+    metadata = body["metadata"]
+    namespace = metadata.get("namespace", "") if resource.namespaced else ""
+    try:
+        existing = await client.get(resource, metadata.get("name") or "-", namespace)
+    except NotFoundError:
+        made = await client.create(resource, body, namespace)
+        if body["kind"] == "Node":
+            # A node's agent would have it taken off at once.
+            await client.update(resource, {**made, "spec": {**made["spec"], "taints": _taints(body)}})
+        return
+    version = existing["metadata"]["resourceVersion"]
+    await client.update(resource, {**body, "metadata": {**metadata, "resourceVersion": version}})
+
+
+def _taints(node: Document) -> list[Document]:
+    return list((node.get("spec") or {}).get("taints") or ())
+
+
+async def read(client: Client) -> Snapshot:
+    """The replica as it is now."""
+    documents: list[Document] = []
+    served = {(item.group, item.kind): item for item in await client.resources() if item.preferred}
+    for kind in READ:
+        item = served.get((KINDS[kind][0], kind))
+        if item is not None:
+            resource = item.resource()
+            page = await client.list(resource)
+            documents += [{"apiVersion": resource.group_version.api_version, "kind": kind, **doc} for doc in page.items]
+    return Snapshot.of(documents)
+
+
+def _named(pod: Document, name: str) -> Document:
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in ("uid", "resourceVersion")}
+    return {**pod, "metadata": {**metadata, "name": name}}
+
+
+def _silent(_done: int, _of: int, _what: str) -> None:
+    return

@@ -1,0 +1,108 @@
+"""What a run came to, compared with how it was before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dray.api.pod_claims import is_pod_done
+from dray.api.types.core_v1 import Pod
+from dray.sim import usage
+from dray.sim.devices import DeviceRow, device_rows
+from dray.sim.explain.subject import claim_keys
+from dray.sim.snapshot import Snapshot
+from dray.sim.usage import UsageRow
+
+
+@dataclass(frozen=True, slots=True)
+class PodOutcome:
+    """One Pod that was placed, moved, or waits."""
+
+    namespace: str
+    name: str
+    # Where it was; empty for one that had no node.
+    before: str
+    node: str
+    devices: tuple[str, ...] = ()
+    # Why it waits.
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """A class or node before and after."""
+
+    name: str
+    before: UsageRow
+    after: UsageRow
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything a run came to."""
+
+    placed: tuple[PodOutcome, ...]
+    moved: tuple[PodOutcome, ...]
+    pending: tuple[PodOutcome, ...]
+    # `namespace/name` of Pods that ended and that nobody brings back.
+    lost: tuple[str, ...]
+    unchanged: int
+    classes: tuple[Fullness, ...]
+    nodes: tuple[Fullness, ...]
+
+
+def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outcome:
+    """What became of every Pod, and how full everything got."""
+    nodes_before = {_key(pod): pod.spec.node_name or "" for pod in before.pods if not is_pod_done(pod)}
+    outcomes = [_outcome(pod, nodes_before, after) for pod in after.pods if not is_pod_done(pod)]
+    placed = tuple(item for item in outcomes if item.node and not item.before)
+    moved = tuple(item for item in outcomes if item.node and item.before and item.node != item.before)
+    pending = tuple(item for item in outcomes if not item.node)
+    rows_before, rows_after = device_rows(before), device_rows(after)
+    return Outcome(
+        placed,
+        moved,
+        pending,
+        tuple(lost),
+        unchanged=len(outcomes) - len(placed) - len(moved) - len(pending),
+        classes=_fullness(usage.by_class(rows_before), usage.by_class(rows_after)),
+        nodes=_fullness(usage.by_node(rows_before), usage.by_node(rows_after)),
+    )
+
+
+def _outcome(pod: Pod, nodes_before: Mapping[tuple[str, str], str], after: Snapshot) -> PodOutcome:
+    namespace, name = key = _key(pod)
+    node = pod.spec.node_name or ""
+    devices = tuple(devices_of(pod, after)) if node else ()
+    return PodOutcome(namespace, name, nodes_before.get(key, ""), node, devices, "" if node else _why(pod))
+
+
+def devices_of(pod: Pod, snapshot: Snapshot) -> Iterable[str]:
+    """The devices that a Pod's claims hold."""
+    for key in claim_keys(pod):
+        claim = snapshot.claims_by_key.get(key)
+        if claim is not None and claim.status.allocation is not None:
+            for result in claim.status.allocation.devices.results:
+                yield f"{result.driver}/{result.pool}/{result.device}"
+
+
+def _why(pod: Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message or condition.reason or ""
+    return "waits for its claims" if pod.spec.resource_claims else ""
+
+
+def _key(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace or "", pod.metadata.name or ""
+
+
+def _fullness(before: Iterable[UsageRow], after: Iterable[UsageRow]) -> tuple[Fullness, ...]:
+    old, new = {row.name: row for row in before}, {row.name: row for row in after}
+    nothing = UsageRow("", 0, 0, 0, 0)
+    return tuple(Fullness(name, old.get(name, nothing), new.get(name, nothing)) for name in sorted({*old, *new}))
+
+
+def used(rows: Iterable[DeviceRow]) -> int:
+    """How many devices somebody has."""
+    return sum(bool(row.holders) for row in rows)
