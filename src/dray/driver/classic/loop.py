@@ -1,0 +1,135 @@
+"""Runs a classic driver's controller: access to the API server, leader election, metrics, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.client.files import load_access
+from dray.client.http import http_client
+from dray.client.interface import Client
+from dray.client.kubeconfig import KubeconfigError
+from dray.client.leader_election.loop import LeaderElector, LeadershipLostError
+from dray.client.leader_election.plan import Timing
+from dray.client.loop import Informers
+from dray.driver.classic.interface import ClassicController
+from dray.driver.classic.reconciler import DriverReconciler
+from dray.lib.clock import Clock
+from dray.runtime import logs
+from dray.runtime.clock import SystemClock
+from dray.runtime.http import serve_health
+from dray.runtime.metrics import Metrics
+from dray.runtime.settings import BOOLEAN, PORT, STRING, HelpRequested, SettingsError, load, number, setting
+from dray.runtime.signals import stop_on_signals
+from dray.runtime.tasks import TaskGroup
+
+LEASE_NAMESPACE: Final = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a controller runs."""
+
+    # Several instances may run when they elect one that works.
+    leader_elect: bool = True
+    lease_namespace: str = LEASE_NAMESPACE
+    # Unique among the instances.
+    identity: str = ""
+    timing: Timing | None = None
+
+
+async def serve(
+    controller: ClassicController,
+    client: Client,
+    clock: Clock,
+    metrics: Metrics | None = None,
+    options: Options | None = None,
+) -> None:
+    """Work until cancelled, while leading; raises `LeadershipLostError` when another may have taken over."""
+    options = options or Options()
+    metrics = metrics or Metrics()
+
+    async def work() -> None:
+        informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        reconciler = DriverReconciler(controller, client, informers, clock, metrics)
+        async with TaskGroup(controller.name) as group:
+            group.spawn(informers.run(), "informers")
+            group.spawn(reconciler.run(), "claims")
+            try:
+                await group.wait(asyncio.Event())
+            finally:
+                await group.cancel()
+
+    if not options.leader_elect:
+        await work()
+        return
+    elector = LeaderElector(
+        client,
+        clock,
+        random.Random(),  # noqa: S311 - spreads load, guards nothing
+        name=controller.name,
+        namespace=options.lease_namespace,
+        identity=options.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
+        timing=options.timing,
+    )
+    await elector.run(work)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The controller of a classic resource driver."""
+
+    kubeconfig: str = setting(STRING, "", "Access to the API server; by default KUBECONFIG's, or a Pod's own.")
+    leader_elect: bool = setting(BOOLEAN, default=True, text="Work only while holding the driver's Lease.")
+    lease_namespace: str = setting(STRING, LEASE_NAMESPACE, "Where the Lease is.", environment="POD_NAMESPACE")
+    metrics_port: int = setting(PORT, 0, "Port of /metrics and /healthz on loopback; 0 for none.")
+    log_format: str = setting(STRING, "text", "text or json.")
+    v: int = setting(number(0, 10), 0, "Detail of the log.", flag="v")
+
+
+def run(
+    controller: ClassicController,
+    kubeconfig: str = "",
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> int:
+    """The main function of a driver's program: flags, logging, signals; returns the exit code."""
+    try:
+        settings = load(Settings, sys.argv[1:] if argv is None else argv, environ)
+    except HelpRequested as request:
+        sys.stdout.write(request.text)
+        return 0
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    logs.configure(format_name=settings.log_format, verbosity=settings.v)
+    try:
+        asyncio.run(_run(controller, settings, kubeconfig or settings.kubeconfig, environ))
+    except (KubeconfigError, LeadershipLostError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+async def _run(controller: ClassicController, settings: Settings, kubeconfig: str, environ: Mapping[str, str]) -> None:
+    clock, metrics = SystemClock(), Metrics()
+    client = http_client(load_access(environ, path=kubeconfig), clock, user_agent=f"{controller.name}/dray")
+    options = Options(settings.leader_elect, settings.lease_namespace)
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    try:
+        async with TaskGroup(controller.name) as group:
+            if settings.metrics_port:
+                await serve_health(group, "127.0.0.1", settings.metrics_port, metrics.exposition)
+            group.spawn(serve(controller, client, clock, metrics, options), "controller")
+            await group.wait(stop)
+            await group.cancel()
+    finally:
+        await client.close()

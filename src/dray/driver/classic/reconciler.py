@@ -1,0 +1,348 @@
+"""Does a driver's part of the classic protocol, so that a crash between any two steps leaks nothing.
+
+The finalizer is there before the driver's code is called, and goes after it has freed. `driverName` says that an
+attempt is under way: it is cleared before anything is freed whose outcome is not known, which at the same time makes
+every write of the earlier attempt too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from dray.api import classic_claims as classic
+from dray.api.classic_claims import Actor, State
+from dray.api.document import GroupVersionKind, NamespacedName
+from dray.api.errors import APIError, NotFoundError
+from dray.api.types.cdi_v1alpha1 import ResourceClaim, ResourceClass
+from dray.client.events import Source
+from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.interface import Client, Resource
+from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.objects import key_of
+from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.driver.classic import plan
+from dray.driver.classic.interface import Allocation, ClassicController, NoRoomError
+from dray.driver.classic.plan import Task
+from dray.lib.clock import Clock
+from dray.runtime.logs import fields
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLAIMS: Final[Resource[ResourceClaim]] = Resource(
+    classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
+)
+CLASSES: Final[Resource[ResourceClass]] = Resource(
+    classic.GROUP, classic.VERSION, "resourceclasses", "ResourceClass", ResourceClass, namespaced=False
+)
+CLAIM_KIND: Final = GroupVersionKind(classic.GROUP, classic.VERSION, "ResourceClaim")
+# Claims worked at the same time; the driver's own calls are bounded by its `concurrency`.
+WORKERS: Final = 32
+# A write whose answer got lost is looked for so often before the attempt is begun anew.
+ATTEMPTS_MAX: Final = 5
+RETRY_SECONDS: Final = 0.05
+# After an allocation or a deallocation, what was said about nodes is looked at again, but not more often than this.
+REFRESH_SECONDS: Final = 1.0
+# And in any case after this long, for what changes outside of the driver.
+REPEAT_SECONDS: Final = 60.0
+_BY_CLASS: Final = "resource-class"
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """The key under which all waiting claims are looked at again."""
+
+
+REFRESH: Final = Refresh()
+
+
+class DriverFailedError(Exception):
+    """The driver's code raised something; the claim is tried again later."""
+
+
+class DriverReconciler:
+    """One driver's controller at work; only one may lead at a time."""
+
+    def __init__(
+        self, driver: ClassicController, client: Client, informers: Informers, clock: Clock, metrics: Metrics
+    ) -> None:
+        self._driver = driver
+        self._name = driver.name
+        self._client = client
+        self._clock = clock
+        self._recorder = EventRecorder(client, clock, Source(driver.name))
+        self._seats = asyncio.Semaphore(driver.concurrency)
+        # Versions that were written here and that the informer has not told of yet.
+        self._written: dict[NamespacedName, int] = {}
+        # Claims for whose nodes the driver was asked.
+        self._waiting: dict[NamespacedName, None] = {}
+        self._refreshing = False
+        self._seconds = metrics.histogram(
+            "classic_driver_operations_duration_seconds",
+            "Time of one call of the driver",
+            ["driver_name", "operation", "is_error"],
+        )
+        self.controller: Controller[NamespacedName | Refresh] = Controller(
+            driver.name, self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+        self._claims = informers.informer(CLAIMS, indexes={_BY_CLASS: _class_of, BY_OWNER_UID: owner_uid_values})
+        self._classes = informers.informer(CLASSES)
+        self.controller.follow(self._classes, self._class_changed)
+        self.controller.follow(self._claims, self._claim_changed)
+
+    async def run(self) -> None:
+        """Remind the driver of what it holds, then work until cancelled; the informers are run by someone else."""
+        async with TaskGroup(self._name) as group:
+            group.spawn(self._recorder.run(), "events")
+            await self._classes.wait_for_sync()
+            await self._claims.wait_for_sync()
+            held = [claim for claim in self._claims.lister.list() if plan.has_finalizer(claim, self._name)]
+            await self._call("start", self._driver.start, [plan.to_claim(claim, self._class(claim)) for claim in held])
+            await self.controller.run()
+
+    # --- What a change wakes. ---
+
+    def _claim_changed(self, _old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if new is None:
+            if _old is not None:
+                self._written.pop(key_of(_old), None)
+                self._waiting.pop(key_of(_old), None)
+            return
+        if plan.task_for(new, self._name, self._class(new)) is not Task.CHECK:
+            self._waiting.pop(key_of(new), None)
+        if plan.task_for(new, self._name, self._class(new)) is not Task.NOTHING:
+            self.controller.queue.add(key_of(new))
+
+    def _class_changed(self, _old: ResourceClass | None, new: ResourceClass | None) -> None:
+        if new is not None and new.driver_name == self._name:
+            for claim in self._claims.lister.by_index(_BY_CLASS, new.metadata.name or ""):
+                self.controller.queue.add(key_of(claim))
+
+    def _room_changed(self) -> None:
+        """What was said about nodes may be wrong by now."""
+        if not self._refreshing and self._waiting:
+            self._refreshing = True
+            self.controller.queue.add_after(REFRESH, REFRESH_SECONDS)
+
+    def _class(self, claim: ResourceClaim) -> ResourceClass | None:
+        return self._classes.lister.get(claim.spec.resource_class_name)
+
+    # --- One claim. ---
+
+    async def reconcile(self, key: NamespacedName | Refresh) -> Result:
+        """Do the driver's part for one claim."""
+        if isinstance(key, Refresh):
+            self._refreshing = False
+            for waiting in tuple(self._waiting):
+                self.controller.queue.add(waiting)
+            return None
+        claim = self._claims.lister.get_key(key)
+        if claim is None or self._is_behind(claim):
+            # Its end, or what was written here, is still to be told of; that wakes the key again.
+            return None
+        claim_class = self._class(claim)
+        task = plan.task_for(claim, self._name, claim_class)
+        if task is Task.CHECK and claim_class is not None:
+            return await self._check(claim)
+        if task is Task.ALLOCATE and claim_class is not None:
+            await self._allocate(claim, claim_class)
+        elif task is Task.FREE:
+            await self._free(claim)
+        elif task is Task.CLEAN:
+            await self._clean(claim)
+        elif task is Task.RELEASE:
+            await self._deallocate(claim)
+            await self._unprotect(claim)
+        return None
+
+    def _is_behind(self, claim: ResourceClaim) -> bool:
+        written = self._written.get(key_of(claim))
+        if written is None or _version(claim) < written:
+            return written is not None
+        del self._written[key_of(claim)]
+        return False
+
+    # --- Nodes. ---
+
+    async def _check(self, claim: ResourceClaim) -> Result:
+        self._waiting[key_of(claim)] = None
+        after = plan.answered(claim, await self._unsuitable(claim))
+        if after is not None:
+            await self._write_status(claim, after)
+        return Requeue(REPEAT_SECONDS)
+
+    async def _unsuitable(self, claim: ResourceClaim) -> list[str]:
+        nodes = classic.scheduler_part(claim).potential_nodes
+        if not nodes:
+            return []
+        owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller]
+        family = [item for uid in owners for item in self._claims.lister.owned_by(uid)]
+        together = [
+            item
+            for item in plan.siblings(claim, family)
+            if item is claim or plan.task_for(item, self._name, self._class(item)) in (Task.CHECK, Task.ALLOCATE)
+        ]
+        asked = [plan.to_claim(item, self._class(item)) for item in together]
+        return list(await self._call("unsuitable_nodes", self._driver.unsuitable_nodes, asked, nodes))
+
+    # --- Allocation. ---
+
+    async def _allocate(self, claim: ResourceClaim, claim_class: ResourceClass) -> None:
+        claim = await self._begin(claim)
+        node = classic.selected_node(claim)
+        mine = plan.to_claim(claim, claim_class)
+        try:
+            allocation: Allocation = await self._call(
+                "allocate", self._driver.allocate, mine, mine.class_parameters, mine.parameters, node or None
+            )
+        except NoRoomError as why:
+            await self._refuse(claim, node, why)
+            return
+        except DriverFailedError as failure:
+            self._tell(claim, "FailedAllocation", str(failure))
+            raise
+        await self._record(claim, allocation)
+        self._room_changed()
+
+    async def _begin(self, claim: ResourceClaim) -> ResourceClaim:
+        """Finalizer and driver's name are written; of an earlier attempt nothing is left."""
+        if not plan.has_finalizer(claim, self._name):
+            claim = await self._write(claim, plan.protected(claim, self._name))
+        else:
+            if classic.status_of(claim).driver_name:
+                claim = await self._write_status(claim, plan.with_driver(claim, None))
+            await self._deallocate(claim)
+        return await self._write_status(claim, plan.with_driver(claim, self._name))
+
+    async def _record(self, claim: ResourceClaim, allocation: Allocation) -> None:
+        """Write what was allocated; a claim that is wanted otherwise by now is begun anew."""
+        wanted = plan.allocated(claim, self._name, allocation)
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                if attempt:
+                    await self._clock.sleep(RETRY_SECONDS)
+                    now = await self._live(claim)
+                    if now is not None and plan.is_written(now, wanted):
+                        self._note_written(now)
+                        return
+                    if now is None or not plan.is_same_wish(now, claim):
+                        break
+                    claim, wanted = now, plan.allocated(now, self._name, allocation)
+                await self._write_status(claim, wanted)
+            except APIError as error:
+                _log.info("allocation not written", extra=fields(claim=classic.label(claim), error=str(error)))
+            else:
+                return
+        # Whatever became of the writes, the next look at the claim makes sure of it before anything is freed.
+        raise DriverFailedError(f"allocation of claim {classic.label(claim)} could not be recorded")
+
+    async def _refuse(self, claim: ResourceClaim, node: str, why: NoRoomError) -> None:
+        self._tell(claim, "FailedAllocation", str(why) or "no room")
+        if not node:
+            await self._unprotect(claim)
+            raise DriverFailedError(str(why)) from why
+        unsuitable = await self._unsuitable(claim)
+        claim = await self._write_status(claim, plan.refused(claim, node, unsuitable))
+        await self._unprotect(claim)
+
+    # --- Letting go. ---
+
+    async def _free(self, claim: ResourceClaim) -> None:
+        await self._deallocate(claim)
+        if plan.has_finalizer(claim, self._name):
+            claim = await self._write_status(claim, plan.freed(claim))
+            await self._unprotect(claim)
+        else:
+            await self._write_status(claim, plan.freed(claim))
+
+    async def _clean(self, claim: ResourceClaim) -> None:
+        if classic.status_of(claim).driver_name:
+            claim = await self._write_status(claim, plan.with_driver(claim, None))
+        await self._deallocate(claim)
+        await self._unprotect(claim)
+
+    async def _deallocate(self, claim: ResourceClaim) -> None:
+        try:
+            await self._call("deallocate", self._driver.deallocate, plan.to_claim(claim, self._class(claim)))
+        except DriverFailedError as failure:
+            self._tell(claim, "FailedDeallocation", str(failure))
+            raise
+        self._room_changed()
+
+    async def _unprotect(self, claim: ResourceClaim) -> None:
+        await self._write(claim, plan.unprotected(claim, self._name))
+
+    # --- The driver's code. ---
+
+    async def _call(self, operation: str, method: Callable[..., Any], *given: Any) -> Any:
+        """Call the driver, in a thread unless it is a coroutine; what it raises becomes `DriverFailedError`."""
+        async with self._seats:
+            started = self._clock.monotonic()
+            failed = "true"
+            try:
+                if inspect.iscoroutinefunction(method):
+                    answer = await method(*given)
+                else:
+                    answer = await asyncio.to_thread(method, *given)
+                failed = "false"
+            except NoRoomError:
+                raise
+            except Exception as error:
+                _log.exception("driver failed", extra=fields(driver=self._name, operation=operation))
+                raise DriverFailedError(f"{type(error).__name__}: {error}") from error
+            finally:
+                self._seconds.labels(self._name, operation, failed).observe(self._clock.monotonic() - started)
+        return answer
+
+    def _tell(self, claim: ResourceClaim, reason: str, message: str) -> None:
+        self._recorder.event(CLAIM_KIND, claim, WARNING, reason, message)
+
+    # --- Writes, each bound to the version it was decided on. ---
+
+    async def _write_status(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
+        classic.check_move(Actor.DRIVER, before, after)
+        return self._note_written(await self._client.update_status(CLAIMS, after))
+
+    async def _write(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
+        gone = classic.state_of(before) is State.DELETING
+        classic.check_move(Actor.DRIVER, before, None if gone else after)
+        try:
+            return self._note_written(await self._client.update(CLAIMS, after))
+        except NotFoundError:
+            if gone:
+                return after
+            raise
+
+    def _note_written(self, claim: ResourceClaim) -> ResourceClaim:
+        known = self._claims.lister.get_key(key_of(claim))
+        if known is not None and _version(known) < _version(claim):
+            self._written[key_of(claim)] = _version(claim)
+        return claim
+
+    async def _live(self, claim: ResourceClaim) -> ResourceClaim | None:
+        return await _found(self._client.get(CLAIMS, claim.metadata.name or "", claim.metadata.namespace or ""))
+
+
+def _class_of(claim: Any) -> tuple[str, ...]:
+    return (claim.spec.resource_class_name,)
+
+
+def _version(claim: ResourceClaim) -> int:
+    """Versions of one object are numbers that rise; nothing else is made of them."""
+    return int(claim.metadata.resource_version or "0")
+
+
+async def _found(answer: Awaitable[T]) -> T | None:
+    """The answer, or None when there is no such object."""
+    try:
+        return await answer
+    except NotFoundError:
+        return None
