@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,9 @@ def main(argv: Sequence[str]) -> int:
     except FeatureGateError as error:
         sys.stderr.write(f"{PROG}: --feature-gates: {error}\n")
         return EXIT_USAGE
+    # Components that run into one another try again; here that is nobody's concern.
+    logging.getLogger("dray").addHandler(logging.NullHandler())
+    logging.getLogger("dray").propagate = False
     progress = ProgressLine()
     try:
         before = read(arguments, KINDS)

@@ -114,8 +114,9 @@ def template(name: str, *requests: Document, **devices: Any) -> Document:
 
 def exactly(count: int, *expressions: str, name: str = "gpu") -> Document:
     """A request for so many GPUs."""
-    selectors = [{"cel": {"expression": expression}} for expression in expressions]
-    wanted = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count, "selectors": selectors}
+    wanted: Document = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    if expressions:
+        wanted["selectors"] = [{"cel": {"expression": expression}} for expression in expressions]
     return {"name": name, "exactly": wanted}
 
 

@@ -89,7 +89,22 @@ def contents(snapshot: Snapshot) -> Iterator[Document]:
         if name not in present:
             yield _namespace(name)
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
-    yield from (item for item in documents if item["kind"] not in ("ServiceAccount", "Event"))
+    uids = {item["metadata"].get("uid") for item in documents}
+    for item in documents:
+        if item["kind"] not in ("ServiceAccount", "Event"):
+            yield _with_known_owners(item, uids)
+
+
+def _with_known_owners(document: Document, uids: set[str | None]) -> Document:
+    """Without owners that the snapshot just does not have: to the garbage collector they would be gone.
+
+    Pods are all there, so what belonged to one that is not may go.
+    """
+    owners = document["metadata"].get("ownerReferences")
+    if not owners:
+        return document
+    known = [owner for owner in owners if owner["uid"] in uids or owner["kind"] == "Pod"]
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": known}}
 
 
 def _namespaces(documents: Iterable[Document]) -> set[str]:

@@ -182,7 +182,9 @@ async def _create_or_replace(client: Client, resource: Resource[Document], body:
     metadata = body["metadata"]
     namespace = metadata.get("namespace", "") if resource.namespaced else ""
     try:
-        existing = await client.get(resource, metadata.get("name") or "-", namespace)
+        if not metadata.get("name"):
+            raise NotFoundError(resource.group_resource, "")
+        existing = await client.get(resource, metadata["name"], namespace)
     except NotFoundError:
         made = await client.create(resource, body, namespace)
         if body["kind"] == "Node":
