@@ -42,9 +42,10 @@ class NodeParts:
         self._agent = agent
         self._dynamic = DynamicResources(client, name, root, clock, metrics, gates)
         self.claims = ClaimManager(self._dynamic)
+        agent.on_gone = self._dynamic.look_again
         self.local: LocalResources = local_resources(
             root,
-            NodePods(agent, lambda: agent.all_seen, agent.ran_before),
+            NodePods(agent, lambda: agent.all_seen, agent.ran_before, agent.orphans),
             clock,
             metrics,
             devices=_devices(settings),
@@ -75,7 +76,8 @@ class NodeParts:
     def _known(self) -> frozenset[UID] | None:
         if not self._agent.all_seen:
             return None
-        return frozenset(UID(pod.metadata.uid or "") for pod in self._agent.all())
+        known = (UID(pod.metadata.uid or "") for pod in self._agent.all())
+        return frozenset(known).union(map(UID, self._agent.orphans()))
 
 
 class LateParts:

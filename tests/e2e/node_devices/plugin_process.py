@@ -1,12 +1,13 @@
 """A device plugin as a process: `plugin_process.py FOLDER CONTROL IDS`.
 
 It says what it does by files in CONTROL: `in-allocate` and `in-pre-start` appear when it is called, and while `hold`
-is there the call does not return.
+is there the call does not return. A file `bad-ID` makes a device unhealthy.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,20 @@ class Controlled(DevicePlugin):
         self.ids = ids
 
     def devices(self) -> Sequence[Device]:
-        return [Device(name) for name in self.ids]
+        bad = self.bad()
+        return [Device(name, healthy=name not in bad) for name in self.ids]
+
+    def bad(self) -> frozenset[str]:
+        return frozenset(path.name.removeprefix("bad-") for path in self.control.glob("bad-*"))
+
+    def look(self) -> None:
+        before = self.bad()
+        while True:
+            time.sleep(0.02)
+            now = self.bad()
+            if now != before:
+                before = now
+                self.changed()
 
     def allocate(self, ids: Sequence[str]) -> Allocation:
         self.reached("in-allocate")
@@ -39,4 +53,6 @@ class Controlled(DevicePlugin):
 
 if __name__ == "__main__":
     folder, control, ids = sys.argv[1:]
-    run(Controlled(Path(control), ids.split(",")), Options(folder=folder))
+    plugin = Controlled(Path(control), ids.split(","))
+    threading.Thread(target=plugin.look, daemon=True).start()
+    run(plugin, Options(folder=folder))

@@ -78,6 +78,10 @@ class PodAgent:
         self._works: dict[str, PodWork] = {}
         # Runs found at the start, by Pod, until their Pod is seen.
         self._found: dict[str, list[ContainerRecord]] = {}
+        # UIDs of Pods that are gone, whose containers are being ended; one for each container.
+        self._orphans: list[str] = []
+        # Called when the Pods that may hold something have become fewer without any of them being released.
+        self.on_gone: Callable[[], None] = lambda: None
         # Containers that ran before this process did, as (Pod UID, name).
         self.ran_before: frozenset[tuple[str, str]] = frozenset()
         # Whether every Pod of the node has been fed in.
@@ -116,8 +120,10 @@ class PodAgent:
         self.all_seen = True
         orphans = [record for records in self._found.values() for record in records]
         self._found.clear()
+        self._orphans = [record.pod_uid for record in orphans]
         for record in orphans:
             self._spawn(self._remove_orphan(record), f"orphan {record.name}")
+        self.on_gone()
 
     def exited(self, record: ContainerRecord) -> None:
         """The runtime's listener."""
@@ -200,6 +206,10 @@ class PodAgent:
         """One Pod."""
         work = self._works.get(uid)
         return work.pod if work is not None else None
+
+    def orphans(self) -> frozenset[str]:
+        """UIDs of Pods that are gone, though containers of theirs may still run."""
+        return frozenset(self._orphans)
 
     def work_of(self, namespace: str, name: str) -> PodWork | None:
         """A Pod by its name; of several, of which the API server has forgotten the others, the newest."""
@@ -479,9 +489,17 @@ class PodAgent:
 
     async def _remove_orphan(self, record: ContainerRecord) -> None:
         _log.info("ending a container without a Pod", extra=fields(pod=record.pod_name, container=record.name))
-        await self._parts.runtime.stop_container(record.id, ORPHAN_GRACE_SECONDS)
-        await self._parts.runtime.remove_container(record.id)
-        await self._parts.runtime.remove_sandbox(record.pod_uid)
+        while True:
+            try:
+                await self._parts.runtime.stop_container(record.id, ORPHAN_GRACE_SECONDS)
+                break
+            except Exception as error:  # noqa: BLE001 - the outer edge: until it has ended its devices are in use
+                _log.warning("orphan", extra=fields(pod=record.pod_name, error=str(error)))
+                await self._clock.sleep(STOP_RETRY_SECONDS)
+        self._orphans.remove(record.pod_uid)
+        self.on_gone()
+        await self._quietly(self._parts.runtime.remove_container(record.id), "removal of an orphan")
+        await self._quietly(self._parts.runtime.remove_sandbox(record.pod_uid), "removal of an orphan")
 
     def _tell_of(self, work: PodWork, action: Tell) -> None:
         about = work.reference(action.container)

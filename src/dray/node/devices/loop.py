@@ -80,13 +80,16 @@ class NodePods:
     ready: Callable[[], bool] = lambda: True
     # (Pod UID, container) pairs that ran before the agent did.
     running: Collection[tuple[str, str]] = ()
+    # UIDs of Pods that are gone, though containers of theirs may still run.
+    orphans: Callable[[], Collection[str]] = lambda: ()
 
     def holders(self) -> frozenset[str] | None:
         """The UIDs of Pods that may hold something: all but finished ones; None while they are not all known."""
         if not self.ready():
             return None
         live = (pod for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES)
-        return frozenset(pod.metadata.uid or "" for pod in (*self.source.active(), *live))
+        found = frozenset(pod.metadata.uid or "" for pod in (*self.source.active(), *live))
+        return found.union(self.orphans())
 
 
 @dataclass(frozen=True, slots=True)

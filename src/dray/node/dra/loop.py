@@ -165,6 +165,10 @@ class DynamicResources:
             if uid not in known_pods and (error := await self.unprepare(uid)) is not None:
                 _log.warning("claims of a gone pod", extra=fields(pod_uid=uid, error=error.message))
 
+    def look_again(self) -> None:
+        """The known Pods have become fewer: reconcile now."""
+        self._wake.set()
+
     async def _reconcile_forever(self, known_pods: Callable[[], Collection[UID] | None]) -> None:
         while True:
             self._wake.clear()
