@@ -60,6 +60,7 @@ TOOLS: Final = {
     "devices": Tool("every device: free, held by whom, tainted, blocked", "dray.cli.devices"),
     "claims": Tool("every claim: what it asks for, what it has, who uses it", "dray.cli.claims"),
     "top": Tool("how full classes and nodes are, and what each namespace has", "dray.cli.top"),
+    "conformance": Tool("hold a driver or device plugin to kubelet's protocol", "dray.cmd.conformance"),
     "cel": Tool("which devices a CEL selector matches, and why not the others", "dray.cli.cel"),
 }
 

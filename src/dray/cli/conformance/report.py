@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import orjson
 
 from dray.cli.conformance.findings import Finding, Verdict, conforms, count
+from dray.cli.conformance.requirements import Section
 
 _COLOURS: Final = {Verdict.PASSED: "\x1b[32m", Verdict.FAILED: "\x1b[1;31m", Verdict.SKIPPED: "\x1b[33m"}
 _RESET: Final = "\x1b[0m"
@@ -21,7 +22,9 @@ def to_text(findings: Sequence[Finding], subject: str, *, colours: bool) -> str:
     """One line for each check; what failed or was skipped with its reason and the requirement."""
     lines: list[str] = []
     section = None
-    for finding in findings:
+    sections = list(Section)
+    # Some can be judged only at the end, whatever their section.
+    for finding in sorted(findings, key=lambda item: sections.index(item.requirement.section)):
         if finding.requirement.section is not section:
             section = finding.requirement.section
             lines += ["", str(section)]

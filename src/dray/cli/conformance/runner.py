@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -27,7 +27,7 @@ PLUGIN_CHECKS: Final[Sequence[Check]] = tuple(plugins.CHECKS.all)
 FIRST: Final = frozenset({"registration-socket", "plugin-register"})
 
 
-async def run_driver_checks(kit: Kit, chosen: Collection[str]) -> AsyncIterator[Finding]:
+async def run_driver_checks(kit: Kit, chosen: Collection[str]) -> AsyncGenerator[Finding, None]:
     """Check a DRA driver; findings come as they are made."""
     following: asyncio.Task[None] | None = None
     try:
@@ -45,7 +45,7 @@ async def run_driver_checks(kit: Kit, chosen: Collection[str]) -> AsyncIterator[
         await kit.close()
 
 
-async def run_plugin_checks(kit: Kit, chosen: Collection[str]) -> AsyncIterator[Finding]:
+async def run_plugin_checks(kit: Kit, chosen: Collection[str]) -> AsyncGenerator[Finding, None]:
     """Check a device plugin."""
     async with _kubelet(kit):
         for check in PLUGIN_CHECKS:
