@@ -7,13 +7,11 @@ from typing import Any, Final
 
 from dray.api.types.core_v1 import Node, Taint
 from dray.framework.pod_info import HostPort, PodInfo
-from dray.framework.resources import PODS, Resources, amounts_of
+from dray.framework.resources import NOTHING, PODS, Resources, amounts_of
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
-
-_NOTHING: Final = Resources()
 
 
 class NodeInfo:
@@ -22,6 +20,7 @@ class NodeInfo:
     __slots__ = (
         "allocatable",
         "anti_affinity_pods",
+        "device_requested",
         "free_ephemeral_storage",
         "free_memory",
         "free_milli_cpu",
@@ -61,7 +60,9 @@ class NodeInfo:
         self.free_pods = amounts.get(PODS, 0)
         # What plugins computed from this very state of the node, by keys of their own; a cache, no part of the value.
         self.memo: dict[Any, Any] = {}
-        self.requested = _NOTHING
+        self.requested = NOTHING
+        # What devices of claims serve of the Pods' extended resources; not part of what is requested of the node.
+        self.device_requested = NOTHING
         self.non_zero_milli_cpu = 0
         self.non_zero_memory = 0
         # By uid, in the order they came.
@@ -114,6 +115,8 @@ def _count(info: NodeInfo, pod: PodInfo, sign: int) -> None:
     info.free_pods -= sign
     info.non_zero_milli_cpu += sign * pod.non_zero_milli_cpu
     info.non_zero_memory += sign * pod.non_zero_memory
+    if pod.device_resources:
+        info.device_requested = info.device_requested.plus(pod.device_requests, sign)
     if pod.host_ports:
         info.ports = _count_ports(info.ports, pod.host_ports, sign)
     if pod.required_anti_affinity:

@@ -22,6 +22,7 @@ class PodInfo:
     """A Pod and its needs; never changed once made."""
 
     __slots__ = (
+        "device_requests",
         "device_resources",
         "host_ports",
         "key",
@@ -42,7 +43,7 @@ class PodInfo:
         requests = pod_requests(pod)
         # Resources that devices of a claim serve where the Pod is: they take nothing of what the node itself has.
         self.device_resources = device_resources(pod)
-        self.requests = Resources.of(requests).without(self.device_resources)
+        self.requests, self.device_requests = Resources.of(requests).split(self.device_resources)
         # For scores only: as if containers that ask for nothing asked for a little.
         self.non_zero_milli_cpu, self.non_zero_memory = _non_zero(pod, requests)
         self.host_ports = host_ports(pod)
@@ -53,7 +54,8 @@ class PodInfo:
         info = PodInfo.__new__(PodInfo)
         info.pod = pod
         info.uid, info.key, info.priority = self.uid, self.key, self.priority
-        info.requests, info.device_resources = self.requests, self.device_resources
+        info.requests = self.requests
+        info.device_resources, info.device_requests = self.device_resources, self.device_requests
         info.non_zero_milli_cpu, info.non_zero_memory = self.non_zero_milli_cpu, self.non_zero_memory
         info.host_ports, info.required_anti_affinity = self.host_ports, self.required_anti_affinity
         return info
@@ -64,7 +66,7 @@ class PodInfo:
         info = self.with_pod(msgspec.structs.replace(self.pod, spec=spec))
         if served:
             info.device_resources = served
-            info.requests = self.requests.without(served)
+            info.requests, info.device_requests = self.requests.split(served)
         return info
 
 

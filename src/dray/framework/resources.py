@@ -58,12 +58,13 @@ class Resources:
             scalars,
         )
 
-    def without(self, names: frozenset[str]) -> Resources:
-        """Everything but these scalars."""
+    def split(self, names: frozenset[str]) -> tuple[Resources, Resources]:
+        """Everything but these scalars, and these alone."""
         if not names or names.isdisjoint(self.scalars):
-            return self
+            return self, NOTHING
         rest = {name: amount for name, amount in self.scalars.items() if name not in names}
-        return Resources(self.milli_cpu, self.memory, self.ephemeral_storage, rest)
+        these = {name: amount for name, amount in self.scalars.items() if name in names}
+        return Resources(self.milli_cpu, self.memory, self.ephemeral_storage, rest), Resources(scalars=these)
 
     def amount(self, name: str) -> int:
         """The amount of one resource."""
@@ -88,6 +89,7 @@ class Resources:
         return f"Resources{self._key()}"
 
 
+NOTHING: Final = Resources()
 _NAMED: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE, PODS})
 
 

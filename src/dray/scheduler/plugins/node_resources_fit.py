@@ -60,7 +60,7 @@ class NodeResourcesFit:
             and (request.milli_cpu <= node.free_milli_cpu or not request.milli_cpu)
             and (request.memory <= node.free_memory or not request.memory)
             and (request.ephemeral_storage <= node.free_ephemeral_storage or not request.ephemeral_storage)
-            and (not request.scalars or _scalars_fit(request.scalars, served, node))
+            and (not request.scalars or self._scalars_fit(request.scalars, served, node))
         ):
             return SUCCESS
         return self._explain(request, served, node)
@@ -112,7 +112,7 @@ class NodeResourcesFit:
             total = allocatable.scalars.get(name, 0)
             if not total and name in served:
                 continue
-            if wanted > total - node.requested.scalars.get(name, 0):
+            if wanted > total - self._taken(name, node):
                 reasons.append(f"Insufficient {name}")
                 unresolvable = unresolvable or wanted > total
         if not reasons:
@@ -122,11 +122,18 @@ class NodeResourcesFit:
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
         return Status(code, tuple(reasons), _NAME)
 
+    def _scalars_fit(self, wanted: Mapping[str, int], served: frozenset[str], node: NodeInfo) -> bool:
+        totals = node.allocatable.scalars
+        for name, amount in wanted.items():
+            total = totals.get(name, 0)
+            if (total or name not in served) and amount > total - self._taken(name, node):
+                return False
+        return True
 
-def _scalars_fit(wanted: Mapping[str, int], served: frozenset[str], node: NodeInfo) -> bool:
-    totals, requested = node.allocatable.scalars, node.requested.scalars
-    for name, amount in wanted.items():
-        total = totals.get(name, 0)
-        if (total or name not in served) and amount > total - requested.get(name, 0):
-            return False
-    return True
+    def _taken(self, name: str, node: NodeInfo) -> int:
+        """What Pods have of the resource, also from a driver that a device plugin has taken over from."""
+        taken = node.requested.scalars.get(name, 0)
+        from_devices = node.device_requested.scalars.get(name, 0)
+        if from_devices and not self._handle.device_usage(node, name)[1]:
+            taken += from_devices
+        return taken
