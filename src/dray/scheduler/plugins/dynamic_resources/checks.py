@@ -19,11 +19,12 @@ class NotReadyError(Exception):
     """The Pod cannot be scheduled until something about its claims changes; the text is for its user."""
 
 
-def _no_classic(_key: NamespacedName) -> bool:
+def no_classic(_key: NamespacedName) -> bool:
+    """No name is classic."""
     return False
 
 
-def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = _no_classic) -> list[ResourceClaim]:
+def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = no_classic) -> list[ResourceClaim]:
     """All claims of the Pod that resource.k8s.io has; raises `NotReadyError`."""
     namespace = pod.metadata.namespace or ""
     found: list[ResourceClaim] = []

@@ -10,15 +10,16 @@ from dray.api.pod_claims import pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.framework.events import EventKeys, Hint
-from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, NotReadyError, claims_of
+from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, IsClassic, NotReadyError, claims_of, no_classic
 from dray.scheduler.plugins.dynamic_resources.extended import is_special, is_special_of
 
 
 class Hints:
     """Answers with what is known about claims now."""
 
-    def __init__(self, find: FindClaim) -> None:
+    def __init__(self, find: FindClaim, is_classic: IsClassic = no_classic) -> None:
         self._find = find
+        self._is_classic = is_classic
 
     def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
         """Devices that were freed help everybody; other news helps only the claim's own Pods."""
@@ -37,7 +38,7 @@ class Hints:
         if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         try:
-            claims_of(new, self._find)
+            claims_of(new, self._find, self._is_classic)
         except NotReadyError:
             return Hint.SKIP
         return Hint.QUEUE

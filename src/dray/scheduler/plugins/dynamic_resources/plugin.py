@@ -86,7 +86,7 @@ class DynamicResources:
         self._writer = cluster.writer
         self._is_classic = classic_names(handle)
         self._variants = cluster.variants
-        self._hints = Hints(self._tracker.get)
+        self._hints = Hints(self._tracker.get, self._is_classic)
         self._pre_binder = PreBinder(handle, cluster, arguments.binding_timeout_seconds)
         handle.serves_resource = cluster.variants.serves
         handle.device_usage = cluster.device_usage
