@@ -12,6 +12,7 @@ from dray.client.loop import Informers
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.cluster_role_aggregation.reconciler import ClusterRoleAggregationController
+from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.namespace.reconciler import NamespaceController
@@ -97,4 +98,7 @@ def _workload_controllers(
     client: Client, informers: Informers, clock: Clock, metrics: Metrics, rng: random.Random
 ) -> list[_Controller]:
     """Those that make Pods of what users ask for."""
-    return [ReplicaSetController(client, informers, clock, rng=rng, metrics=metrics)]
+    return [
+        DeploymentController(client, informers, clock, metrics=metrics),
+        ReplicaSetController(client, informers, clock, rng=rng, metrics=metrics),
+    ]

@@ -1,0 +1,162 @@
+"""The Deployment controller's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dray.api.document import NamespacedName
+from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
+from dray.api.types.apps_v1 import Deployment, ReplicaSet
+from dray.api.types.core_v1 import Pod
+from dray.client.events import Source
+from dray.client.interface import Client, DeleteOptions, Resource
+from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.objects import controller_of, key_of
+from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.controllers.deployment import plan
+from dray.controllers.deployment.conditions import CREATE_FAILED
+from dray.controllers.deployment.draft import Create, Update
+from dray.controllers.deployment.revisions import KIND, has_template_of
+from dray.controllers.pod_control.facts import is_finished
+from dray.controllers.pod_control.loop import (
+    OWNER_INDEXES,
+    PODS,
+    is_namespace_terminating,
+    settle,
+    wake_owners,
+)
+from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, sort_out
+from dray.controllers.replica_set.reconciler import REPLICA_SETS
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+DEPLOYMENTS: Final[Resource[Deployment]] = Resource("apps", "v1", "deployments", "Deployment", Deployment)
+NAME: Final = "deployment"
+COMPONENT: Final = "deployment-controller"
+SCALING: Final = "ScalingReplicaSet"
+WORKERS: Final = 5
+
+
+class DeploymentController:
+    """Runs until cancelled."""
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock, *, metrics: Metrics | None = None) -> None:
+        self._client = client
+        self._clock = clock
+        self._recorder = EventRecorder(client, clock, Source(COMPONENT))
+        self.controller: Controller[NamespacedName] = Controller(
+            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+        self._deployments = informers.informer(DEPLOYMENTS)
+        self._replica_sets = informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
+        self._pods = informers.informer(PODS, indexes=OWNER_INDEXES)
+        self.controller.watch(self._deployments, lambda deployment: (key_of(deployment),))
+        self.controller.follow(
+            self._replica_sets, wake_owners(DEPLOYMENTS.kind, self.controller.queue.add, self._adopters)
+        )
+        self.controller.follow(self._pods, self._pod_changed)
+
+    async def run(self) -> None:
+        """Roll out until cancelled."""
+        async with TaskGroup(NAME) as group:
+            group.spawn(self._recorder.run(), "events of Deployments")
+            await self.controller.run()
+
+    def _adopters(self, replica_set: ReplicaSet) -> Iterator[NamespacedName]:
+        for deployment in self._deployments.lister.list(replica_set.metadata.namespace or ""):
+            if plan.owner_of(deployment).selector.matches(replica_set.metadata.labels):
+                yield key_of(deployment)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """A Pod that has ended may be the last that the next ones of a recreated Deployment waited for."""
+        if old is None or is_finished(old) or (new is not None and not is_finished(new)):
+            return
+        owner = controller_of(old)
+        if owner is None or owner.kind != REPLICA_SETS.kind:
+            return
+        replica_set = self._replica_sets.lister.get(owner.name, old.metadata.namespace or "")
+        deployment = controller_of(replica_set) if replica_set is not None else None
+        if deployment is not None and deployment.kind == DEPLOYMENTS.kind:
+            self.controller.queue.add(NamespacedName(old.metadata.namespace or "", deployment.name))
+
+    async def reconcile(self, key: NamespacedName) -> Result:
+        """Take one Deployment a step further."""
+        deployment = self._deployments.lister.get_key(key)
+        if deployment is None:
+            return None
+        replica_sets = await self._claim(plan.owner_of(deployment))
+        wanted = plan.plan_deployment(deployment, replica_sets, self._has_running_pods, self._clock.now())
+        for write in wanted.write:
+            if not await self._write(deployment, write):
+                return None
+        for surplus in wanted.delete:
+            await self._delete(surplus)
+        if wanted.report is not None:
+            await self._report(wanted.report)
+        return None if wanted.requeue_seconds is None else Requeue(wanted.requeue_seconds)
+
+    async def _claim(self, owner: Owner) -> tuple[ReplicaSet, ...]:
+        lister = self._replica_sets.lister
+        found = sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
+        if not found.adopt and not found.release:
+            return found.owned
+        return (*found.owned, *await settle(self._client, REPLICA_SETS, DEPLOYMENTS, owner, found))
+
+    def _has_running_pods(self, replica_set: ReplicaSet) -> bool:
+        return any(not is_finished(pod) for pod in self._pods.lister.owned_by(replica_set.metadata.uid or ""))
+
+    async def _write(self, deployment: Deployment, write: Create | Update) -> bool:
+        """Write one ReplicaSet; False when the rest of the plan no longer holds."""
+        if isinstance(write, Update):
+            await self._client.update(REPLICA_SETS, write.replica_set)
+        elif not await self._create(deployment, write.replica_set):
+            return False
+        for message in write.messages:
+            self._recorder.event(KIND, deployment, NORMAL, SCALING, message)
+        return True
+
+    async def _create(self, deployment: Deployment, replica_set: ReplicaSet) -> bool:
+        try:
+            await self._client.create(REPLICA_SETS, replica_set)
+        except AlreadyExistsError:
+            await self._resolve_collision(deployment, replica_set)
+            return False
+        except APIError as error:
+            if not is_namespace_terminating(error):
+                await self._tell_failure(deployment, replica_set, error)
+            raise
+        return True
+
+    async def _resolve_collision(self, deployment: Deployment, replica_set: ReplicaSet) -> None:
+        """It may be our own, which the informer will tell of; else another name must be found."""
+        key = key_of(replica_set)
+        found = await self._client.get(REPLICA_SETS, key.name, key.namespace)
+        controller = controller_of(found)
+        ours = controller is not None and controller.uid == deployment.metadata.uid
+        if not ours or not has_template_of(deployment, found):
+            await self._report(plan.after_collision(deployment))
+
+    async def _tell_failure(self, deployment: Deployment, replica_set: ReplicaSet, error: APIError) -> None:
+        failure = plan.creation_failure(replica_set.metadata.name or "", error.message)
+        self._recorder.event(KIND, deployment, WARNING, CREATE_FAILED, failure)
+        report = plan.after_failed_creation(deployment, failure, self._clock.now())
+        if report is not None:
+            await self._report(report)
+
+    async def _delete(self, replica_set: ReplicaSet) -> None:
+        key = key_of(replica_set)
+        options = DeleteOptions(
+            uid=replica_set.metadata.uid or "", resource_version=replica_set.metadata.resource_version or ""
+        )
+        try:
+            await self._client.delete(REPLICA_SETS, key.name, key.namespace, options)
+        except NotFoundError:
+            return
+
+    async def _report(self, deployment: Deployment) -> None:
+        try:
+            await self._client.update_status(DEPLOYMENTS, deployment)
+        except NotFoundError:
+            return
