@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 
+class UsageError(Exception):
+    """The kit cannot begin or go on; the text says what it needs."""
+
+
 class Section(enum.StrEnum):
     """What a requirement is about; the order is that of the checks."""
 

@@ -9,11 +9,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from dray.cli.conformance.requirements import UsageError
+
 STOP_SECONDS_MAX: Final = 120.0
-
-
-class RestartError(Exception):
-    """The driver could not be restarted."""
 
 
 class DriverProcess:
@@ -77,9 +75,9 @@ class CommandRestarter:
                 code = await process.wait()
         except TimeoutError as error:
             process.kill()
-            raise RestartError(f"--restart-command did not end in {STOP_SECONDS_MAX:g} s") from error
+            raise UsageError(f"--restart-command did not end in {STOP_SECONDS_MAX:g} s") from error
         if code:
-            raise RestartError(f"--restart-command ended with code {code}")
+            raise UsageError(f"--restart-command ended with code {code}")
 
 
 class AskingRestarter:

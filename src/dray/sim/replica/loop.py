@@ -87,7 +87,7 @@ def contents(snapshot: Snapshot) -> Iterator[Document]:
     present = {item["metadata"]["name"] for item in snapshot.documents.get("Namespace", ())}
     for name in sorted(_namespaces(documents)):
         if name not in present:
-            yield _namespace(name)
+            yield namespace_document(name)
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
     uids = {item["metadata"].get("uid") for item in documents}
     for item in documents:
@@ -109,10 +109,12 @@ def _with_known_owners(document: Document, uids: set[str | None]) -> Document:
 
 def _namespaces(documents: Iterable[Document]) -> set[str]:
     found = {item["metadata"].get("namespace") or "" for item in documents}
+    found |= {item["metadata"]["name"] for item in documents if item["kind"] == "Namespace"}
     return (found | {"default"}) - {""}
 
 
-def _namespace(name: str) -> Document:
+def namespace_document(name: str) -> Document:
+    """A namespace that is open."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -12,7 +12,7 @@ from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.sim.replica.loop import Options, Replica, pass_time, running
+from dray.sim.replica.loop import Options, Replica, namespace_document, pass_time, running
 from dray.sim.replica.virtual_loop import run_virtually
 from dray.sim.snapshot import KINDS, Snapshot, SnapshotError
 from dray.sim.whatif.changes import Changed, copies, new_names
@@ -81,7 +81,7 @@ def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
 
 
 async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
-    async with running(run.changed.snapshot, run.now, run.options()) as replica:
+    async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, run.progress)
         return compare(run.before, await read(replica.client), run.changed.lost)
@@ -96,7 +96,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
     pods = [item for item in manifests if item.get("kind") == "Pod"]
     if len(pods) != 1:
         raise SnapshotError(f"to count what fits, the file needs exactly one Pod; it has {len(pods)}")
-    async with running(run.changed.snapshot, run.now, run.options()) as replica:
+    async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, [item for item in manifests if item.get("kind") != "Pod"])
         await settle(replica, _silent)
         stem, made, batch = pods[0]["metadata"].get("name") or "pod", 0, 1
@@ -126,7 +126,7 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
         raise SnapshotError("a node template needs a Node, and the ResourceSlices that name it")
     stem = node["metadata"]["name"]
     taken = {item.metadata.name or "" for item in run.changed.snapshot.nodes}
-    async with running(run.changed.snapshot, run.now, run.options()) as replica:
+    async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, _silent)
         outcome = compare(run.before, await read(replica.client), run.changed.lost)
@@ -143,6 +143,14 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
             outcome, added = after, added + 1
             run.progress(added, 0, f"nodes added, {len(outcome.pending)} Pods wait")
         return Growth(added, enough=not outcome.pending, outcome=outcome)
+
+
+def _with_namespaces(snapshot: Snapshot, manifests: Sequence[Document]) -> Snapshot:
+    """A snapshot without any Namespace was not asked for them: those that the manifests name are taken to be there."""
+    if snapshot.documents.get("Namespace"):
+        return snapshot
+    names = {item["metadata"].get("namespace") for item in manifests} - {None, ""}
+    return Snapshot({**snapshot.documents, "Namespace": [namespace_document(name) for name in sorted(map(str, names))]})
 
 
 async def settle(replica: Replica, progress: Progress) -> None:
@@ -181,18 +189,24 @@ async def apply(client: Client, documents: Sequence[Document]) -> None:
 async def _create_or_replace(client: Client, resource: Resource[Document], body: Document) -> None:
     metadata = body["metadata"]
     namespace = metadata.get("namespace", "") if resource.namespaced else ""
-    try:
-        if not metadata.get("name"):
-            raise NotFoundError(resource.group_resource, "")
-        existing = await client.get(resource, metadata["name"], namespace)
-    except NotFoundError:
-        made = await client.create(resource, body, namespace)
-        if body["kind"] == "Node":
-            # A node's agent would have it taken off at once.
-            await client.update(resource, {**made, "spec": {**made["spec"], "taints": _taints(body)}})
+    existing = await _existing(client, resource, metadata.get("name", ""), namespace)
+    if existing is not None:
+        version = existing["metadata"]["resourceVersion"]
+        await client.update(resource, {**body, "metadata": {**metadata, "resourceVersion": version}})
         return
-    version = existing["metadata"]["resourceVersion"]
-    await client.update(resource, {**body, "metadata": {**metadata, "resourceVersion": version}})
+    made = await client.create(resource, body, namespace)
+    if body["kind"] == "Node":
+        # The taint of a new node is taken off by who sees it ready; here nobody would.
+        await client.update(resource, {**made, "spec": {**made.get("spec", {}), "taints": _taints(body)}})
+
+
+async def _existing(client: Client, resource: Resource[Document], name: str, namespace: str) -> Document | None:
+    if not name:
+        return None
+    try:
+        return await client.get(resource, name, namespace)
+    except NotFoundError:
+        return None
 
 
 def _taints(node: Document) -> list[Document]:

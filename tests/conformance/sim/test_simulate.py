@@ -1,0 +1,193 @@
+"""What-if runs on a small cluster: three nodes with four GPUs each, a controller's Pods on the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import InvalidError
+from dray.api.features import FeatureGates
+from dray.cli.simulate import lines
+from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.whatif.changes import (
+    Changed,
+    DeviceTaintChange,
+    add_nodes,
+    drain,
+    remove_driver,
+    remove_node,
+    taint_devices,
+)
+from dray.sim.whatif.loop import Run, count_fit, count_nodes, simulate
+from dray.sim.whatif.outcome import Outcome
+from tests.unit.sim.cluster import (
+    GPU,
+    claim,
+    device,
+    device_class,
+    exactly,
+    node,
+    pod,
+    resource_slice,
+    template,
+    waiting_pod,
+)
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+NEW_NODE = [node("new"), resource_slice("new", GPU, *(device(f"gpu-{n}") for n in range(4)), nodeName="new")]
+
+
+def worker(number: int) -> list[Document]:
+    """A Pod of a ReplicaSet on node-a with the claim that was made for it."""
+    name = f"w-{number}"
+    placed = pod(name, "node-a")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "rs", "controller": True}
+    placed["metadata"]["ownerReferences"] = [owner]
+    placed["spec"] |= {
+        "schedulerName": "default-scheduler",
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+    }
+    statuses = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+    placed["status"] = {"phase": "Running", "resourceClaimStatuses": statuses}
+    made_for = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
+    held = claim(
+        f"{name}-gpu",
+        f"{GPU}/node-a/gpu-{number}",
+        pods=(name,),
+        ownerReferences=[made_for],
+        annotations={"resource.kubernetes.io/pod-claim-name": "gpu"},
+        finalizers=["resource.kubernetes.io/delete-protection"],
+    )
+    return [placed, held]
+
+
+def cluster() -> Snapshot:
+    documents = [device_class("gpu", f'device.driver == "{GPU}"'), template("one", exactly(1)), pod("bare", "node-a")]
+    for name in ("node-a", "node-b", "node-c"):
+        devices = (device(f"gpu-{number}") for number in range(4))
+        documents += [node(name), resource_slice(name, GPU, *devices, nodeName=name)]
+    for number in range(3):
+        documents += worker(number)
+    return Snapshot.of(documents)
+
+
+BEFORE = cluster()
+
+
+def run_of(changed: Changed | None = None) -> Run:
+    return Run(BEFORE, changed or Changed(BEFORE), NOW, FeatureGates(), lambda _done, _of, _what: None)
+
+
+def after(changed: Changed | None = None, manifests: Sequence[Document] = ()) -> Outcome:
+    return simulate(run_of(changed), manifests)
+
+
+def nodes_of(outcome: Outcome) -> dict[str, tuple[str, str]]:
+    rows = [*outcome.placed, *outcome.moved, *outcome.pending]
+    return {row.name: (row.before, row.node) for row in rows}
+
+
+def test_without_a_change_nothing_happens() -> None:
+    outcome = after()
+    assert (nodes_of(outcome), outcome.lost, outcome.unchanged) == ({}, (), 4)
+
+
+def test_draining_moves_what_a_controller_makes_again_and_loses_the_rest() -> None:
+    outcome = after(drain(BEFORE, "node-a"))
+    assert {name: places[0] for name, places in nodes_of(outcome).items()} == dict.fromkeys(
+        ("w-0", "w-1", "w-2"), "node-a"
+    )
+    assert all(row.node in ("node-b", "node-c") and len(row.devices) == 1 for row in outcome.moved)
+    assert outcome.lost == ("team/bare",)
+    (gpu,) = outcome.classes
+    assert (gpu.before.held, gpu.after.held, gpu.after.free) == (3, 3, 9)
+
+
+def test_a_node_that_goes_takes_its_devices_along() -> None:
+    outcome = after(remove_node(BEFORE, "node-a"))
+    assert len(outcome.moved) == 3
+    assert [(row.name, row.after.total) for row in outcome.nodes] == [("node-a", 0), ("node-b", 4), ("node-c", 4)]
+
+
+def test_pods_that_are_too_many_wait_and_say_why() -> None:
+    manifests = [template("three", exactly(3)), *(waiting_pod(f"big-{number}", "three") for number in range(4))]
+    outcome = after(manifests=manifests)
+    assert (len(outcome.placed), len(outcome.pending)) == (2, 2)
+    assert "cannot allocate all claims" in outcome.pending[0].why
+
+
+def test_a_tainted_device_moves_its_pod_only_when_the_taint_says_so() -> None:
+    place = f"{GPU}/node-a/gpu-1=bad"
+    stays = after(taint_devices(BEFORE, DeviceTaintChange.parse(f"{place}:NoSchedule")))
+    assert (nodes_of(stays), stays.unchanged) == ({}, 4)
+    moves = after(taint_devices(BEFORE, DeviceTaintChange.parse(f"{place}:NoExecute")))
+    ((name, places),) = nodes_of(moves).items()
+    assert (name, places[0]) == ("w-1", "node-a")
+    assert places[1]
+
+
+def test_without_their_driver_devices_are_not_given_again() -> None:
+    outcome = after(remove_driver(BEFORE, GPU), [waiting_pod("new", "one")])
+    assert [row.name for row in outcome.pending] == ["new"]
+    assert outcome.unchanged == 4
+
+
+def test_added_nodes_take_pods() -> None:
+    changed = add_nodes(BEFORE, NEW_NODE, 2)
+    outcome = after(changed, [template("four", exactly(4)), *(waiting_pod(f"p-{n}", "four") for n in range(4))])
+    assert {row.node for row in outcome.placed} == {"new-1", "new-2", "node-b", "node-c"}
+
+
+def test_how_many_more_fit() -> None:
+    fit = count_fit(run_of(), [waiting_pod("more", "one")])
+    assert (fit.count, [row.after.free for row in fit.outcome.classes]) == (9, [0])
+    assert next(iter(lines(fit))).startswith("9 more fit; then: 0/3 nodes are available")
+    assert count_fit(run_of(), [waiting_pod("more", "one")], most=5).count == 5
+
+
+def test_how_many_nodes_to_add() -> None:
+    manifests = [template("three", exactly(3)), *(waiting_pod(f"big-{number}", "three") for number in range(5))]
+    growth = count_nodes(run_of(), manifests, NEW_NODE)
+    assert (growth.nodes, growth.enough) == (3, True)
+    assert next(iter(lines(growth))) == "3 nodes to add: then nothing waits"
+
+
+def test_nodes_that_would_not_help() -> None:
+    growth = count_nodes(run_of(), [template("ten", exactly(10)), waiting_pod("huge", "ten")], NEW_NODE)
+    assert (growth.nodes, growth.enough) == (0, False)
+    assert next(iter(lines(growth))) == "no number of these nodes is enough: after 0 more, 1 Pods still wait"
+
+
+def test_the_same_run_comes_out_the_same() -> None:
+    changed = drain(BEFORE, "node-a")
+    assert after(changed) == after(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda: drain(BEFORE, "node-x"), 'nodes "node-x" not found; there are: node-a, node-b, node-c'),
+        (lambda: remove_driver(BEFORE, "x"), 'no devices of driver "x"; there are: gpu.example.com'),
+        (lambda: DeviceTaintChange.parse("gpu"), "cannot read the taint 'gpu': expected DRIVER"),
+        (lambda: DeviceTaintChange.parse("gpu=a:Sometimes"), "with an effect of NoSchedule, NoExecute, None"),
+        (lambda: taint_devices(BEFORE, DeviceTaintChange.parse("x=a:NoSchedule")), "no device of x/*/*"),
+        (lambda: add_nodes(BEFORE, [], 1), "a node template needs a Node"),
+        (lambda: count_fit(run_of(), []), "exactly one Pod; it has 0"),
+        (lambda: after(manifests=[{"apiVersion": "v1", "kind": "No", "metadata": {}}]), 'no matches for kind "No"'),
+    ],
+)
+def test_what_cannot_be_done_is_said(change: object, message: str) -> None:
+    assert callable(change)
+    with pytest.raises(SnapshotError) as refused:
+        change()
+    assert message in str(refused.value)
+
+
+def test_manifests_are_judged_as_the_server_would() -> None:
+    broken = waiting_pod("x", "one")
+    broken["spec"]["containers"] = []
+    with pytest.raises(InvalidError, match=r"spec\.containers: Required value"):
+        after(manifests=[broken])
