@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -128,3 +129,34 @@ def test_rights_and_tokens_are_good_on_both(pair: tuple[Server, Server], one: Ca
         # Rights travel by watch, as in Kubernetes: soon, not at once.
         while robot.get(MAPS).status != 200:
             assert time.monotonic() < deadline
+
+
+def test_racing_creates_on_both_get_exactly_what_the_quota_allows(pair: tuple[Server, Server], one: Caller) -> None:
+    place = "/api/v1/namespaces/limited"
+    one.call("POST", "/api/v1/namespaces", {"metadata": {"name": "limited"}})
+    hard = {"count/configmaps": "10", "secrets": "0"}
+    made = one.call("POST", f"{place}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}}).json()
+    # No controllers run here: the first count is made by hand.
+    made["status"] = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+    assert one.call("PUT", f"{place}/resourcequotas/q/status", made).status == 200
+    deadline = time.monotonic() + START_SECONDS_MAX
+    for server in pair:
+        with calling(server) as caller:
+            # Servers hear of a quota by watch; one that has refuses any secret.
+            while caller.call("POST", f"{place}/secrets?dryRun=All", {"metadata": {"name": "s"}}).status != 403:
+                assert time.monotonic() < deadline
+    statuses: list[int] = []
+
+    def race(server: Server, start: int) -> None:
+        with calling(server) as caller:
+            bodies = ({"metadata": {"name": f"m{number}"}} for number in range(start, start + 10))
+            statuses.extend([caller.call("POST", f"{place}/configmaps", body).status for body in bodies])
+
+    threads = [Thread(target=race, args=(pair[turn % 2], turn * 10)) for turn in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (statuses.count(201), statuses.count(403)) == (10, 50)
+    assert len(one.get(f"{place}/configmaps").json()["items"]) == 10
+    assert one.get(f"{place}/resourcequotas/q").json()["status"]["used"] == {"count/configmaps": "10", "secrets": "0"}

@@ -25,7 +25,7 @@ IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu"
 EXPLICIT = "requests.example.com/gpu"
 
 
-def container(name: str = "c", *, limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+def container(name: str = "c", *, limits: Any = None, **requests: str) -> dict[str, Any]:
     return {"name": name, "resources": {"requests": requests, "limits": limits or {}}}
 
 

@@ -18,7 +18,7 @@ from dray.apiserver.flow.quotas import Quotas, Reservation
 from dray.apiserver.registry import builtin
 from dray.apiserver.world import DEVICE_CLASSES, QUOTAS, World
 from dray.runtime.clock import SystemClock
-from dray.store.interface import KeyNotFoundError
+from dray.store.interface import Entry, KeyNotFoundError
 from dray.store.memory import MemoryStore
 
 TEAM = "team"
@@ -188,10 +188,10 @@ async def test_a_failing_store_is_told_to_everybody_who_waits() -> None:
     cluster = Cluster()
     await cluster.add(quota("q", {"configmaps": "9"}))
 
-    async def broken(key: str) -> None:
+    async def broken(key: str) -> Entry | None:
         raise KeyNotFoundError(key)
 
-    cluster.store.get = broken  # type: ignore[method-assign, assignment]
+    cluster.store.get = broken  # type: ignore[method-assign]
     answers = await asyncio.gather(
         *(cluster.reserve(MAPS, config_map(str(i))) for i in range(3)), return_exceptions=True
     )
