@@ -59,6 +59,14 @@ async def test_generated_names_are_unique(api: Local) -> None:
     assert all(len(name) == len("g-") + 5 for name in names)
 
 
+async def test_a_given_name_is_kept_beside_a_prefix_for_names(api: Local) -> None:
+    document = {**claim("x"), "metadata": {"name": "g-given", "generateName": "g-"}}
+    created = await api.request("create", f"{CLAIMS}@default", document)
+    assert (created["metadata"]["name"], created["metadata"]["generateName"]) == ("g-given", "g-")
+    with pytest.raises(AlreadyExistsError):
+        await api.request("create", f"{CLAIMS}@default", document)
+
+
 async def test_every_mistake_is_reported_at_once_and_nothing_is_stored(api: Local) -> None:
     wrong = claim("Bad Name", labels={"a b": "c"})
     wrong["spec"]["devices"]["requests"][0]["name"] = "G"
@@ -176,6 +184,9 @@ async def test_a_bound_pod_gets_its_grace_and_an_unbound_one_goes_at_once(api: L
         }
         await api.request("create", "core/v1/pods@default", pod)
     binding = {"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n"}}
+    outdated = {**binding, "metadata": {"name": "bound", "resourceVersion": "1"}}
+    with pytest.raises(ConflictError, match="Precondition failed: ResourceVersion in precondition: 1, "):
+        await api.request("create", "core/v1/pods/bound/binding@default", outdated)
     await api.request("create", "core/v1/pods/bound/binding@default", binding)
     with pytest.raises(ConflictError, match="already assigned"):
         await api.request("create", "core/v1/pods/bound/binding@default", binding)

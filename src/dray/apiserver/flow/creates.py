@@ -49,6 +49,8 @@ class Creator:
         """
         services = self._services
         now = services.clock.now()
+        # A name that was given is kept, whatever else the object says about names.
+        named = bool(name or (document.get("metadata") or {}).get("name"))
         prepare_new(document, endpoint, call.info.namespace, name, now, services.random)
         namespace = await services.open_namespace(call, endpoint, document["metadata"].get("name", ""))
         if endpoint.default is not None:
@@ -66,21 +68,21 @@ class Creator:
         services.admission.validate(Operation.CREATE, call, endpoint, hub, None)
         call.warnings.extend(strategy.warnings(hub, None, context))
         if call.info.namespace in services.world.quotas:
-            return await self._store_within_quotas(call, endpoint, hub, options)
-        return await self._store_new(endpoint, hub, options)
+            return await self._store_within_quotas(call, endpoint, hub, options, named=named)
+        return await self._store_new(endpoint, hub, options, named=named)
 
     async def _store_within_quotas(
-        self, call: Call, endpoint: Endpoint, hub: Document, options: WriteOptions
+        self, call: Call, endpoint: Endpoint, hub: Document, options: WriteOptions, *, named: bool
     ) -> Result:
         quotas = self._services.quotas
         held = await quotas.reserve(endpoint, call.info.namespace, hub, None, dry_run=options.dry_run)
         try:
-            return await self._store_new(endpoint, hub, options)
+            return await self._store_new(endpoint, hub, options, named=named)
         except AlreadyExistsError:
             await quotas.release(held)
             raise
 
-    async def _store_new(self, endpoint: Endpoint, hub: Document, options: WriteOptions) -> Result:
+    async def _store_new(self, endpoint: Endpoint, hub: Document, options: WriteOptions, *, named: bool) -> Result:
         metadata, store = hub["metadata"], self._services.store
         for _ in range(_NAME_ATTEMPTS_MAX):
             key = endpoint.key(metadata.get("namespace", ""), metadata["name"])
@@ -91,7 +93,7 @@ class Creator:
             try:
                 return ObjectResult(endpoint, await store.create(key, self._services.encode(endpoint, hub)), 201)
             except KeyExistsError as error:
-                if not metadata.get("generateName"):
+                if named:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"]) from error
                 metadata["name"] = generated_name(metadata["generateName"], self._services.random)
         raise AlreadyExistsError(endpoint.resource, metadata["name"])
