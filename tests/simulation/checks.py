@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container
 
 from dray.api.document import Document
-from dray.api.pod_claims import RESERVED_FOR_MAX
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, RESERVED_FOR_MAX
 from dray.scheduler.loop import Scheduler
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -70,20 +70,50 @@ def running_pods_keep_their_devices(
             assert devices_of(known[uid]) == devices, f"{names[pod]} runs and its devices changed"
 
 
+def one_special_claim_per_pod(claims: list[Document]) -> None:
+    """Whatever was sent twice or came late."""
+    owners = [claim["metadata"]["ownerReferences"][0]["uid"] for claim in claims if is_special(claim)]
+    assert len(owners) == len(set(owners)), f"two special claims: {owners}"
+
+
+def is_special(claim: Document) -> bool:
+    """Whether the scheduler made it for extended resources."""
+    return EXTENDED_RESOURCE_ANNOTATION in (claim["metadata"].get("annotations") or {})
+
+
+def special_name(pod: Document) -> str:
+    """The claim that the Pod's status names for its extended resources."""
+    name: str = (pod["status"].get("extendedResourceClaimStatus") or {}).get("resourceClaimName", "")
+    return name
+
+
+def is_extended(pod: Document) -> bool:
+    """Whether the Pod asks for an extended resource rather than with claims."""
+    return not pod["spec"].get("resourceClaims")
+
+
 def claims_ready_for(pod: Document, claims: list[Document]) -> list[Document] | None:
     """The Pod's claims if all are allocated and reserved for it, as a kubelet demands before it starts containers."""
     by_name = {claim["metadata"]["name"]: claim for claim in claims}
     statuses = {item["name"]: item.get("resourceClaimName") for item in pod["status"].get("resourceClaimStatuses", ())}
+    wanted = [
+        entry.get("resourceClaimName") or statuses.get(entry["name"]) or ""
+        for entry in pod["spec"].get("resourceClaims", ())
+    ]
+    if special_name(pod):
+        wanted.append(special_name(pod))
     found = []
-    for entry in pod["spec"]["resourceClaims"]:
-        claim = by_name.get(entry.get("resourceClaimName") or statuses.get(entry["name"]) or "")
+    for name in wanted:
+        claim = by_name.get(name)
         if claim is None or not devices_of(claim) or pod["metadata"]["uid"] not in users_of(claim):
             return None
         found.append(claim)
     return found
 
 
-def everything_is_settled(claims: list[Document], pods: list[Document], device_count: int) -> None:
+def everything_is_settled(
+    claims: list[Document], pods: list[Document], device_count: int, plugin_room: int = 0
+) -> None:
     """Nobody waits for what is there, and nothing is kept for those who are gone."""
     used = {device for claim in claims for device in devices_of(claim)}
     by_name = {claim["metadata"]["name"]: claim for claim in claims}
@@ -92,8 +122,10 @@ def everything_is_settled(claims: list[Document], pods: list[Document], device_c
         if pod["metadata"]["uid"] not in alive or pod["spec"].get("nodeName"):
             continue
         name = pod["metadata"]["name"]
-        entry = pod["spec"]["resourceClaims"][0]
-        if "resourceClaimName" in entry:
+        if is_extended(pod):
+            assert not plugin_room, f"{name} waits although a device plugin has room"
+        elif "resourceClaimName" in pod["spec"]["resourceClaims"][0]:
+            entry = pod["spec"]["resourceClaims"][0]
             claim = by_name.get(entry["resourceClaimName"])
             if claim is None:
                 continue
@@ -108,6 +140,10 @@ def everything_is_settled(claims: list[Document], pods: list[Document], device_c
         owners = claim["metadata"].get("ownerReferences") or ()
         assert not owners or owners[0]["uid"] in alive, f"{claim['metadata']['name']} outlives its Pod"
         assert not claim["metadata"].get("deletionTimestamp") or users_of(claim), f"{claim['metadata']['name']} stays"
+    named = {special_name(pod) for pod in pods if is_bound(pod)}
+    for claim in claims:
+        held = is_special(claim) and devices_of(claim)
+        assert not held or claim["metadata"]["name"] in named, f"{claim['metadata']['name']} has devices for nobody"
 
 
 def running_pods_are_reserved(running: dict[str, dict[str, list[str]]], claims: list[Document]) -> None:
@@ -121,7 +157,8 @@ def bound_pods_run(running: Container[str], claims: list[Document], pods: list[D
     """Nobody has a node and waits there for a claim that it will never get; unless its user took the claim away."""
     usable = {claim["metadata"]["name"] for claim in claims if not claim["metadata"].get("deletionTimestamp")}
     for pod in pods:
-        wanted = pod["spec"]["resourceClaims"][0].get("resourceClaimName")
+        entries = pod["spec"].get("resourceClaims") or ({},)
+        wanted = entries[0].get("resourceClaimName")
         if is_bound(pod) and (wanted is None or wanted in usable):
             assert pod["metadata"]["uid"] in running, f"{pod['metadata']['name']} is bound and was never started"
 
@@ -135,3 +172,4 @@ def scheduler_agrees(scheduler: Scheduler, claims: list[Document]) -> None:
     assert not cluster.tracker._assumed
     assert not cluster.tracker._in_flight
     assert not cluster.tracker._watchers
+    assert not cluster.tracker._removed

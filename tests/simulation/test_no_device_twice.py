@@ -21,8 +21,8 @@ def _seeds() -> list[int]:
     return [int(text) for text in chosen.split(",")] if chosen else list(SEEDS)
 
 
-def simulate(seed: int, *, schedulers: int) -> World:
-    world = World(seed, schedulers=schedulers)
+def simulate(seed: int, *, schedulers: int, extended: bool = False) -> World:
+    world = World(seed, schedulers=schedulers, extended=extended)
     try:
         run_virtually(world.run())
     except BaseException:
@@ -42,6 +42,18 @@ def test_one_scheduler_that_crashes(seed: int) -> None:
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed_{seed}") for seed in _seeds()])
 def test_two_schedulers_at_once(seed: int) -> None:
     simulate(seed, schedulers=2)
+
+
+@pytest.mark.behaviour("XR-06", "XR-15", "XR-16", "XR-26", "XR-27", "XR-28", "XR-29", "XR-37", "XR-38")
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed_{seed}") for seed in _seeds()])
+def test_extended_resources_of_one_scheduler_that_crashes(seed: int) -> None:
+    simulate(seed, schedulers=1, extended=True)
+
+
+@pytest.mark.behaviour("XR-06", "XR-28", "XR-38")
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed_{seed}") for seed in _seeds()])
+def test_extended_resources_of_two_schedulers_at_once(seed: int) -> None:
+    simulate(seed, schedulers=2, extended=True)
 
 
 def test_a_seed_replays_exactly() -> None:

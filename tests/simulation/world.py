@@ -29,6 +29,9 @@ SLICES = unstructured(DRA, "resourceslices", "ResourceSlice", namespaced=False)
 
 TEAM = "team"
 DRIVER = "gpu.example.com"
+RESOURCE = "example.com/gpu"
+PLUGIN_NODE = "plugin"
+PLUGIN_DEVICES = 2
 NODE_COUNT = 3
 DEVICES_PER_NODE = 2
 POD_NAMES = tuple(f"pod-{number}" for number in range(9))
@@ -63,14 +66,18 @@ class CheckedServer:
 class World:
     """`rng` is the only randomness, the loop the only clock."""
 
-    def __init__(self, seed: int, *, schedulers: int) -> None:
+    def __init__(self, seed: int, *, schedulers: int, extended: bool = False) -> None:
         self._rng = random.Random(seed)
+        # With Pods that ask for an extended resource, and a node where a device plugin has it.
+        self.extended = extended
         self.odds = Odds()
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.programs = [SchedulerProgram(name) for name in self.scheduler_names]
         self.processes: list[Process] = []
         # Uid of a Pod whose containers run -> its claims' uids and devices when they started.
         self.running: dict[str, dict[str, list[str]]] = {}
+        # Uids of Pods that run with a device of the plugin.
+        self.on_plugin: set[str] = set()
         self.writes = 0
         # The first broken promise; ends the run.
         self.violation: AssertionError | None = None
@@ -127,15 +134,17 @@ class World:
         if len(self.scheduler_names) == 1:
             checks.no_device_allocated_twice(claims)
         checks.reservations_are_allowed(claims)
+        checks.one_special_claim_per_pod(claims)
         checks.running_pods_keep_their_devices(self.running, claims, pods)
 
     # --- Users. ---
 
     async def furnish(self, pods_per_node: int = 110) -> None:
         expression = f'device.driver == "{DRIVER}"'
-        await self.user.create(
-            CLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-        )
+        class_spec: Document = {"selectors": [{"cel": {"expression": expression}}]}
+        if self.extended:
+            class_spec["extendedResourceName"] = RESOURCE
+        await self.user.create(CLASSES, {"metadata": {"name": "gpu"}, "spec": class_spec})
         spec = {"spec": {"devices": {"requests": [_request()]}}}
         await self.user.create(TEMPLATES, {"metadata": {"name": "template", "namespace": TEAM}, "spec": spec})
         for number in range(NODE_COUNT):
@@ -143,6 +152,10 @@ class World:
             status = {"allocatable": amounts, "capacity": amounts}
             await self.user.create(NODES, {"metadata": {"name": f"node-{number}"}, "status": status})
             await self.user.create(SLICES, _slice(f"node-{number}"))
+        if self.extended:
+            amounts = {"cpu": "8", "memory": "8Gi", "pods": "110", RESOURCE: str(PLUGIN_DEVICES)}
+            status = {"allocatable": amounts, "capacity": amounts}
+            await self.user.create(NODES, {"metadata": {"name": PLUGIN_NODE}, "status": status})
 
     async def _live(self) -> None:
         for _ in range(ACTIONS):
@@ -156,11 +169,13 @@ class World:
     async def _act(self) -> None:
         name = self._rng.choice(POD_NAMES)
         match self._rng.choices(
-            ("create", "create shared", "delete", "finish", "shared claim", "delete claim", "crash"),
-            (8, 3, 3, 3, 2, 1, 1),
+            ("create", "create shared", "delete", "finish", "shared claim", "delete claim", "crash", "extended"),
+            (2, 1, 3, 3, 1, 1, 1, 9) if self.extended else (8, 3, 3, 3, 2, 1, 1, 0),
         )[0]:
             case "create":
                 await self.user.create(PODS, self._pod(name, {"name": "gpu", "resourceClaimTemplateName": "template"}))
+            case "extended":
+                await self.user.create(PODS, self._extended_pod(name))
             case "create shared":
                 entry = {"name": "gpu", "resourceClaimName": self._rng.choice(SHARED_NAMES)}
                 await self.user.create(PODS, self._pod(name, entry))
@@ -184,9 +199,15 @@ class World:
         }
         return {"metadata": {"name": name, "namespace": TEAM}, "spec": spec}
 
+    def _extended_pod(self, name: str) -> Document:
+        container = {"name": "c", "image": "i", "resources": {"limits": {RESOURCE: "1"}}}
+        spec = {"schedulerName": self._rng.choice(self.scheduler_names), "containers": [container]}
+        return {"metadata": {"name": name, "namespace": TEAM}, "spec": spec}
+
     async def _finish(self, name: str) -> None:
         pod = await self.user.get(PODS, name, TEAM)
         if self.running.pop(pod["metadata"]["uid"], None) is not None:
+            self.on_plugin.discard(pod["metadata"]["uid"])
             await self._set_phase(name, "Succeeded")
 
     # --- Kubelets, and the garbage collector's part. ---
@@ -212,12 +233,26 @@ class World:
             return
         if pod["metadata"].get("deletionTimestamp"):
             self.running.pop(uid, None)
+            self.on_plugin.discard(uid)
             await self.user.delete(PODS, name, TEAM, DeleteOptions(uid=uid, grace_period_seconds=0))
         elif uid not in self.running and pod["status"].get("phase") == "Pending":
+            if checks.is_extended(pod) and not checks.special_name(pod):
+                await self._admit(pod)
+                return
             mine = checks.claims_ready_for(pod, claims)
             if mine is not None:
                 self.running[uid] = {claim["metadata"]["uid"]: checks.devices_of(claim) for claim in mine}
                 await self._set_phase(name, "Running")
+
+    async def _admit(self, pod: Document) -> None:
+        """A Pod that wants devices of the plugin runs if there are any, and has failed if not."""
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        if pod["spec"]["nodeName"] == PLUGIN_NODE and len(self.on_plugin) < PLUGIN_DEVICES:
+            self.running[uid] = {}
+            self.on_plugin.add(uid)
+            await self._set_phase(name, "Running")
+        else:
+            await self._set_phase(name, "Failed")
 
     async def _set_phase(self, name: str, phase: str) -> None:
         patch = Patch(PatchType.MERGE, {"status": {"phase": phase}})
@@ -246,7 +281,8 @@ class World:
             assert process.alive, f"{process.name} has not come back"
             assert not process.failures(), process.failures()
         claims, pods = await self.state()
-        checks.everything_is_settled(claims, pods, NODE_COUNT * DEVICES_PER_NODE)
+        room = PLUGIN_DEVICES - len(self.on_plugin) if self.extended else 0
+        checks.everything_is_settled(claims, pods, NODE_COUNT * DEVICES_PER_NODE, room)
         checks.running_pods_are_reserved(self.running, claims)
         checks.bound_pods_run(self.running, claims, pods)
         for program in self.programs:
