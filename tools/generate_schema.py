@@ -36,7 +36,7 @@ SERVED: dict[str, tuple[str, ...]] = {
         "ResourceQuota",
         "Binding",
     ),
-    "io.k8s.api.apps.v1": ("Deployment", "ReplicaSet", "DaemonSet"),
+    "io.k8s.api.apps.v1": ("Deployment", "ReplicaSet", "DaemonSet", "ControllerRevision"),
     "io.k8s.api.batch.v1": ("Job",),
     "io.k8s.api.coordination.v1": ("Lease",),
     "io.k8s.api.events.v1": ("Event",),

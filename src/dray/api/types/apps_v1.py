@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dray.api.types import core_v1, meta_v1
 from dray.api.types.base import Message
+
+
+class ControllerRevision(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.ControllerRevision"
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    data: Any = None
+    revision: int = 0
 
 
 class DaemonSetUpdateStrategy(Message, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ _MODULES: Final = (
     "deployments",
     "replica_sets",
     "daemon_sets",
+    "controller_revisions",
     "jobs",
     "leases",
     "rbac",
