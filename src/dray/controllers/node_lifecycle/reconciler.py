@@ -234,7 +234,8 @@ class NodeLifecycleController:
         wanted = plan.plan_node(node, emptying, self._clock.now())
         if not wanted.empty:
             await self._client.patch(NODES, name, "", Patch(PatchType.MERGE, plan.node_patch(node, wanted)))
-        if self._turns.has_turn(name):
+        # A turn that came while the patch was on its way has not been used.
+        if emptying is Emptying.HAVE and self._turns.has_turn(name):
             self._turns.done(name)
             if wanted.taints is not None:
                 self._metrics.evicted(self._zones.zone_of(name))

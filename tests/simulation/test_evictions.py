@@ -1,0 +1,196 @@
+"""Nodes that die and live on, with every fault between them and the controllers, in virtual time from one seed.
+
+Whatever happens to requests, events and controllers: no Pod of a node that keeps sending heartbeats is taken from it,
+and every Pod of a node that died goes exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import APIError
+from dray.client.interface import LocalRequest
+from dray.client.loop import Informers
+from dray.client.memory import MemoryTransport
+from dray.client.rest import RestClient
+from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
+from dray.controllers.node_lifecycle.zones import Rates
+from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
+from dray.controllers.taint_eviction.reconciler import TaintEvictionController
+from dray.runtime.metrics import Metrics
+from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from tests.conformance.evictions.world import LEASE_NAMESPACE, NODES, PODS, TEAM, World
+from tests.portless_server import portless_server
+from tests.simulation.network import Odds
+from tests.simulation.processes import Process
+
+NODE_COUNT = 6
+PODS_PER_NODE = 2
+SEEDS = range(12)
+HEARTBEAT_SECONDS = 10.0
+LIFE_SECONDS = 400.0
+HEAL_SECONDS = 600.0
+FAST = Rates(primary=1.0)
+WAIT = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 20}
+    for key in ("not-ready", "unreachable")
+]
+
+
+def controllers(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
+    """One life of the controller manager."""
+    clock, metrics = LoopClock(), Metrics()
+    informers = Informers(client, clock, rng)
+    parts = (
+        NodeLifecycleController(client, informers, clock, rates=FAST, metrics=metrics),
+        TaintEvictionController(client, informers, clock, metrics=metrics),
+        PodGarbageCollector(client, informers, clock, metrics=metrics),
+    )
+    return [informers.run(), *(part.run() for part in parts)]
+
+
+class Witness:
+    """The API server, and a note of every Pod that is deleted."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        # Uid -> how often its deletion began.
+        self.deletions: dict[str, int] = {}
+        self.owners: dict[str, str] = {}
+
+    async def handle(self, request: LocalRequest) -> Document:
+        if request.resource != "pods" or request.verb != "delete":
+            return await self._inner.handle(request)  # type: ignore[no-any-return]
+        before = await self._pod(request)
+        answer: Document = await self._inner.handle(request)
+        if before is not None and "deletionTimestamp" not in before["metadata"]:
+            uid = before["metadata"]["uid"]
+            self.deletions[uid] = self.deletions.get(uid, 0) + 1
+            self.owners[uid] = before["spec"]["nodeName"]
+        return answer
+
+    async def _pod(self, request: LocalRequest) -> Document | None:
+        look = LocalRequest(
+            user="eyes",
+            groups=("system:masters",),
+            verb="get",
+            version="v1",
+            resource="pods",
+            namespace=request.namespace,
+            name=request.name,
+        )
+        with suppress(APIError):
+            return await self._inner.handle(look)  # type: ignore[no-any-return]
+        return None
+
+    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
+        stream: AsyncIterator[tuple[str, Document]] = await self._inner.watch(request)
+        return stream
+
+
+class Story:
+    """One run."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._odds = Odds()
+        self.dead: set[str] = set()
+
+    async def run(self) -> None:
+        async with portless_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:
+            witness = Witness(inner)
+            user = RestClient(MemoryTransport(inner, user="user", groups=("system:masters",), user_agent="user"))
+            world = World(user, Metrics())
+            await self._furnish(world)
+            process = Process("controllers", controllers, witness, self._fork(), self._odds)
+            process.start()
+            kubelets = [asyncio.ensure_future(self._kubelet(world, name)) for name in sorted(world.living)]
+            try:
+                await self._live(world, process, witness)
+                self._odds.on = False
+                await self._heal(world, witness)
+            finally:
+                for task in kubelets:
+                    task.cancel()
+                await asyncio.gather(*kubelets, return_exceptions=True)
+                if process.alive:
+                    await process.end()
+            assert not process.failures()
+
+    def _fork(self) -> random.Random:
+        return random.Random(self._rng.random())
+
+    async def _furnish(self, world: World) -> None:
+        for number in range(NODE_COUNT):
+            name = f"n{number}"
+            await world.node(name)
+            for index in range(PODS_PER_NODE):
+                await world.pod(f"{name}-{index}", name, ready=True, tolerations=WAIT)
+
+    async def _kubelet(self, world: World, name: str) -> None:
+        """Heartbeats with delays and losses, but never so many that the node would be dead."""
+        rng = self._fork()
+        skipped = 0
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS * rng.uniform(0.5, 1.1))
+            if name in self.dead:
+                return
+            # At most two in a row are lost: 33 s of silence, and what the way adds.
+            skipped = skipped + 1 if skipped < 2 and rng.random() < 0.2 else 0
+            if skipped:
+                continue
+            await world.renew(name)
+            node = await world.user.get(NODES, name)
+            if any(item["type"] == "Ready" and item["status"] != "True" for item in node["status"]["conditions"]):
+                await world.report(name)
+
+    async def _live(self, world: World, process: Process, witness: Witness) -> None:
+        ends = asyncio.get_running_loop().time() + LIFE_SECONDS
+        while asyncio.get_running_loop().time() < ends:
+            await asyncio.sleep(self._rng.uniform(5, 60))
+            # Never the last two: with nothing well, nothing is emptied.
+            if len(self.dead) < NODE_COUNT // 2 and self._rng.random() < 0.5:
+                name = self._rng.choice(sorted(world.living - self.dead))
+                self.dead.add(name)
+                world.living.discard(name)
+            if self._rng.random() < 0.3:
+                process.crash()
+            self._check(witness)
+
+    async def _heal(self, world: World, witness: Witness) -> None:
+        """Every Pod of a dead node is on its way out, and stays there: nobody is left to finish it."""
+        deadline = asyncio.get_running_loop().time() + HEAL_SECONDS
+        while not await self._all_gone(world):
+            assert asyncio.get_running_loop().time() < deadline, f"still there: {await self._left(world)}"
+            await asyncio.sleep(5)
+        await asyncio.sleep(100)
+        self._check(witness)
+        # An eviction that had begun is not begun again.
+        assert set(witness.deletions.values()) <= {1}
+        assert len(witness.deletions) == PODS_PER_NODE * len(self.dead)
+
+    def _check(self, witness: Witness) -> None:
+        wronged = set(witness.owners.values()) - self.dead
+        assert not wronged, f"Pods were taken from healthy nodes: {sorted(wronged)}"
+
+    async def _left(self, world: World) -> list[str]:
+        return [
+            pod["metadata"]["name"]
+            for pod in (await world.user.list(PODS, TEAM)).items
+            if pod["spec"]["nodeName"] in self.dead and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    async def _all_gone(self, world: World) -> bool:
+        return not await self._left(world)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_only_the_dead_are_emptied_and_each_pod_once(seed: int) -> None:
+    run_virtually(Story(seed).run())
