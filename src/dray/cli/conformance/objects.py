@@ -58,6 +58,7 @@ class Objects:
         self._informers = Informers(client, clock, self._rng)
         self._mark = f"{self._rng.getrandbits(24):06x}"
         self.history: list[Written] = []
+        # Set once the driver has said its name.
         self.driver = ""
 
     async def start(self, others: Sequence[tuple[Resource[Document], Document]] = ()) -> None:
@@ -66,10 +67,9 @@ class Objects:
         for resource, document in others:
             await self._make(resource, document)
 
-    async def follow(self, driver: str) -> None:
+    async def follow(self) -> None:
         """Note every slice of the driver from now on, until cancelled."""
-        self.driver = driver
-        slices = self._informers.informer(SLICES, Selection(field_selector=f"spec.driver={driver}"))
+        slices = self._informers.informer(SLICES, Selection(field_selector=f"spec.driver={self.driver}"))
         slices.add_handler(self._written)
         await self._informers.run()
 

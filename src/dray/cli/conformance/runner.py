@@ -37,7 +37,8 @@ async def run_driver_checks(kit: Kit, chosen: Collection[str]) -> AsyncGenerator
             for version in _variants(check, kit):
                 yield await _finding(check, kit, version)
             if check.name in FIRST and kit.socket is not None:
-                following = asyncio.create_task(kit.objects.follow(kit.info.name))
+                kit.objects.driver = kit.info.name
+                following = asyncio.create_task(kit.objects.follow())
     finally:
         if following is not None:
             following.cancel()

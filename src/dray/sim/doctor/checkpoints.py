@@ -1,0 +1,41 @@
+"""Whether what a node remembers agrees with the API. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dray.node.devices.checkpoint import Checkpoint
+from dray.node.dra.claims import ClaimInfo
+from dray.sim.doctor.findings import Finding, Severity
+from dray.sim.snapshot import Snapshot
+
+
+def claims_disagree(node: str, remembered: Iterable[ClaimInfo], snapshot: Snapshot) -> Iterator[Finding]:
+    """Claims that the node has prepared, or thinks so, and that the API knows nothing of."""
+    for info in remembered:
+        claim = snapshot.claims_by_key.get(info.key)
+        subject = f"node {node}"
+        if claim is None or claim.metadata.uid != info.uid:
+            state = "does not exist" if claim is None else "is another one now"
+            advice = f"the node unprepares it when its drivers answer: {', '.join(info.drivers)}; see whether they run"
+            what = f"remembers claim {info.key} (uid {info.uid}), which {state}"
+            yield Finding(Severity.WARNING, "checkpoint-claim", subject, what, advice)
+            continue
+        reserved = {user.uid for user in claim.status.reserved_for}
+        for uid in sorted(info.pod_uids - reserved):
+            what = f"has prepared claim {info.key} for a Pod (uid {uid}) that it is not reserved for"
+            advice = "the Pod may still run: see `dray node resources` there before its devices are used again"
+            yield Finding(Severity.ERROR, "checkpoint-pod", subject, what, advice)
+
+
+def devices_disagree(node: str, remembered: Checkpoint, snapshot: Snapshot) -> Iterator[Finding]:
+    """Devices of plugins that the node has given to Pods which are not there."""
+    gone: dict[str, set[str]] = {}
+    for slot, _ in remembered.assigned:
+        pod = snapshot.pods_by_uid.get(slot.pod_uid)
+        if pod is None:
+            gone.setdefault(slot.pod_uid, set()).add(slot.resource)
+    for uid, resources in sorted(gone.items()):
+        what = f"has given {', '.join(sorted(resources))} to a Pod (uid {uid}) that does not exist"
+        advice = "the node takes them back when the Pod's containers have ended: see whether its agent runs"
+        yield Finding(Severity.WARNING, "checkpoint-devices", f"node {node}", what, advice)

@@ -1,0 +1,280 @@
+"""The doctor's rules: each looks at the whole snapshot and yields what it finds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from dray.allocator.pools import pool_key
+from dray.api.document import NamespacedName
+from dray.api.pod_claims import FINALIZER, is_pod_done, is_pod_reference, pod_claims
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.sim.devices import holders_by_device
+from dray.sim.doctor.findings import Finding, Fix, Severity
+from dray.sim.snapshot import Snapshot
+
+# Controllers need seconds; what lasts longer than this is stuck.
+PATIENCE: Final = timedelta(minutes=2)
+Rule = Callable[[Snapshot, datetime], Iterator[Finding]]
+
+
+def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Claims reserved for Pods that are gone or have finished."""
+    for claim in snapshot.claims:
+        for index, user in enumerate(claim.status.reserved_for):
+            if not is_pod_reference(user):
+                continue
+            pod = snapshot.pods_by_uid.get(user.uid)
+            if pod is not None and not is_pod_done(pod):
+                continue
+            state = "has finished" if pod is not None else "does not exist"
+            yield Finding(
+                Severity.ERROR,
+                "dead-reservation",
+                _claim(claim),
+                f"is reserved for Pod {user.name} (uid {user.uid}), which {state}",
+                "the claim controller removes such reservations: see whether it runs; --fix removes this one",
+                _remove_reservation(claim, index, user.uid),
+            )
+
+
+def _remove_reservation(claim: ResourceClaim, index: int, uid: str) -> Fix:
+    path = f"/status/reservedFor/{index}"
+    operations = ({"op": "test", "path": f"{path}/uid", "value": uid}, {"op": "remove", "path": path})
+    return Fix("ResourceClaim", claim.metadata.namespace or "", claim.metadata.name or "", operations)
+
+
+def double_allocations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Devices that several claims have for themselves."""
+    shareable = _shareable(snapshot)
+    for device, holders in sorted(holders_by_device(snapshot).items()):
+        claims = sorted({holder.claim for holder in holders if not holder.admin_access and holder.consumed is None})
+        if len(claims) > 1 and device not in shareable:
+            yield Finding(
+                Severity.ERROR,
+                "double-allocation",
+                f"device {device}",
+                f"is allocated to {', '.join(claims)}",
+                "delete the Pods of all these claims but one; then find out which two schedulers place Pods",
+            )
+
+
+def _shareable(snapshot: Snapshot) -> set[str]:
+    return {
+        f"{pool_key(item.spec.driver, item.spec.pool.name)}/{device.name}"
+        for item in snapshot.slices
+        for device in item.spec.devices
+        if device.allow_multiple_allocations
+    }
+
+
+def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Claims that have been on their way out for too long, with what holds them."""
+    for claim in snapshot.claims:
+        deleted = claim.metadata.deletion_timestamp
+        if deleted is None or now - deleted < PATIENCE:
+            continue
+        users = [user.name for user in claim.status.reserved_for]
+        others = [name for name in claim.metadata.finalizers if name != FINALIZER]
+        if users:
+            advice = f"it is in use: delete {'Pod' if len(users) == 1 else 'Pods'} {', '.join(users)} first"
+        elif others:
+            advice = f"who sets the finalizer {', '.join(others)} must remove it: is that driver still installed?"
+        else:
+            advice = "the claim controller frees its devices and removes the finalizer: see whether it runs"
+        held = ", ".join(claim.metadata.finalizers) or "nothing"
+        what = f"is being deleted since {deleted:%Y-%m-%d %H:%M} UTC, held by {held}"
+        yield Finding(Severity.ERROR, "stuck-deletion", _claim(claim), what, advice)
+
+
+def unused_allocations(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Devices held by claims that nobody uses."""
+    for claim in snapshot.claims:
+        allocation = claim.status.allocation
+        if allocation is None or claim.status.reserved_for or claim.metadata.deletion_timestamp is not None:
+            continue
+        since = allocation.allocation_timestamp
+        if since is None or now - since < PATIENCE:
+            continue
+        count = len(allocation.devices.results)
+        yield Finding(
+            Severity.WARNING,
+            "unused-allocation",
+            _claim(claim),
+            f"holds {count} device(s) since {since:%Y-%m-%d %H:%M} UTC and nobody uses it",
+            "use it or delete it; while it is there nobody else gets its devices",
+        )
+
+
+def lost_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Allocated devices that no driver publishes any more."""
+    known = {
+        f"{pool_key(item.spec.driver, item.spec.pool.name)}/{device.name}"
+        for item in snapshot.slices
+        for device in item.spec.devices
+    }
+    drivers = {item.spec.driver for item in snapshot.slices}
+    for device, holders in sorted(holders_by_device(snapshot).items()):
+        if device in known:
+            continue
+        driver = device.partition("/")[0]
+        gone = "its driver publishes others" if driver in drivers else f"no devices of driver {driver} are published"
+        yield Finding(
+            Severity.WARNING,
+            "lost-device",
+            f"device {device}",
+            f"is held by {', '.join(holder.claim for holder in holders)} and is in no ResourceSlice; {gone}",
+            "Pods that run keep it; to unprepare it the driver must be running on its node",
+        )
+
+
+def unserved_pods(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Pods on a node whose claims are missing, not allocated, or not reserved for them."""
+    for pod in snapshot.pods:
+        if not pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None:
+            continue
+        for entry in pod_claims(pod):
+            problem = _unserved(pod, entry.claim_name, snapshot.claims_by_key)
+            if problem:
+                advice = "the node will not start it; delete the Pod so that it is placed again"
+                yield Finding(Severity.ERROR, "unserved-pod", _pod(pod), f"{problem} ({entry.entry})", advice)
+
+
+def _unserved(pod: Pod, name: str | None, claims: Mapping[NamespacedName, ResourceClaim]) -> str:
+    if name is None:
+        return "has no claim yet although it is on a node"
+    claim = claims.get(NamespacedName(pod.metadata.namespace or "", name))
+    if claim is None:
+        return f"uses claim {name}, which does not exist"
+    if claim.status.allocation is None:
+        return f"uses claim {name}, which is not allocated"
+    if all(user.uid != pod.metadata.uid for user in claim.status.reserved_for):
+        return f"uses claim {name}, which is not reserved for it"
+    return ""
+
+
+def missing_classes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Claims and templates that ask for a class there is not."""
+    classes = {item.metadata.name for item in snapshot.classes}
+    asked: dict[str, list[str]] = {}
+    for claim in snapshot.claims:
+        if claim.status.allocation is None:
+            for name in _classes(claim.spec):
+                asked.setdefault(name, []).append(_claim(claim))
+    for template in snapshot.templates:
+        for name in _classes(template.spec.spec):
+            key = f"{template.metadata.namespace}/{template.metadata.name}"
+            asked.setdefault(name, []).append(f"resourceclaimtemplate {key}")
+    for name in sorted(asked.keys() - classes):
+        few = ", ".join(asked[name][:3])
+        advice = "create the class, or correct the name"
+        yield Finding(Severity.ERROR, "missing-class", f"deviceclass {name}", f"is asked for by {few}", advice)
+
+
+def _classes(spec: Any) -> Iterator[str]:
+    for request in spec.devices.requests:
+        if request.exactly is not None:
+            yield request.exactly.device_class_name
+        yield from (alternative.device_class_name for alternative in request.first_available)
+
+
+def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Pools that nothing is allocated from."""
+    inventory = snapshot.inventory()
+    for pool in inventory.pools():
+        pool.refresh(counters=True)
+        entries = list(pool.entries())
+        if not pool.complete:
+            wanted = max(entry.slice_count for entry in entries)
+            yield Finding(
+                Severity.WARNING,
+                "incomplete-pool",
+                f"pool {pool.key}",
+                f"has {len(entries)} of {wanted} slices of generation {pool.generation}: nothing of it is allocated",
+                "its driver is publishing it right now, or died while it did: see whether it runs",
+            )
+        elif pool.problem is not None:
+            advice = "the driver must publish it correctly"
+            yield Finding(Severity.ERROR, "invalid-pool", f"pool {pool.key}", pool.problem, advice)
+
+
+def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Slices of nodes that are not there."""
+    nodes = {item.metadata.name for item in snapshot.nodes}
+    for item in snapshot.slices:
+        name = item.spec.node_name
+        if name and nodes and name not in nodes:
+            yield Finding(
+                Severity.WARNING,
+                "orphaned-slice",
+                f"resourceslice {item.metadata.name}",
+                f"names node {name}, which does not exist",
+                f"if the node does not come back: kubectl delete resourceslice {item.metadata.name}",
+            )
+
+
+def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Pods that have waited for a while."""
+    for pod in snapshot.pods:
+        created = pod.metadata.creation_timestamp
+        if pod.spec.node_name or is_pod_done(pod) or created is None or now - created < PATIENCE:
+            continue
+        if pod.spec.scheduling_gates:
+            continue
+        why = next((item.message for item in pod.status.conditions if item.type == "PodScheduled"), None)
+        advice = f"dray explain pod {pod.metadata.name} -n {pod.metadata.namespace}"
+        what = f"waits since {created:%Y-%m-%d %H:%M} UTC: {why or 'no scheduler has looked at it'}"
+        yield Finding(Severity.NOTE, "long-wait", _pod(pod), what, advice)
+
+
+def dead_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Nodes that are not ready while Pods on them hold devices."""
+    held: dict[str, int] = {}
+    for claim in snapshot.claims:
+        for user in claim.status.reserved_for:
+            pod = snapshot.pods_by_uid.get(user.uid)
+            if pod is not None and pod.spec.node_name and claim.status.allocation is not None:
+                held[pod.spec.node_name] = held.get(pod.spec.node_name, 0) + 1
+    for node in snapshot.nodes:
+        ready = next((item for item in node.status.conditions if item.type == "Ready"), None)
+        name = node.metadata.name or ""
+        if ready is not None and ready.status != "True" and name in held:
+            yield Finding(
+                Severity.WARNING,
+                "dead-node",
+                f"node {name}",
+                f"is not ready ({ready.reason}), and Pods on it hold {held[name]} claims",
+                f"if it does not come back: kubectl taint node {name} node.kubernetes.io/out-of-service=gone:NoExecute",
+            )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    double_allocations,
+    dead_reservations,
+    unserved_pods,
+    stuck_deletions,
+    missing_classes,
+    broken_pools,
+    lost_devices,
+    orphaned_slices,
+    dead_nodes,
+    unused_allocations,
+    long_waits,
+)
+_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
+
+
+def examine(snapshot: Snapshot, now: datetime) -> list[Finding]:
+    """Everything that all rules find, the worst first."""
+    found = [finding for rule in RULES for finding in rule(snapshot, now)]
+    return sorted(found, key=lambda finding: _ORDER[finding.severity])
+
+
+def _claim(claim: ResourceClaim) -> str:
+    return f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def _pod(pod: Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"

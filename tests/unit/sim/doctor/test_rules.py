@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dray.api.document import Document, NamespacedName
+from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.checkpoint import Checkpoint
+from dray.node.dra.claims import ClaimInfo
+from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
+from dray.sim.doctor.findings import Finding, Severity
+from dray.sim.doctor.rules import examine
+from dray.sim.snapshot import Snapshot
+from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice, waiting_pod
+
+NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+DEVICE = f"{GPU}/node-a/gpu-0"
+SOUND = [
+    device_class("gpu", "true"),
+    node("node-a"),
+    resource_slice("node-a", GPU, device("gpu-0"), device("gpu-1"), nodeName="node-a"),
+]
+
+
+def user(name: str = "p", claim_name: str = "one", node_name: str = "node-a") -> Document:
+    made = pod(name, node_name)
+    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim_name}]
+    return made
+
+
+def found(*documents: Document, now: datetime = NOW) -> list[Finding]:
+    return examine(Snapshot.of([*SOUND, *documents]), now)
+
+
+def test_a_sound_cluster_has_nothing() -> None:
+    assert found(claim("one", DEVICE, pods=("p",)), user()) == []
+
+
+def finished(name: str) -> Document:
+    return user(name) | {"status": {"phase": "Succeeded"}}
+
+
+def unready(name: str) -> Document:
+    broken = node(name)
+    broken["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("documents", "severity", "rule", "what"),
+    [
+        pytest.param(
+            [claim("one", DEVICE, pods=("gone",))],
+            Severity.ERROR,
+            "dead-reservation",
+            "is reserved for Pod gone (uid uid-gone), which does not exist",
+            id="the Pod is gone",
+        ),
+        pytest.param(
+            [claim("one", DEVICE, pods=("p",)), finished("p")],
+            Severity.ERROR,
+            "dead-reservation",
+            "is reserved for Pod p (uid uid-p), which has finished",
+            id="the Pod is done",
+        ),
+        pytest.param(
+            [
+                claim("one", DEVICE, pods=("p",)),
+                claim("two", DEVICE, pods=("q",)),
+                user(),
+                user("q", "two"),
+            ],
+            Severity.ERROR,
+            "double-allocation",
+            "is allocated to team/one, team/two",
+            id="given twice",
+        ),
+        pytest.param(
+            [claim("one", DEVICE), user()],
+            Severity.ERROR,
+            "unserved-pod",
+            "uses claim one, which is not reserved for it (gpu)",
+            id="not reserved",
+        ),
+        pytest.param(
+            [claim("one"), user()], Severity.ERROR, "unserved-pod", "uses claim one, which is not allocated (gpu)"
+        ),
+        pytest.param([user()], Severity.ERROR, "unserved-pod", "uses claim one, which does not exist (gpu)"),
+        pytest.param(
+            [claim("x") | {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "no"}}]}}}],
+            Severity.ERROR,
+            "missing-class",
+            "is asked for by resourceclaim team/x",
+        ),
+        pytest.param(
+            [resource_slice("torn", GPU, device("gpu-0"), count=2, nodeName="node-a")],
+            Severity.WARNING,
+            "incomplete-pool",
+            "has 1 of 2 slices of generation 1: nothing of it is allocated",
+        ),
+        pytest.param(
+            [resource_slice("twice", GPU, device("gpu-0"), device("gpu-0"), nodeName="node-a")],
+            Severity.ERROR,
+            "invalid-pool",
+            "duplicate device gpu-0",
+        ),
+        pytest.param(
+            [resource_slice("lost", GPU, device("gpu-0"), nodeName="node-x")],
+            Severity.WARNING,
+            "orphaned-slice",
+            "names node node-x, which does not exist",
+        ),
+        pytest.param(
+            [claim("one", f"{GPU}/node-a/gpu-9", pods=("p",)), user()],
+            Severity.WARNING,
+            "lost-device",
+            "is held by team/one and is in no ResourceSlice; its driver publishes others",
+        ),
+        pytest.param(
+            [
+                unready("node-b"),
+                claim("one", DEVICE, pods=("p",)),
+                user() | {"spec": user()["spec"] | {"nodeName": "node-b"}},
+            ],
+            Severity.WARNING,
+            "dead-node",
+            "is not ready (NodeStatusUnknown), and Pods on it hold 1 claims",
+        ),
+    ],
+)
+def test_what_is_wrong_is_found(documents: list[Document], severity: Severity, rule: str, what: str) -> None:
+    (finding,) = found(*documents)
+    assert (finding.severity, finding.rule, finding.what) == (severity, rule, what)
+    assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("document", "rule"),
+    [
+        (claim("one", DEVICE), "unused-allocation"),
+        (claim("one", DEVICE, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["x/y"]), "stuck-deletion"),
+        (
+            waiting_pod("p", "t") | {"metadata": pod("p")["metadata"] | {"creationTimestamp": "2026-01-01T00:00:00Z"}},
+            "long-wait",
+        ),
+    ],
+)
+def test_some_things_are_wrong_only_after_a_while(document: Document, rule: str) -> None:
+    assert found(document) == []
+    assert [finding.rule for finding in found(document, now=LATER)] == [rule]
+
+
+def test_a_reservation_is_mended_only_while_it_is_the_same() -> None:
+    (finding,) = found(claim("one", DEVICE, pods=("gone",)))
+    assert finding.fix is not None
+    assert finding.fix.operations == (
+        {"op": "test", "path": "/status/reservedFor/0/uid", "value": "uid-gone"},
+        {"op": "remove", "path": "/status/reservedFor/0"},
+    )
+
+
+def test_a_node_that_remembers_otherwise() -> None:
+    snapshot = Snapshot.of([claim("one", DEVICE, pods=("p",), uid="u1"), user()])
+    key = NamespacedName("team", "one")
+    agrees = ClaimInfo("u1", key, {GPU: ()}, frozenset({"uid-p"}))  # type: ignore[arg-type]
+    assert list(claims_disagree("node-a", [agrees], snapshot)) == []
+    replaced = ClaimInfo("u0", key, {GPU: ()}, frozenset())  # type: ignore[arg-type]
+    unreserved = ClaimInfo("u1", key, {GPU: ()}, frozenset({"uid-q"}))  # type: ignore[arg-type]
+    rules = [item.rule for item in claims_disagree("node-a", [replaced, unreserved], snapshot)]
+    assert rules == ["checkpoint-claim", "checkpoint-pod"]
+
+
+def test_devices_given_to_nobody() -> None:
+    snapshot = Snapshot.of([user()])
+    kept = Checkpoint(tuple((Slot(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
+    (finding,) = devices_disagree("node-a", kept, snapshot)
+    assert finding.what == "has given x/gpu to a Pod (uid uid-gone) that does not exist"
