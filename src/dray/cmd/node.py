@@ -145,6 +145,7 @@ async def start(
     registration.forget_resources = resources.is_new
     for manager in managers:
         manager.on_change(lambda uids: agent.resources_changed(uids) if uids else registration.resources_changed())
+    resources.claims.on_driver(agent.try_again)
     resources.spawn(group)
     on_parts(resources)
     server = KubeletServer(agent, clock, builder.log_root, metrics.exposition)

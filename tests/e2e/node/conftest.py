@@ -57,8 +57,13 @@ def agent(
     running.start()
     yield running
     running.stop()
-    for pid in running.shims():
-        _end(running, pid)
+    end_shims(running)
+
+
+def end_shims(agent: Agent) -> None:
+    """End the containers that an agent left running."""
+    for pid in agent.shims():
+        _end(agent, pid)
 
 
 def _end(agent: Agent, pid: int) -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class Agent:
     name: str
     flags: tuple[str, ...] = ()
     process: subprocess.Popen[str] | None = None
-    starts: int = field(default=0)
+    # What runs it; another program may run it in a way of its own.
+    program: tuple[str, ...] = ("-m", "dray", "node")
 
     @property
     def log(self) -> Path:
@@ -63,9 +64,7 @@ class Agent:
         self.root.mkdir(parents=True, exist_ok=True)
         arguments = (
             sys.executable,
-            "-m",
-            "dray",
-            "node",
+            *self.program,
             f"--data-dir={self.server.data_dir}",
             f"--root-dir={self.root}",
             f"--hostname-override={self.name}",

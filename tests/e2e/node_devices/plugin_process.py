@@ -55,4 +55,4 @@ if __name__ == "__main__":
     folder, control, ids = sys.argv[1:]
     plugin = Controlled(Path(control), ids.split(","))
     threading.Thread(target=plugin.look, daemon=True).start()
-    run(plugin, Options(folder=folder))
+    run(plugin, Options(folder=folder, poll_seconds=0.1))

@@ -26,6 +26,7 @@ from dray.node.agent.pod.events import (
     Doomed,
     Event,
     Forget,
+    HelpArrived,
     PodRemoved,
     PodUpdated,
     PostStartDone,
@@ -143,6 +144,12 @@ class PodAgent:
                 continue
             self._judge(work)
             self._parts.reporter.changed(work)
+
+    def try_again(self) -> None:
+        """A manager's listener: what was missing for a Pod may be there now."""
+        for work in tuple(self._works.values()):
+            if work.machine.stage in (Stage.PREPARING, Stage.RELEASING):
+                self._post(work, HelpArrived())
 
     def _judge(self, work: PodWork) -> None:
         doom = next(filter(None, (verdict(work.pod) for verdict in self._parts.verdicts)), None)

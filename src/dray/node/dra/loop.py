@@ -139,6 +139,8 @@ class DynamicResources:
         self._wake = asyncio.Event()
         # Told of Pods whose devices' health has changed; set by the owner.
         self.on_health: Callable[[frozenset[UID]], None] = lambda _: None
+        # Told that a driver has come; set by the owner.
+        self.on_driver: Callable[[], None] = lambda: None
         self._show_claims()
 
     # --- Running. ---
@@ -255,6 +257,7 @@ class DynamicResources:
         instance.tasks = tuple(self._group.spawn(task, f"driver {driver}") for task in tasks)
         self._sync_slices(driver)
         self._wake.set()
+        self.on_driver()
 
     async def deregister(self, plugin: Plugin) -> None:
         """Give up the instance; calls under way fail and are made again elsewhere."""

@@ -11,6 +11,7 @@ from dray.node.agent.pod.events import (
     DeleteObject,
     Doomed,
     Forget,
+    HelpArrived,
     PodRemoved,
     PodUpdated,
     PostStartDone,
@@ -84,6 +85,19 @@ def test_a_device_that_breaks_during_admission_takes_nothing_back_yet() -> None:
     assert life.tell(Doomed(Rejection("UnhealthyDevice", "gone"))) == []
     life.tell(Admitted())
     assert "Release" in kinds(life.tell(Doomed(Rejection("UnhealthyDevice", "gone"))))
+
+
+def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
+    life = Life(pod())
+    life.tell(None)
+    life.tell(Admitted())
+    life.tell(PrepareFailed("FailedPrepareDynamicResources", "DRA driver is not registered"))
+    assert kinds(life.tell(HelpArrived(), 0.1)) == ["Prepare"]
+    # While it is being prepared there is nothing to hasten.
+    assert life.tell(HelpArrived(), 0.2) == []
+    life.tell(PodRemoved(), 0.3)
+    life.tell(ReleaseFailed("FailedUnprepareDynamicResources", "not yet"), 0.4)
+    assert kinds(life.tell(HelpArrived(), 0.5)) == ["Release"]
 
 
 @pytest.mark.behaviour("SP-116")

@@ -25,6 +25,10 @@ class ClaimManager:
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         claims.on_health = self._health_changed
 
+    def on_driver(self, listener: Callable[[], None]) -> None:
+        """Call the listener when a driver has come."""
+        self._claims.on_driver = listener
+
     async def admit(self, pod: Pod) -> Rejection | None:
         """The scheduler has reserved the claims; whether that still holds is seen when they are prepared."""
         return None

@@ -128,6 +128,11 @@ class Doomed:
 
 
 @dataclass(frozen=True, slots=True)
+class HelpArrived:
+    """Someone has come without whom preparation or release may have failed: there is no need to wait longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """The moment asked for by `wake_at` has come."""
 
@@ -147,6 +152,7 @@ Event: TypeAlias = (
     | Released
     | ReleaseFailed
     | Doomed
+    | HelpArrived
     | TimePassed
 )
 

@@ -25,6 +25,7 @@ from dray.node.agent.pod.events import (
     Doomed,
     Event,
     Forget,
+    HelpArrived,
     PodRemoved,
     PodUpdated,
     PostStartDone,
@@ -304,6 +305,10 @@ class PodMachine:
             self._tell(WARNING, event.verdict.reason, event.verdict.message)
             self._begin_stop(now)
 
+    def _on_help(self, _event: HelpArrived, now: datetime) -> None:
+        self._prepare.hasten(now)
+        self._release.hasten(now)
+
     def _on_time(self, _event: TimePassed, _now: datetime) -> None:
         """Deciding again is all there is to do."""
 
@@ -478,6 +483,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[PodMachine, Any, datetime], None]]
     Released: PodMachine._on_released,  # noqa: SLF001
     ReleaseFailed: PodMachine._on_release_failed,  # noqa: SLF001
     Doomed: PodMachine._on_doomed,  # noqa: SLF001
+    HelpArrived: PodMachine._on_help,  # noqa: SLF001
     TimePassed: PodMachine._on_time,  # noqa: SLF001
 }
 

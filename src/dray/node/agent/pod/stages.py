@@ -31,6 +31,11 @@ class Retry:
         self.seconds = min(self.seconds * 2, most) if self.seconds else first
         self.at = now + timedelta(seconds=self.seconds)
 
+    def hasten(self, now: datetime) -> None:
+        """Do not wait any longer, if that is what is being done."""
+        if self.at is not None:
+            self.at = now
+
     def due(self, now: datetime) -> bool:
         """Whether the time has come."""
         return self.at is not None and self.at <= now

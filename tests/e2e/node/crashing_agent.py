@@ -1,0 +1,57 @@
+"""`dray node` that dies at a chosen place as by a power cut: the file named first says which.
+
+Places are `before X` and `after X`, X being one of the parts of a Pod's life below; the file is removed by the crash.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dray.cmd.main import main
+from dray.node.agent.building.loop import LocalPods
+from dray.node.agent.claims.loop import ClaimManager
+from dray.node.runtimes.shim.files import ShimRuntime
+from dray.node.topology.loop import AlignedResources
+
+# Whose method is which part of a Pod's life.
+PLACES: dict[str, tuple[type[Any], str]] = {
+    "admission": (AlignedResources, "admit"),
+    "volumes": (LocalPods, "prepare"),
+    "prepare": (ClaimManager, "prepare"),
+    "pre-start": (AlignedResources, "pre_start"),
+    "start": (ShimRuntime, "run_shim"),
+    "stop": (ShimRuntime, "stop_container"),
+    "unprepare": (ClaimManager, "release"),
+    "release": (AlignedResources, "release"),
+    "removal": (ShimRuntime, "remove_container"),
+}
+
+
+def install(file: Path) -> None:
+    def reached(place: str) -> None:
+        if file.exists() and file.read_text() == place:
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for name, (owner, method) in PLACES.items():
+        setattr(owner, method, _wrapped(getattr(owner, method), name, reached))
+
+
+def _wrapped(function: Callable[..., Any], name: str, reached: Callable[[str], None]) -> Callable[..., Any]:
+    async def called(*arguments: Any, **keywords: Any) -> Any:
+        reached(f"before {name}")
+        answer = await function(*arguments, **keywords)
+        reached(f"after {name}")
+        return answer
+
+    return called
+
+
+if __name__ == "__main__":
+    install(Path(sys.argv[1]))
+    sys.exit(main(["node", *sys.argv[2:]]))
