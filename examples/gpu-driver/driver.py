@@ -1,7 +1,7 @@
 """Simulated GPUs: whole cards, and partitions that share a card's memory and slices through counters.
 
-`GPUS` in the environment sets how many there are. Containers see what they got in GPU_* variables. A file named
-after a card in the folder `GPU_FAULTS` makes that card unhealthy and taints it.
+`GPUS` in the environment sets how many there are. Containers see what they got in GPU_* variables and as /dev/gpu-*.
+A file named after a card in the folder `GPU_FAULTS` makes that card unhealthy and taints it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ class GPUDriver(sdk.Driver):
         for gpu in claim.devices:
             mode = next((p["sharing"] for p in reversed(gpu.parameters) if "sharing" in p), "exclusive")
             names = (f"GPU_{gpu.name.upper().replace('-', '_')}={mode}", f"GPU_CLAIM={claim.uid}")
-            yield gpu.prepared(ContainerEdits(env=names))
+            # Not much of a GPU, but only containers with the claim have it.
+            node = sdk.DeviceNode(path=f"/dev/{gpu.name}", host_path="/dev/null", permissions="rw")
+            yield gpu.prepared(ContainerEdits(env=names, device_nodes=(node,)))
 
 
 if __name__ == "__main__":

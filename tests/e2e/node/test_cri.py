@@ -16,11 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from dray.node.agent.logs.files import last_output, read_lines
 from dray.node.cdi.files import CdiCache
 from dray.node.runtimes.cri.cri import CriRuntime
+from dray.node.runtimes.cri.translate import container_config
 from dray.node.runtimes.interface import ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
+from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.runtime.clock import SystemClock
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.devices import until
 from tests.e2e.node.harness import Agent, Cluster, container_status, is_running, mounting_folder, shell, terminated
 
 pytestmark = pytest.mark.skipif(
@@ -216,3 +220,78 @@ async def test_cdi_is_translated_and_hooks_are_refused(agent: Agent, socket: Pat
     await runtime.remove_container(record.id)
     await runtime.remove_sandbox(sandbox.uid)
     await runtime.stop()
+
+
+class Hurried(SystemClock):
+    """What is done now and then is done often."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(min(seconds, 0.1))
+
+
+async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, socket: Path, tmp_path: Path) -> None:
+    runtime = CriRuntime(f"unix://{socket}", f"{agent.name}-logs", Hurried(), CdiCache([]))
+    ended: asyncio.Queue[ContainerRecord] = asyncio.Queue()
+    await runtime.start(ended.put_nowait)
+    sandbox = Sandbox("logs-uid", "ns", "logs", "logs", str(tmp_path / "logs"), host_network=True)
+    await runtime.ensure_sandbox(sandbox)
+    # Some more than fits into two files, a little at a time; then where it may run, until told to end.
+    script = (
+        "i=0; while test $i -lt 300; do i=$((i+1)); head -c 75000 /dev/zero | tr '\\0' x; echo; done; "
+        'while true; do echo "cpus $(grep Cpus_allowed_list /proc/self/status)"; sleep 0.05; done'
+    )
+    spec = ContainerSpec(sandbox, "a", 0, "busybox", command=("sh", "-c", script))
+    record = (await runtime.run(spec)).record
+    log = Path(spec.log_path)
+    await until(lambda: "cpus" in last_output(log, 1, 1000))
+    older = sorted(log.parent.glob("0.log.*"))
+    assert older
+    assert all(path.stat().st_size >= 10 * 1024 * 1024 for path in older)
+    # Nothing is lost in between.
+    assert sum(line.endswith(b"x") for line in read_lines(log)) >= 300
+    await runtime.set_cpus(record.id, "0")
+    await until(lambda: last_output(log, 1, 1000).split()[-1] == "0")
+    await runtime.stop_container(record.id, 0)
+    assert (await asyncio.wait_for(ended.get(), 20)).id == record.id
+    await runtime.remove_container(record.id)
+    await runtime.remove_sandbox(sandbox.uid)
+    await runtime.stop()
+
+
+async def test_a_container_that_was_made_and_never_ran_is_not_a_run(agent: Agent, socket: Path, tmp_path: Path) -> None:
+    name = f"{agent.name}-made"
+    first = CriRuntime(f"unix://{socket}", name, SystemClock(), CdiCache([]))
+    await first.start(lambda _record: None)
+    sandbox = Sandbox("made-uid", "ns", "made", "made", str(tmp_path / "logs"), host_network=True)
+    await first.ensure_sandbox(sandbox)
+    spec = ContainerSpec(sandbox, "a", 0, "busybox", command=("sleep", "60"))
+    config = container_config(spec, name, "docker.io/library/busybox:latest", None)
+    await first._runtime.CreateContainer(
+        pb.CreateContainerRequest(
+            pod_sandbox_id=first._sandboxes[sandbox.uid], config=config, sandbox_config=first._configs[sandbox.uid]
+        )
+    )
+    await first.stop()
+    second = CriRuntime(f"unix://{socket}", name, SystemClock(), CdiCache([]))
+    assert await second.start(lambda _record: None) == []
+    # Its number is free.
+    record = (await second.run(spec)).record
+    assert record.exit is None
+    await second.stop_container(record.id, 0)
+    await second.remove_container(record.id)
+    await second.remove_sandbox(sandbox.uid)
+    await second.stop()
+
+
+def _ctr(socket: Path, *arguments: str) -> None:
+    subprocess.run(["ctr", "-a", str(socket), "-n", "k8s.io", *arguments], check=False, capture_output=True)
+
+
+async def test_a_container_that_someone_else_removed_has_ended(cluster: Cluster, socket: Path) -> None:
+    await cluster.run("p", local("a", "sleep 60"), hostNetwork=True)
+    pod = await cluster.wait("p", is_running())
+    name = container_status(pod)["containerID"].rpartition("/")[2]
+    for arguments in (("task", "delete", "--force", name), ("container", "delete", name)):
+        _ctr(socket, *arguments)
+    pod = await cluster.phase("p", "Failed")
+    assert terminated(pod)["exitCode"] in (137, 255)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from dray.node.runtimes.cri.translate import (
 from dray.node.runtimes.interface import (
     START_ERROR,
     START_ERROR_CODE,
+    UNKNOWN_EXIT_CODE,
     ContainerRecord,
     ContainerSpec,
     ExecResult,
@@ -49,8 +50,21 @@ _log = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 0.5
 # How often kubelet looks whether a log has grown too long.
 ROTATE_SECONDS: Final = 10.0
+# A runtime that is busy may not find a container for a moment.
+MISSED_MAX: Final = 5
 CALL_SECONDS_MAX: Final = 120.0
 PULL_SECONDS_MAX: Final = 1800.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A container that runs, as far as anyone has heard."""
+
+    record: ContainerRecord
+    log: Path
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    # How often the runtime was asked in a row and did not know it.
+    missed: int = 0
 
 
 class CriRuntime:
@@ -69,9 +83,7 @@ class CriRuntime:
         # By Pod UID.
         self._sandboxes: dict[str, str] = {}
         self._configs: dict[str, pb.PodSandboxConfig] = {}
-        # Running containers by id, and where each one's log is.
-        self._running: dict[str, Path] = {}
-        self._ended: dict[str, asyncio.Event] = {}
+        self._running: dict[str, _Followed] = {}
         self._on_exit: ExitListener = lambda _record: None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -112,7 +124,7 @@ class CriRuntime:
         answer = await self._call(self._runtime.ContainerStatus, request)
         record = record_of(answer.status)
         if record.exit is None:
-            self._follow(record.id, answer.status.log_path)
+            self._running[record.id] = _Followed(record, Path(answer.status.log_path))
         return record
 
     async def stop(self) -> None:
@@ -180,21 +192,20 @@ class CriRuntime:
             record = await self._record(made.container_id)
             ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=str(error))
             return Started(replace(record, exit=ended))
-        self._follow(made.container_id, spec.log_path)
-        record = await self._record(made.container_id)
         # Its end, if it came that soon, is told by the next look.
-        return Started(replace(record, exit=None))
+        record = replace(await self._record_of_start(made.container_id, spec, found.image.id), exit=None)
+        self._running[record.id] = _Followed(record, Path(spec.log_path))
+        return Started(record)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """CRI asks, waits and insists by itself."""
-        if container_id not in self._running:
+        followed = self._running.get(container_id)
+        if followed is None:
             return
         request = pb.StopContainerRequest(container_id=container_id, timeout=max(math.ceil(grace_seconds), 0))
         await self._call(self._runtime.StopContainer, request, grace_seconds + CALL_SECONDS_MAX)
-        ended = self._ended.get(container_id)
-        if ended is not None:
-            async with asyncio.timeout(CALL_SECONDS_MAX):
-                await ended.wait()
+        async with asyncio.timeout(CALL_SECONDS_MAX):
+            await followed.ended.wait()
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         """The runtime changes the container's group."""
@@ -230,10 +241,6 @@ class CriRuntime:
 
     # --- Following. ---
 
-    def _follow(self, container_id: str, log: str) -> None:
-        self._running[container_id] = Path(log)
-        self._ended[container_id] = asyncio.Event()
-
     async def _relist(self) -> None:
         while True:
             await self._clock.sleep(RELIST_SECONDS)
@@ -247,22 +254,30 @@ class CriRuntime:
     async def _look(self) -> None:
         running = {item.id for item in await self._list() if item.state == pb.CONTAINER_RUNNING}
         for container_id in sorted(self._running.keys() - running):
-            try:
-                record = await self._record(container_id)
-            except RuntimeFailure:
-                # Someone else removed it, or it is not there yet: the next look tells.
-                continue
-            if record.exit is None:
-                continue
-            self._running.pop(container_id, None)
-            self._on_exit(record)
-            self._ended.pop(container_id).set()
+            followed = self._running[container_id]
+            record = await self._look_at(followed)
+            if record.exit is not None and self._running.pop(container_id, None) is not None:
+                self._on_exit(record)
+                followed.ended.set()
+
+    async def _look_at(self, followed: _Followed) -> ContainerRecord:
+        try:
+            record = await self._record(followed.record.id)
+        except RuntimeFailure:
+            followed.missed += 1
+            if followed.missed < MISSED_MAX:
+                return followed.record
+            # Someone else removed it: how it ended nobody knows.
+            ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container is gone")
+            return replace(followed.record, exit=ended)
+        followed.missed = 0
+        return record
 
     async def _rotate_forever(self) -> None:
         while True:
             await self._clock.sleep(ROTATE_SECONDS)
-            for container_id, path in tuple(self._running.items()):
-                await self._rotate(container_id, path)
+            for container_id, followed in tuple(self._running.items()):
+                await self._rotate(container_id, followed.log)
 
     async def _rotate(self, container_id: str, path: Path) -> None:
         aside = await asyncio.to_thread(set_aside, path)
@@ -281,6 +296,15 @@ class CriRuntime:
         own = pb.ContainerFilter(label_selector={NODE_LABEL: self._node_name})
         found = await self._call(self._runtime.ListContainers, pb.ListContainersRequest(filter=own))
         return list(found.containers)
+
+    async def _record_of_start(self, container_id: str, spec: ContainerSpec, image_id: str) -> ContainerRecord:
+        """It runs: that the runtime does not answer now must not make it unknown."""
+        try:
+            return await self._record(container_id)
+        except RuntimeFailure:
+            sandbox, now = spec.sandbox, self._clock.now()
+            names = (sandbox.uid, sandbox.namespace, sandbox.name, spec.name)
+            return ContainerRecord(container_id, *names, spec.attempt, spec.image, image_id, now)
 
     async def _record(self, container_id: str) -> ContainerRecord:
         request = pb.ContainerStatusRequest(container_id=container_id)
