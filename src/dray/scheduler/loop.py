@@ -197,10 +197,10 @@ class Scheduler:
     async def _rejected(
         self, queued: QueuedPod, profile: Profile, state: CycleState, diagnosis: Diagnosis, started: float
     ) -> None:
-        message, nominated = "", None
+        message, nominated, broken = "", None, False
         diagnosis = _explained(profile, state, diagnosis)
         if diagnosis.node_count and profile.post_filter:
-            message, nominated = await self._post_filter(profile, state, queued.pod, diagnosis)
+            message, nominated, broken = await self._post_filter(profile, state, queued.pod, diagnosis)
         self._failed(
             queued,
             profile,
@@ -210,12 +210,13 @@ class Scheduler:
             plugins=diagnosis.plugins,
             pending=diagnosis.pending_plugins,
             nominated=nominated,
+            broken=broken,
         )
 
     async def _post_filter(
         self, profile: Profile, state: CycleState, pod: Pod, diagnosis: Diagnosis
-    ) -> tuple[str, str | None]:
-        """What the plugins say about making room, and where the Pod is then expected."""
+    ) -> tuple[str, str | None, bool]:
+        """What the plugins say about making room, where the Pod is then expected, and whether one of them broke."""
         statuses = dict(diagnosis.statuses)
         if diagnosis.absent is not None and not statuses:
             statuses = {node.name: diagnosis.absent for node in self._snapshot}
@@ -229,8 +230,9 @@ class Scheduler:
                 continue
             messages.extend(status.reasons)
             if status.is_success or not status.is_rejected:
-                return ", ".join(messages), result.nominated_node_name if result is not None else None
-        return ", ".join(messages), None
+                nominated = result.nominated_node_name if result is not None else None
+                return ", ".join(messages), nominated, status.code is Code.ERROR
+        return ", ".join(messages), None, False
 
     async def _assume(
         self, queued: QueuedPod, profile: Profile, state: CycleState, placement: Placement, started: float
@@ -304,8 +306,12 @@ class Scheduler:
         plugins: frozenset[str] = frozenset(),
         pending: frozenset[str] = frozenset(),
         nominated: str | None = None,
+        broken: bool = False,
     ) -> None:
-        """Queue the Pod again, if it is still there and has no node, and tell its user why."""
+        """Queue the Pod again, if it is still there and has no node, and tell its user why.
+
+        What could not be done for it when it was rejected is tried again soon, since nothing else would wake it.
+        """
         now = self._clock.monotonic()
         result = results.ERROR if reason == REASON_ERROR else results.UNSCHEDULABLE
         self._metrics.attempted(result, profile.scheduler_name, now - started)
@@ -315,7 +321,7 @@ class Scheduler:
             self.queue.done(queued.uid)
             return
         queued.info = queued.info.with_pod(pod) if pod.spec == queued.pod.spec else type(queued.info)(pod)
-        self.queue.reject(queued, now, plugins=plugins, pending=pending, is_error=reason == REASON_ERROR)
+        self.queue.reject(queued, now, plugins=plugins, pending=pending, is_error=broken or reason == REASON_ERROR)
         if nominated is not None:
             self._nominations.set(queued.info, nominated)
         self._reporter.set_status(pod, reason, message, nominated)

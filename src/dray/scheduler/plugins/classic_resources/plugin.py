@@ -195,6 +195,9 @@ class ClassicResources:
                 answer = _NOT_AVAILABLE
             elif answer is SUCCESS:
                 answer = _UNSUITABLE
+        if answer is _UNSUITABLE:
+            # Those that are allocated are of no use here without the others.
+            own.blamed.update(position for position, item in enumerate(own.needed) if item.allocated)
         return answer
 
     async def post_filter(

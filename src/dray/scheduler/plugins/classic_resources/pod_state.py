@@ -42,7 +42,7 @@ class PodState:
         placed = [Placed(item) for item in wanted]
         self.needed = tuple(item for item in placed if not item.optional)
         self.optional = tuple(item for item in placed if item.optional)
-        # Positions in `needed` of allocated claims that kept the Pod from a node, and of others that did.
+        # Positions in `needed` of allocated claims that kept the Pod from a node, or are kept in vain for it there.
         self.blamed: set[int] = set()
         # The nodes that fit, as PreScore saw them; empty when there was but one.
         self.nodes: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import msgspec
 from dray.allocator import claim_label
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, APIError, ConflictError, NotFoundError
-from dray.api.pod_claims import FINALIZER
+from dray.api.pod_claims import FINALIZER, special_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
@@ -144,21 +144,25 @@ class SpecialClaims:
     # --- Taking away. ---
 
     async def remove(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Delete the claim of a Pod that has no node, and what its status says of it; False when it has one.
+        """Delete the claim, and what the Pod's status says of it; False when the Pod has its node with this claim.
 
         The status goes first: a binding that is still on its way is bound to the version before.
         """
         live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         if live is not None and live.metadata.uid == pod.metadata.uid:
             if live.spec.node_name:
-                return False
-            if live.status.extended_resource_claim_status is not None:
+                # A binding that was taken for failed may have come through, with or without the claim.
+                if special_claim_name(live) == claim.metadata.name:
+                    return False
+            elif live.status.extended_resource_claim_status is not None:
                 await self._set_status(live, None)
         current = await _found(
             self._client.get(RESOURCE_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
         )
         if current is not None and is_special_of(current, pod):
             await self._delete(current)
+        # The informer may have told of its beginning and end before anybody here knew of it.
+        self._tracker.removed(claim)
         return True
 
     async def _delete(self, claim: ResourceClaim) -> None:
