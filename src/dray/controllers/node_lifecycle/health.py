@@ -25,6 +25,8 @@ class _Node:
     starting: bool
     renewed: datetime | None = None
     silent: bool = False
+    # The time of its entry in the heap; others of its name are void.
+    due: float = 0.0
 
 
 class HeartbeatBook:
@@ -34,7 +36,7 @@ class HeartbeatBook:
         self._grace = grace_seconds
         self._startup_grace = startup_grace_seconds
         self._nodes: dict[str, _Node] = {}
-        # (when, name); a node that is not silent has exactly one entry.
+        # (when, name); a node that is not silent has exactly one entry that is not void.
         self._due: list[tuple[float, str]] = []
 
     def observe_node(self, node: Node, now: float, wall: datetime) -> None:
@@ -48,7 +50,10 @@ class HeartbeatBook:
             self._nodes[name] = _Node(seen, heartbeat, starting=ready is None)
             self._push(name)
             return
-        known.starting = ready is None
+        if known.starting and ready is not None:
+            # The shorter time counts from here on.
+            known.starting = False
+            self._push(name)
         if heartbeat is not None and heartbeat != known.heartbeat:
             known.heartbeat = heartbeat
             self._sign(name, known, now)
@@ -74,9 +79,9 @@ class HeartbeatBook:
         """The nodes that have become silent since the last question."""
         fallen = []
         while self._due and self._due[0][0] < now:
-            name = heapq.heappop(self._due)[1]
+            due, name = heapq.heappop(self._due)
             known = self._nodes.get(name)
-            if known is None or known.silent:
+            if known is None or known.silent or known.due != due:
                 continue
             if self._deadline(known) < now:
                 known.silent = True
@@ -99,7 +104,9 @@ class HeartbeatBook:
         return True
 
     def _push(self, name: str) -> None:
-        heapq.heappush(self._due, (self._deadline(self._nodes[name]), name))
+        known = self._nodes[name]
+        known.due = self._deadline(known)
+        heapq.heappush(self._due, (known.due, name))
 
     def _deadline(self, known: _Node) -> float:
         return known.seen + (self._startup_grace if known.starting else self._grace)

@@ -119,6 +119,15 @@ def test_a_new_node_has_longer_counted_from_its_creation() -> None:
     assert seen.silent(150.1) == ["new"]
 
 
+def test_the_longer_time_ends_with_the_first_word() -> None:
+    seen = Seen()
+    seen.node(0, "n")
+    seen.node(1, "n", 1)
+    assert seen.silent(51) == []
+    assert seen.silent(51.1) == ["n"]
+    assert seen.silent(100) == []
+
+
 def test_gone_and_back_under_the_same_name() -> None:
     seen = Seen()
     seen.node(0, "n", 0)
