@@ -15,6 +15,7 @@ from dray.cli.conformance.objects import Objects, TestClaim
 from dray.cli.conformance.plugins import KubeletSocket
 from dray.cli.conformance.rules.answers import Answers, ClaimRef, Entry, success_problems
 from dray.cli.conformance.rules.registration import DRA_PLUGIN, Info
+from dray.cli.conformance.rules.slices import count_problems, outdated_problems
 from dray.lib.clock import Clock
 from dray.node.cdi.files import CdiCache
 from dray.node.plugins.files import find_sockets
@@ -86,6 +87,7 @@ class Kit:
         self.restarts = 0
         self._restarter = restarter
         self._info: Info | None = None
+        self._published: bool | None = None
         self._link: DriverLink | None = None
 
     # --- Registration. ---
@@ -143,6 +145,27 @@ class Kit:
             return ()
         return self._info.dra_versions
 
+    # --- Devices. ---
+
+    async def published(self) -> bool:
+        """Whether the driver publishes devices; waited for once."""
+        if self._published is None:
+            self._published = await until(self._has_slices, self.timing.appear_seconds, self.clock)
+            await self.settle()
+        return self._published
+
+    async def settle(self) -> None:
+        """Let the driver finish what it is writing, if it does so at all."""
+        if self._published:
+            await until(self._has_whole_pools, self.timing.first_seconds, self.clock)
+
+    async def _has_slices(self) -> bool:
+        return bool(await self.objects.slices())
+
+    async def _has_whole_pools(self) -> bool:
+        slices = await self.objects.slices()
+        return bool(slices) and not [*count_problems(slices), *outdated_problems(slices)]
+
     # --- Calls. ---
 
     @property
@@ -172,6 +195,8 @@ class Kit:
     @asynccontextmanager
     async def claim(self, version: str) -> AsyncIterator[TestClaim]:
         """A claim of the check's own; whatever became of it is undone as far as the driver lets us."""
+        if not await self.published():
+            raise SkipError("the driver publishes nothing")
         claim = await self.objects.claim()
         try:
             yield claim

@@ -67,11 +67,20 @@ class Objects:
         for resource, document in others:
             await self._make(resource, document)
 
-    async def follow(self) -> None:
-        """Note every slice of the driver from now on, until cancelled."""
-        slices = self._informers.informer(SLICES, Selection(field_selector=f"spec.driver={self.driver}"))
+    async def follow(self, driver: str) -> asyncio.Task[None]:
+        """Note every slice of the driver from now on, until the task is cancelled."""
+        self.driver = driver
+        slices = self._informers.informer(SLICES, Selection(field_selector=f"spec.driver={driver}"))
         slices.add_handler(self._written)
-        await self._informers.run()
+        task = asyncio.create_task(self._informers.run())
+        await slices.wait_for_sync()
+        return task
+
+    async def followed(self) -> bool:
+        """Whether everything that is there now has been noted."""
+        seen = {(item.name, item.generation) for item in self.history}
+        now = await self.slices()
+        return all((item["metadata"]["name"], item["spec"]["pool"].get("generation") or 0) in seen for item in now)
 
     async def slices(self) -> list[Document]:
         """The driver's slices now."""

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from dray.cli.conformance.findings import NotMetError, SkipError
-from dray.cli.conformance.links import CallError
+from dray.cli.conformance.links import CallError, is_socket
 from dray.cli.conformance.rules.registration import DEVICE_PLUGIN_VERSION, PluginRequest
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import (
@@ -111,6 +111,8 @@ class KubeletSocket(RegistrationServicer):  # type: ignore[misc]
 
 
 async def _called_back(path: str) -> tuple[tuple[bool, bool] | None, str]:
+    if not is_socket(path):
+        return None, "there is no socket"
     try:
         async with PluginLink(path) as link:
             return await link.options(DIAL_SECONDS), ""

@@ -37,8 +37,7 @@ async def run_driver_checks(kit: Kit, chosen: Collection[str]) -> AsyncGenerator
             for version in _variants(check, kit):
                 yield await _finding(check, kit, version)
             if check.name in FIRST and kit.socket is not None:
-                kit.objects.driver = kit.info.name
-                following = asyncio.create_task(kit.objects.follow())
+                following = await kit.objects.follow(kit.info.name)
     finally:
         if following is not None:
             following.cancel()

@@ -17,9 +17,9 @@ from dray.cli.conformance.rules.registration import changed_problems
 
 CHECKS: Final = Checks()
 # Given up this long after the call began.
-GIVE_UP_SECONDS: Final = (0.001, 0.02)
-# Killed this long after: before the driver has heard of it, at work, and about to answer.
-KILL_SECONDS: Final = (0.0, 0.01, 0.05)
+GIVE_UP_SECONDS: Final = (0.001, 0.02, 0.3)
+# Killed this long after: before the driver has heard of it, at work, and about to answer; or when it has answered.
+KILL_SECONDS: Final = (0.0, 0.01, 0.05, 0.3)
 
 
 def _version_of(kit: Kit) -> str:

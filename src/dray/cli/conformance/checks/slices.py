@@ -13,34 +13,16 @@ from dray.cli.conformance.rules import slices as rules
 CHECKS: Final = Checks()
 
 
-async def _settle(kit: Kit) -> None:
-    """Let the driver finish what it is writing."""
-
-    async def settled() -> bool:
-        slices = await kit.objects.slices()
-        problems = [*rules.count_problems(slices), *rules.outdated_problems(slices)]
-        return bool(slices) and not problems
-
-    await until(settled, kit.timing.first_seconds, kit.clock)
-
-
 async def _slices(kit: Kit) -> list[Document]:
-    slices = await kit.objects.slices()
-    if not slices:
+    if not await kit.published():
         raise SkipError("the driver publishes nothing")
-    return slices
+    return await kit.objects.slices()
 
 
 @CHECKS.check("slices-published")
 async def _published(kit: Kit, _version: str) -> str:
-    name = kit.info.name
-
-    async def some() -> bool:
-        return bool(await kit.objects.slices())
-
-    if not await until(some, kit.timing.appear_seconds, kit.clock):
-        raise NotMetError(f"no ResourceSlice with driver {name} within {kit.timing.appear_seconds:g} s")
-    await _settle(kit)
+    if not await kit.published():
+        raise NotMetError(f"no ResourceSlice with driver {kit.info.name} within {kit.timing.appear_seconds:g} s")
     slices = await kit.objects.slices()
     devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
     return f"{devices} devices in {len(slices)} slices"
@@ -86,12 +68,13 @@ async def _repaired(kit: Kit, _version: str) -> str:
         raise NotMetError(
             f"{len(await kit.objects.slices())} of {len(slices)} slices after {kit.timing.repair_seconds:g} s"
         )
-    await _settle(kit)
+    await kit.settle()
     return f"after {kit.clock.monotonic() - started:.1f} s"
 
 
 async def monotonic(kit: Kit, _version: str) -> str:
     """Judged last, over everything that was seen."""
+    await until(kit.objects.followed, kit.timing.first_seconds, kit.clock)
     if not kit.objects.history:
         raise SkipError("the driver publishes nothing")
     hold(rules.decrease_problems(kit.objects.history))

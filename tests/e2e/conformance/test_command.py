@@ -1,0 +1,154 @@
+"""`dray conformance` on the example drivers: real processes, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.e2e.driver.world import short_folder
+
+pytestmark = pytest.mark.timeout(170)
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def conformance(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dray", "conformance", str(folder / "k"), f"--cdi-dir={folder / 'cdi'}", *flags]
+    environment = {**os.environ, "NO_COLOR": "1", "GPUS": "4"}
+    return subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=160, check=False
+    )
+
+
+def example(name: str, *arguments: str) -> str:
+    return " ".join([sys.executable, str(EXAMPLES / name), *arguments])
+
+
+def run(*flags: str) -> tuple[int, dict[str, Any]]:
+    with short_folder() as folder:
+        done = conformance(folder, "-o", "json", *flags)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def verdicts(report: dict[str, Any], verdict: str) -> list[str]:
+    return sorted({item["name"] for item in report["findings"] if item["verdict"] == verdict})
+
+
+HEALTH = ["health-again", "health-devices", "health-first"]
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "skipped"),
+    [
+        (["env-driver/driver.py"], ["--skip=slices-repaired"], HEALTH),
+        (["gpu-driver/driver.py"], [], []),
+        (["host-devices/driver.py", "/dev/null", "/dev/zero", "--"], ["--skip=slices-repaired,recovery"], HEALTH),
+    ],
+)
+def test_the_example_drivers_conform(command: Sequence[str], flags: list[str], skipped: list[str]) -> None:
+    code, report = run("--run", example(*command), *flags)
+    assert verdicts(report, "failed") == [], report
+    assert verdicts(report, "skipped") == skipped
+    assert (code, report["conforms"]) == (0, True)
+
+
+def test_the_example_device_plugin_conforms() -> None:
+    words = ("--resource", "example.com/null", "--pattern", "/dev/null", "--folder", "{root}/device-plugins")
+    code, report = run("--device-plugin", "--run", example("device-plugin/host_devices.py", *words))
+    assert verdicts(report, "failed") == [], report
+    assert verdicts(report, "skipped") == ["plugin-pre-start", "plugin-preferred"]
+    assert (code, report["subject"]) == (0, "example.com/null")
+
+
+def test_a_claim_of_the_authors_own(tmp_path: Path) -> None:
+    """Its parameters reach the driver, which here refuses them: that is found."""
+    good = EXAMPLES / "env-driver" / "claim.yaml"
+    (tmp_path / "bad.yaml").write_text(good.read_text().replace("env:\n              TARGET: world", "env: 5"))
+    flags = ("--run", example("env-driver/driver.py"), "--only", "prepare-answered")
+    code, report = run("--claim", str(good), *flags)
+    assert (code, verdicts(report, "passed")) == (0, ["prepare-answered", "registration-socket"])
+    code, report = run("--claim", str(tmp_path / "bad.yaml"), *flags)
+    assert (code, report["conforms"]) == (1, False)
+    (reason, _) = [item["reason"] for item in report["findings"] if item["name"] == "prepare-answered"]
+    assert reason.endswith('parameter env must be a map of texts"')
+
+
+def test_the_report_for_people_and_for_ci() -> None:
+    with short_folder() as folder:
+        text = conformance(folder, "--timeout=0.2", "--only=registration")
+    assert text.returncode == 1
+    head = text.stdout.splitlines()
+    assert head[:3] == [
+        "registration",
+        "  failed  registration-socket",
+        "          required: The driver serves a socket below plugins_registry; its name does not begin with a dot.",
+    ]
+    assert head[3].startswith("          found:    no socket appeared within 0.2 s below ")
+    assert head[-1] == "the driver does not conform: 0 passed, 1 failed, 8 skipped"
+    with short_folder() as folder:
+        junit = conformance(folder, "--timeout=0.2", "--only=registration", "-o", "junit")
+    suite = ElementTree.fromstring(junit.stdout)
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("9", "1", "8")
+
+
+def test_an_own_server_and_a_way_to_restart(tmp_path: Path) -> None:
+    """The driver is not the kit's: it is started by a script, which also restarts it."""
+    with short_folder() as folder:
+        kubeconfig, pid = folder / "kubeconfig", folder / "pid"
+        driver = (
+            f"NODE_NAME=conformance DRAY_ROOT_DIR={folder}/k DRAY_CDI_DIR={folder}/cdi KUBECONFIG={kubeconfig} "
+            f"{example('env-driver/driver.py')} >/dev/null 2>&1 & echo $! >{pid}"
+        )
+        kill = f"test ! -e {pid} || kill -9 $(cat {pid})"
+        process = subprocess.Popen(
+            ["sh", "-c", f"while test ! -s {kubeconfig}; do sleep 0.05; done; {driver}"], start_new_session=True
+        )
+        try:
+            done = conformance(
+                folder,
+                f"--kubeconfig-out={kubeconfig}",
+                f"--restart-command={kill}; {driver}",
+                "--only=restart-prepared,restart-registered",
+                "-o",
+                "json",
+            )
+        finally:
+            subprocess.run(["sh", "-c", kill], check=False)
+            process.wait(10)
+    assert done.returncode == 0, done.stderr
+    assert verdicts(json.loads(done.stdout), "passed") == [
+        "registration-socket",
+        "restart-prepared",
+        "restart-registered",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--only=nonsense"], 'dray conformance: there is no requirement or section "nonsense"; --list shows all\n'),
+        (["--claim=/nowhere"], "dray conformance: [Errno 2] No such file or directory: '/nowhere'\n"),
+    ],
+)
+def test_what_cannot_be_told(flags: list[str], text: str) -> None:
+    with short_folder() as folder:
+        done = conformance(folder, *flags)
+    assert (done.returncode, done.stderr, done.stdout) == (2, text, "")
+
+
+def test_the_list_of_requirements() -> None:
+    from dray.cli.conformance.requirements import REQUIREMENTS
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dray", "conformance", "--list"], capture_output=True, text=True, check=True
+    )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(REQUIREMENTS)
