@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 _RFC3339: Final = re.compile(
@@ -40,7 +41,7 @@ def format_time(moment: datetime) -> str:
     """Render whole seconds in UTC, as `metav1.Time` does."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}Z" if moment.year >= 1000 else f"{moment.isoformat()[:19]}Z"  # noqa: PLR2004
+    return f"{moment.isoformat()[:19]}Z"
 
 
 def format_micro_time(moment: datetime) -> str:
@@ -50,6 +51,8 @@ def format_micro_time(moment: datetime) -> str:
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
+# An object's times come again with each of its writes.
+@lru_cache(maxsize=4096)
 def parse_time(text: str) -> datetime:
     """Read an RFC 3339 time with `Z` or an offset, strictly; the result is in UTC."""
     if not _RFC3339.fullmatch(text):

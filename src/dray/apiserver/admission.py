@@ -16,6 +16,7 @@ from dray.api.document import Document, GroupResource, NamespacedName, key_of
 from dray.api.errors import ForbiddenError
 from dray.api.features import FeatureGates
 from dray.apiserver.authorization.escalation import check_binding_write, check_role_write
+from dray.apiserver.authorization.node import node_name_of
 from dray.apiserver.authorization.node_restriction import check_node_write
 from dray.apiserver.authorization.rbac import Decision
 from dray.apiserver.endpoint import Endpoint
@@ -23,13 +24,14 @@ from dray.apiserver.flow.call import Call
 from dray.apiserver.metadata import generated_name
 from dray.apiserver.registry.strategy import WriteContext
 from dray.apiserver.request import Attributes
-from dray.apiserver.world import NAMESPACES, PODS, RBAC_GROUP, World
+from dray.apiserver.world import NAMESPACES, NODES, PODS, RBAC_GROUP, World
 
 _PROTECTED_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _TOKEN_MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
 _TOKEN_SECONDS: Final = 3607
 _EVICTION_SECONDS: Final = 300
-_TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+_TOLERATED: Final = (_NOT_READY, "node.kubernetes.io/unreachable")
 Authorize = Callable[[Attributes], Decision]
 
 
@@ -61,8 +63,12 @@ class Admission:
         self, operation: Operation, call: Call, endpoint: Endpoint, document: Document, context: WriteContext
     ) -> None:
         """Add to the document what the cluster decides for it."""
-        if endpoint.resource == PODS and operation is Operation.CREATE and not call.info.subresource:
+        if operation is not Operation.CREATE or call.info.subresource:
+            return
+        if endpoint.resource == PODS:
             self._admit_pod(document, context)
+        elif endpoint.resource == NODES:
+            _admit_node(document)
 
     def validate(
         self,
@@ -77,7 +83,8 @@ class Admission:
             _check_namespace_deletion(old)
         if endpoint.resource.group == RBAC_GROUP and new is not None:
             self._check_escalation(call, endpoint, new, old)
-        check_node_write(_attributes(operation, call, endpoint), new, old, self._world.nodes)
+        if node_name_of(call.user) is not None:
+            check_node_write(_attributes(operation, call, endpoint), new, old, self._world.nodes)
 
     def _check_escalation(self, call: Call, endpoint: Endpoint, new: Document, old: Document | None) -> None:
         index = self._world.rbac
@@ -209,6 +216,14 @@ def _token_projection() -> Document:
             },
         ],
     }
+
+
+def _admit_node(node: Document) -> None:
+    """A new node takes no Pods until the node lifecycle controller has seen it ready."""
+    spec: Document = node.setdefault("spec", {})
+    taints = list(spec.get("taints") or ())
+    if not any((item.get("key"), item.get("effect")) == (_NOT_READY, "NoSchedule") for item in taints):
+        spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
 
 
 def _admit_tolerations(spec: Document) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import orjson
@@ -62,11 +63,17 @@ def _call(request: LocalRequest) -> Call:
     return Call(
         info=_info(request),
         query=request.query,
-        user=UserInfo(request.user, groups=(*request.groups, "system:authenticated")),
+        user=_user(request.user, request.groups),
         body=cast("Any", body),
         content_type=request.content_type,
         user_agent=request.user_agent,
     )
+
+
+@lru_cache(maxsize=1024)
+def _user(name: str, groups: tuple[str, ...]) -> UserInfo:
+    """The same components ask again and again."""
+    return UserInfo(name, groups=(*groups, "system:authenticated"))
 
 
 def _info(request: LocalRequest) -> RequestInfo:

@@ -121,7 +121,7 @@ class InformerLoop(Generic[T]):
     def _reduced(self, event: WatchEvent[Any] | Bookmark) -> WatchEvent[T] | Bookmark:
         if self._reduce is None or isinstance(event, Bookmark):
             return event
-        return replace(event, object=self._reduce(event.object))
+        return WatchEvent(event.type, self._reduce(event.object), event.resource_version)
 
     def _note_sync(self) -> None:
         if self._informer.synced:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
 import socket
 import sys
 import uuid
@@ -45,6 +44,7 @@ from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.randomness import PooledRandom
 from dray.runtime.settings import SettingsError
 from dray.store.compaction import CompactionPolicy
 from dray.store.interface import Store
@@ -190,7 +190,7 @@ def build(
         authorizer=authorizer,
         paths=Paths(catalog, health, tokens, OpenAPI(catalog, schema_source(catalog)), metrics.exposition),
         lookup=lookup,
-        random_source=random.SystemRandom(),
+        random_source=PooledRandom(),
     )
     return server, health
 

@@ -101,7 +101,9 @@ def validate_object_meta_update(new: Document, old: Document, path: Path = METAD
     if (new.get("generation") or 0) < (old.get("generation") or 0):
         errors.append(invalid(path.child("generation"), new.get("generation") or 0, "must not be decremented"))
     for field in _IMMUTABLE_FIELDS:
-        errors += validate_immutable(new.get(field), old.get(field), path.child(field))
+        now, before = new.get(field), old.get(field)
+        if now != before:
+            errors += validate_immutable(now, before, path.child(field))
     return errors + _validate_shared(new, path)
 
 

@@ -83,7 +83,10 @@ class Changer:
         change = Change(
             strategy,
             options,
-            lambda _old: copy_document(hub),
+            # Only what may be tried again must survive the first try.
+            (lambda _old: hub)
+            if version and not strategy.allow_create_on_update
+            else (lambda _old: copy_document(hub)),
             call.info.subresource,
             unconditional=strategy.allow_unconditional_update,
             retry=not version,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 Tree: TypeAlias = dict[str, Any]
@@ -188,6 +189,8 @@ def sorted_elements(tree: Tree) -> list[str]:
     return sorted(tree, key=_order)
 
 
+# The same few items come with nearly every object of a kind.
+@lru_cache(maxsize=4096)
 def _order(element: str) -> tuple[Any, ...]:
     kind, _, rest = element.partition(":")
     if kind == "k":

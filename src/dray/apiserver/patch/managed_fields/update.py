@@ -111,13 +111,14 @@ def _created(
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:
     """The managers before the change: those the client sent, else the stored ones."""
-    if not subresource and sent is not None:
+    stored = None if old is None else (old.get("metadata") or {}).get("managedFields")
+    # Who sends back what was read sends what this server wrote, in its order.
+    if not subresource and sent is not None and sent != stored:
         if is_reset(sent):
             return {}
         managed = _decoded(sent, trusted=False)
         if managed:
             return managed
-    stored = None if old is None else (old.get("metadata") or {}).get("managedFields")
     return _decoded(stored, trusted=True)
 
 
