@@ -12,6 +12,7 @@ from dray.client.loop import Informers
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.cluster_role_aggregation.reconciler import ClusterRoleAggregationController
+from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
@@ -101,4 +102,5 @@ def _workload_controllers(
     return [
         DeploymentController(client, informers, clock, metrics=metrics),
         ReplicaSetController(client, informers, clock, rng=rng, metrics=metrics),
+        DaemonSetController(client, informers, clock, rng=rng, metrics=metrics),
     ]

@@ -15,6 +15,7 @@ from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.rest import Call, RestClient
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
+from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.loop import Scheduler
@@ -153,6 +154,15 @@ class Cluster:
         ]
 
 
+async def add_node(world: Cluster, name: str, *, pods: int = 110, **spec: Any) -> None:
+    """A node without a kubelet, for tests that play it."""
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": str(pods)}
+    status = {"allocatable": amounts, "capacity": amounts}
+    await world.user.create(NODES, {"metadata": {"name": name}, "status": status})
+    # New nodes are tainted until they are ready.
+    await world.user.patch(NODES, name, "", Patch(PatchType.MERGE, {"spec": {"taints": None, **spec}}))
+
+
 @asynccontextmanager
 async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare: Any = None) -> AsyncIterator[Cluster]:
     """A cluster for the time of a `with` block; `prepare` may furnish it before the controllers start."""
@@ -191,6 +201,11 @@ def _programs(
         work.append(Scheduler(scheduling, seen, clock, Metrics(), factories=BUILT_IN).run())
         work.append(seen.run())
     if nodes:
+        looked_after = RestClient(client("node-controller"))
+        known = Informers(looked_after, clock, rng)
+        # Takes the taint from new nodes.
+        work.append(NodeLifecycleController(looked_after, known, clock).run())
+        work.append(known.run())
         work.append(SimulatedNodes(RestClient(client("nodes")), clock, Simulation(nodes)).run())
     return work
 

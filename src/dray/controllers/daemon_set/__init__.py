@@ -1,0 +1,1 @@
+"""Keeps one Pod of a DaemonSet on every node that it is meant for."""

@@ -1,0 +1,84 @@
+"""The revisions of a DaemonSet's template; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dray.api.document import Document
+from dray.api.types.apps_v1 import ControllerRevision, DaemonSet
+from dray.api.types.meta_v1 import ObjectMeta
+from dray.controllers.daemon_set.placement import HASH_LABEL, KIND
+from dray.controllers.pod_control.building import template_hash
+from dray.controllers.pod_control.ownership import controller_reference
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The revision of the present template, and those before it."""
+
+    current: ControllerRevision
+    old: tuple[ControllerRevision, ...]
+    # Whether the current one must be created, or changed, first.
+    create: bool = False
+    update: bool = False
+
+    @property
+    def revision_hash(self) -> str:
+        """What the Pods of the present template are labelled with."""
+        return self.current.metadata.labels.get(HASH_LABEL, "")
+
+
+def template_patch(daemon_set: DaemonSet) -> Document:
+    """What brings a DaemonSet back to this template, as a strategic patch."""
+    # Through JSON, since what is compared with it has come that way.
+    template = msgspec.json.decode(msgspec.json.encode(daemon_set.spec.template))
+    return {"spec": {"template": {**template, "$patch": "replace"}}}
+
+
+def plan_history(daemon_set: DaemonSet, revisions: Sequence[ControllerRevision]) -> History:
+    """Find the present template among the revisions, or make one; it always has the highest number."""
+    patch = template_patch(daemon_set)
+    same = [item for item in revisions if item.data == patch]
+    if not same:
+        made = _make(daemon_set, patch, _highest(revisions) + 1)
+        return History(made, tuple(revisions), create=True)
+    current = max(same, key=lambda item: item.revision)
+    old = tuple(item for item in revisions if item is not current)
+    number = _highest(old) + 1
+    if current.revision >= number:
+        return History(current, old)
+    return History(msgspec.structs.replace(current, revision=number), old, update=True)
+
+
+def _highest(revisions: Sequence[ControllerRevision]) -> int:
+    return max((item.revision for item in revisions), default=0)
+
+
+def _make(daemon_set: DaemonSet, patch: Document, number: int) -> ControllerRevision:
+    revision_hash = template_hash(daemon_set.spec.template, daemon_set.status.collision_count)
+    return ControllerRevision(
+        api_version="apps/v1",
+        kind="ControllerRevision",
+        metadata=ObjectMeta(
+            name=f"{daemon_set.metadata.name}-{revision_hash}",
+            namespace=daemon_set.metadata.namespace,
+            labels={**daemon_set.spec.template.metadata.labels, HASH_LABEL: revision_hash},
+            annotations=daemon_set.metadata.annotations,
+            owner_references=(controller_reference(KIND, daemon_set.metadata),),
+        ),
+        data=patch,
+        revision=number,
+    )
+
+
+def surplus_history(daemon_set: DaemonSet, history: History, live: Collection[str]) -> tuple[ControllerRevision, ...]:
+    """The oldest revisions beyond the limit; those whose hash a Pod still has are kept."""
+    limit = daemon_set.spec.revision_history_limit
+    surplus = len(history.old) - (10 if limit is None else limit)
+    if surplus <= 0:
+        return ()
+    dead = [item for item in history.old if item.metadata.labels.get(HASH_LABEL) not in live]
+    return tuple(sorted(dead, key=lambda item: item.revision)[:surplus])

@@ -1,0 +1,150 @@
+"""Which nodes a DaemonSet is meant for, and how its Pods are bound to them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dray.allocator.node_selection import NODE_NAME_FIELD, local_selector, matching_term
+from dray.api.document import GroupVersionKind
+from dray.api.tolerations import tolerates
+from dray.api.types.apps_v1 import DaemonSet
+from dray.api.types.core_v1 import (
+    Affinity,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodSpec,
+    Taint,
+    Toleration,
+)
+from dray.controllers.pod_control.building import make_pod, with_labels
+from dray.controllers.pod_control.ownership import Owner, selector_of
+
+KIND: Final = GroupVersionKind("apps", "v1", "DaemonSet")
+HASH_LABEL: Final = "controller-revision-hash"
+_NO_EXECUTE: Final = "NoExecute"
+_NO_SCHEDULE: Final = "NoSchedule"
+_PREFIX: Final = "node.kubernetes.io/"
+
+
+def _tolerate(condition: str, effect: str) -> Toleration:
+    return Toleration(key=_PREFIX + condition, operator="Exists", effect=effect)
+
+
+# A daemon belongs to its node as long as the node exists, whatever state that is in.
+_TOLERATIONS: Final = (
+    _tolerate("not-ready", _NO_EXECUTE),
+    _tolerate("unreachable", _NO_EXECUTE),
+    _tolerate("disk-pressure", _NO_SCHEDULE),
+    _tolerate("memory-pressure", _NO_SCHEDULE),
+    _tolerate("pid-pressure", _NO_SCHEDULE),
+    _tolerate("unschedulable", _NO_SCHEDULE),
+)
+_HOST_NETWORK_TOLERATION: Final = _tolerate("network-unavailable", _NO_SCHEDULE)
+
+
+def owner_of(daemon_set: DaemonSet) -> Owner:
+    """The DaemonSet as an owner of Pods and revisions."""
+    return Owner(KIND, daemon_set.metadata, selector_of(daemon_set.spec.selector))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a Pod should be on the node, and whether one that is there may stay."""
+
+    should_run: bool
+    may_stay: bool
+
+
+_NO: Final = Verdict(should_run=False, may_stay=False)
+_STAY: Final = Verdict(should_run=False, may_stay=True)
+_YES: Final = Verdict(should_run=True, may_stay=True)
+
+
+class Placement:
+    """A DaemonSet's wishes about nodes, read once for many of them."""
+
+    def __init__(self, daemon_set: DaemonSet) -> None:
+        spec = daemon_set.spec.template.spec
+        self._node_name = spec.node_name
+        self._labels = spec.node_selector
+        self._required = _required(spec)
+        self._tolerations = with_tolerations(spec).tolerations
+
+    def judge(self, node: Node) -> Verdict:
+        """Whether the node is one of those meant."""
+        name, labels = node.metadata.name or "", node.metadata.labels
+        if self._node_name and self._node_name != name:
+            return _NO
+        if any(labels.get(key) != value for key, value in self._labels.items()):
+            return _NO
+        if self._required is not None and matching_term(self._required, name, labels) is None:
+            return _NO
+        intolerable = [taint for taint in node.spec.taints if self._is_intolerable(taint)]
+        if not intolerable:
+            return _YES
+        return _NO if any(taint.effect == _NO_EXECUTE for taint in intolerable) else _STAY
+
+    def _is_intolerable(self, taint: Taint) -> bool:
+        if taint.effect not in (_NO_EXECUTE, _NO_SCHEDULE):
+            return False
+        return not any(tolerates(toleration, taint) for toleration in self._tolerations)
+
+
+def _required(spec: PodSpec) -> NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    return None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
+
+
+def with_tolerations(spec: PodSpec) -> PodSpec:
+    """The spec with what every daemon tolerates; a toleration of the same taint is replaced."""
+    wanted = (*_TOLERATIONS, *((_HOST_NETWORK_TOLERATION,) if spec.host_network else ()))
+    kept = [item for item in spec.tolerations if not any(_is_same(item, other) for other in wanted)]
+    return msgspec.structs.replace(spec, tolerations=(*kept, *wanted))
+
+
+def _is_same(first: Toleration, second: Toleration) -> bool:
+    return (first.key, first.effect, first.operator, first.value or "") == (
+        second.key,
+        second.effect,
+        second.operator,
+        second.value or "",
+    )
+
+
+def bound_to(spec: PodSpec, node: str) -> PodSpec:
+    """The spec with only that node left to the scheduler; other requirements stay."""
+    (only,) = local_selector(node).node_selector_terms
+    required = _required(spec)
+    terms: Iterable[NodeSelectorTerm] = required.node_selector_terms if required is not None else ()
+    narrowed = tuple(msgspec.structs.replace(term, match_fields=only.match_fields) for term in terms) or (only,)
+    affinity = spec.affinity or Affinity()
+    nodes = msgspec.structs.replace(
+        affinity.node_affinity or NodeAffinity(),
+        required_during_scheduling_ignored_during_execution=NodeSelector(node_selector_terms=narrowed),
+    )
+    return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, node_affinity=nodes))
+
+
+def make_daemon(owner: Owner, daemon_set: DaemonSet, node: str, revision_hash: str) -> Pod:
+    """The Pod for a node."""
+    template = with_labels(daemon_set.spec.template, {HASH_LABEL: revision_hash})
+    return make_pod(owner, template, spec=bound_to(with_tolerations(template.spec), node))
+
+
+def node_of(pod: Pod) -> str:
+    """The node that the Pod is on, or is meant for while it has none; empty when it is meant for none."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    required = _required(pod.spec)
+    for term in required.node_selector_terms if required is not None else ():
+        for item in term.match_fields:
+            if item.key == NODE_NAME_FIELD and item.operator == "In" and len(item.values) == 1:
+                return item.values[0]
+    return ""

@@ -1,0 +1,198 @@
+"""The DaemonSet controller's hands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from dray.api.document import NamespacedName
+from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
+from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatus
+from dray.api.types.core_v1 import Node, Pod
+from dray.client.interface import Client, DeleteOptions, Resource
+from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.objects import controller_of, key_of
+from dray.client.recorder.loop import NORMAL, WARNING
+from dray.controllers.daemon_set import plan
+from dray.controllers.daemon_set.backoff import FailureBackoff
+from dray.controllers.daemon_set.history import History, plan_history, surplus_history
+from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon, owner_of
+from dray.controllers.pod_control.facts import next_available_seconds
+from dray.controllers.pod_control.loop import OWNER_INDEXES, Keeper, NewPod, PodControl, settle, wake_owners
+from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, sort_out
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+DAEMON_SETS: Final[Resource[DaemonSet]] = Resource("apps", "v1", "daemonsets", "DaemonSet", DaemonSet)
+REVISIONS: Final[Resource[ControllerRevision]] = Resource(
+    "apps", "v1", "controllerrevisions", "ControllerRevision", ControllerRevision
+)
+NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+KEEPER: Final = Keeper(DAEMON_SETS, "daemonset-controller")
+NAME: Final = "daemonset"
+WORKERS: Final = 2
+
+
+class DaemonSetController:
+    """Runs until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        *,
+        rng: random.Random,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._backoff = FailureBackoff()
+        self._control = PodControl(client, informers, clock, KEEPER, rng=rng)
+        self.controller: Controller[NamespacedName] = Controller(
+            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+        self._daemon_sets = informers.informer(DAEMON_SETS)
+        self._revisions = informers.informer(REVISIONS, indexes=OWNER_INDEXES)
+        self._nodes = informers.informer(NODES)
+        add = self.controller.queue.add
+        self.controller.follow(self._daemon_sets, self._daemon_set_changed)
+        self.controller.follow(self._control.pods, wake_owners(DAEMON_SETS.kind, add, self._adopters))
+        self.controller.follow(self._revisions, wake_owners(DAEMON_SETS.kind, add, self._adopters))
+        self.controller.follow(self._nodes, self._node_changed)
+
+    async def run(self) -> None:
+        """Keep daemons until cancelled."""
+        async with TaskGroup(NAME) as group:
+            group.spawn(self._control.recorder.run(), "events of DaemonSets")
+            await self.controller.run()
+
+    # --- What a change wakes. ---
+
+    def _daemon_set_changed(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._control.unseen.forget(old.metadata.uid or "")
+        for item in (old, new):
+            if item is not None:
+                self.controller.queue.add(key_of(item))
+
+    def _adopters(self, item: Pod | ControllerRevision) -> Iterator[NamespacedName]:
+        for daemon_set in self._daemon_sets.lister.list(item.metadata.namespace or ""):
+            if owner_of(daemon_set).selector.matches(item.metadata.labels):
+                yield key_of(daemon_set)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Nodes report all the time; only what decides about daemons matters."""
+        if old is not None and new is not None and _traits(old) == _traits(new):
+            return
+        for daemon_set in self._daemon_sets.lister.list():
+            placement = Placement(daemon_set)
+            before = placement.judge(old) if old is not None else None
+            after = placement.judge(new) if new is not None else None
+            if before != after:
+                self.controller.queue.add(key_of(daemon_set))
+
+    # --- Work. ---
+
+    async def reconcile(self, key: NamespacedName) -> Result:
+        """Bring one DaemonSet's Pods to its nodes, and report."""
+        daemon_set = self._daemon_sets.lister.get_key(key)
+        if daemon_set is None or daemon_set.metadata.deletion_timestamp is not None:
+            return None
+        owner = owner_of(daemon_set)
+        history = await self._history(owner, daemon_set)
+        if history is None:
+            return None
+        pods = await self._control.claim(owner)
+        nodes = self._nodes.lister.list()
+        scene = plan.make_scene(daemon_set, nodes, pods, history.revision_hash, self._clock.now())
+        wanted = plan.plan_daemons(scene, lambda node: self._wait_for(daemon_set, node))
+        error = await self._write(owner, daemon_set, wanted, history.revision_hash)
+        await self._forget_surplus(daemon_set, history, pods)
+        await self._report(daemon_set, plan.status_of(scene))
+        if error is not None:
+            raise error
+        ready = next_available_seconds(pods, daemon_set.spec.min_ready_seconds or 0, scene.now)
+        wait = min((item for item in (ready, wanted.requeue_seconds) if item is not None), default=None)
+        return None if wait is None else Requeue(wait)
+
+    async def _write(
+        self, owner: Owner, daemon_set: DaemonSet, wanted: plan.Plan, revision_hash: str
+    ) -> APIError | None:
+        for found in wanted.ended:
+            self._tell_ended(daemon_set, found)
+        new = [NewPod(make_daemon(owner, daemon_set, node, revision_hash), node) for node in wanted.create]
+        failed = await self._control.create(owner, daemon_set, new) if new else None
+        refused = await self._control.delete(daemon_set, wanted.delete) if wanted.delete else None
+        return failed or refused
+
+    def _tell_ended(self, daemon_set: DaemonSet, found: plan.Found) -> None:
+        if found.failed:
+            self._backoff.served(_backoff_key(daemon_set, found.node), self._clock.monotonic())
+        event_type, reason = (WARNING, plan.FAILED_POD) if found.failed else (NORMAL, plan.SUCCEEDED_POD)
+        self._control.recorder.event(KIND, daemon_set, event_type, reason, found.message)
+
+    def _wait_for(self, daemon_set: DaemonSet, node: str) -> float:
+        return self._backoff.remaining(_backoff_key(daemon_set, node), self._clock.monotonic())
+
+    async def _report(self, daemon_set: DaemonSet, status: DaemonSetStatus) -> None:
+        if daemon_set.status == status:
+            return
+        try:
+            await self._client.update_status(DAEMON_SETS, msgspec.structs.replace(daemon_set, status=status))
+        except NotFoundError:
+            return
+
+    # --- Revisions. ---
+
+    async def _history(self, owner: Owner, daemon_set: DaemonSet) -> History | None:
+        """The revisions, the present one written; None when its name is taken, which the next try avoids."""
+        history = plan_history(daemon_set, await self._claim_revisions(owner))
+        if history.update:
+            await self._client.update(REVISIONS, history.current)
+        if history.create and not await self._create_revision(daemon_set, history.current):
+            return None
+        return history
+
+    async def _claim_revisions(self, owner: Owner) -> tuple[ControllerRevision, ...]:
+        lister = self._revisions.lister
+        found = sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
+        if not found.adopt and not found.release:
+            return found.owned
+        return (*found.owned, *await settle(self._client, REVISIONS, DAEMON_SETS, owner, found))
+
+    async def _create_revision(self, daemon_set: DaemonSet, revision: ControllerRevision) -> bool:
+        try:
+            await self._client.create(REVISIONS, revision)
+        except AlreadyExistsError:
+            key = key_of(revision)
+            found = await self._client.get(REVISIONS, key.name, key.namespace)
+            controller = controller_of(found)
+            if found.data == revision.data and controller is not None and controller.uid == daemon_set.metadata.uid:
+                return True
+            count = (daemon_set.status.collision_count or 0) + 1
+            await self._report(daemon_set, msgspec.structs.replace(daemon_set.status, collision_count=count))
+            return False
+        return True
+
+    async def _forget_surplus(self, daemon_set: DaemonSet, history: History, pods: Sequence[Pod]) -> None:
+        live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods}
+        for revision in surplus_history(daemon_set, history, live):
+            key, options = key_of(revision), DeleteOptions(uid=revision.metadata.uid or "")
+            try:
+                await self._client.delete(REVISIONS, key.name, key.namespace, options)
+            except NotFoundError:
+                continue
+
+
+def _traits(node: Node) -> tuple[object, ...]:
+    return node.metadata.uid, node.metadata.labels, node.spec.taints
+
+
+def _backoff_key(daemon_set: DaemonSet, node: str) -> tuple[object, ...]:
+    # A new template deserves a new try.
+    return daemon_set.metadata.uid, daemon_set.status.observed_generation, node
