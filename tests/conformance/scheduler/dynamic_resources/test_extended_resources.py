@@ -1,0 +1,776 @@
+"""Extended resources that devices serve, extension point by extension point; upstream's row names where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import APIError, BadRequestError, ConflictError, ServiceUnavailableError
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER
+from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
+from dray.client.interface import DeleteOptions
+from dray.client.rest import Call
+from dray.framework.events import Hint
+from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
+from dray.framework.status import Code
+from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
+from dray.scheduler.plugins.dynamic_resources.extended import claim_name
+from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from tests.conformance.scheduler.dynamic_resources.bench import (
+    TEAM,
+    Attempt,
+    Bench,
+    bench,
+    claim,
+    device_class,
+    node,
+    resource_slice,
+    until,
+)
+
+GPU = "example.com/gpu"
+IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
+UNRESOLVABLE = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+NO_FIT = "cannot allocate all claims"
+CANNOT_SCHEDULE = "cannot schedule extended resource claim"
+
+
+def named_class(name: str = "gpu", resource: str | None = GPU) -> Document:
+    made = device_class(name)
+    if resource is not None:
+        made["spec"]["extendedResourceName"] = resource
+    return made
+
+
+def node_with(name: str, **amounts: int) -> Document:
+    """A node with extended resources of its own."""
+    made = node(name)
+    extra = {f"example.com/{key}": str(value) for key, value in amounts.items()}
+    for listed in ("allocatable", "capacity"):
+        made["status"][listed] = made["status"][listed] | extra
+    return made
+
+
+def asking(name: str = "pod", *claims: str, **resources: int) -> Document:
+    names = {"gpu": GPU, "implicit": IMPLICIT}
+    limits = {names.get(key, f"example.com/{key}"): str(value) for key, value in resources.items()}
+    container = {"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}
+    entries = [{"name": f"entry-{number}", "resourceClaimName": item} for number, item in enumerate(claims)]
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {"containers": [container], "resourceClaims": entries},
+    }
+
+
+WORKER = (named_class(), node("worker"), resource_slice("worker", "gpu-0", "gpu-1"))
+
+
+# --- PreFilter and Filter: one row each. ---
+
+
+@dataclass
+class Case:
+    """What there is, the Pod, and the answers of PreFilter and of each node."""
+
+    given: tuple[Document, ...]
+    pod: Document
+    pre_filter: tuple[Code, str] = (Code.SUCCESS, "")
+    nodes: dict[str, str] = field(default_factory=dict)
+    gates: str = ""
+
+
+CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
+    "empty-with-extended-resources-enabled": (
+        Case(WORKER, asking(), pre_filter=(Code.SKIP, "")),
+        ("XR-14",),
+    ),
+    "zero-is-none": (Case(WORKER, asking(gpu=0), pre_filter=(Code.SKIP, "")), ("XR-10",)),
+    "extended-resource-name-no-class": (
+        Case((node_with("worker", gpu=2),), asking(gpu=1), pre_filter=(Code.SKIP, "")),
+        ("XR-14",),
+    ),
+    "extended-resource-name-with-resources": (Case(WORKER, asking(gpu=2), nodes={"worker": ""}), ("XR-11", "XR-14")),
+    "extended-resource-name-no-resource": (
+        Case((named_class(), node("worker")), asking(gpu=1), nodes={"worker": NO_FIT}),
+        ("XR-11",),
+    ),
+    "implicit-extended-resource-name-with-resources": (
+        Case(
+            (named_class(resource=None), node("worker"), resource_slice("worker", "gpu-0")),
+            asking(implicit=1),
+            nodes={"worker": ""},
+        ),
+        ("XR-02",),
+    ),
+    "implicit-and-explicit-name-of-one-class": (
+        Case(WORKER, asking(gpu=1, implicit=1), nodes={"worker": ""}),
+        ("XR-24",),
+    ),
+    "implicit-and-explicit-name-want-more-than-there-is": (
+        Case(WORKER, asking(gpu=1, implicit=2), nodes={"worker": NO_FIT}),
+        ("XR-24",),
+    ),
+    "extended-resource-one-device-plugin-one-dra": (
+        Case((*WORKER, node_with("plugin", gpu=2), node("bare")), asking(gpu=1), nodes={"worker": "", "plugin": "",
+             "bare": NO_FIT}),
+        ("XR-11", "XR-18", "XR-40"),
+    ),
+    "extended-resource-name-with-zero-allocatable": (
+        Case((named_class(), node_with("worker", gpu=0), resource_slice("worker", "gpu-0")), asking(gpu=1),
+             nodes={"worker": ""}),
+        ("XR-11",),
+    ),
+    "extended-resource-name-with-node-resource": (
+        Case((named_class(), node_with("worker", gpu=1)), asking(gpu=1), nodes={"worker": ""}),
+        ("XR-18",),
+    ),
+    "a-plugin-before-devices": (
+        Case((named_class(), node_with("worker", gpu=2), resource_slice("worker", "gpu-0")), asking(gpu=2),
+             nodes={"worker": ""}),
+        ("XR-11",),
+    ),
+    "one-from-a-plugin-one-from-devices": (
+        Case((named_class(), node_with("worker", foo=1), resource_slice("worker", "gpu-0")), asking(gpu=1, foo=1),
+             nodes={"worker": ""}),
+        ("XR-11",),
+    ),
+    "neither-the-node-nor-a-class": (
+        Case(WORKER, asking(gpu=1, foo=1), nodes={"worker": "cannot fit resource"}),
+        ("XR-17",),
+    ),
+    "more-than-a-claim-can-hold": (
+        Case(WORKER, asking(gpu=33), nodes={"worker": "number of requested devices 33 exceeds the claim limit of 32"}),
+        ("XR-25",),
+    ),
+    "with-a-claim": (Case((*WORKER, claim()), asking("pod", "claim", gpu=1), nodes={"worker": ""}), ("XR-23",)),
+    "with-a-claim-more-than-there-is": (
+        Case((*WORKER, claim()), asking("pod", "claim", gpu=2), nodes={"worker": NO_FIT}),
+        ("XR-23",),
+    ),
+    "gate-off": (
+        Case(WORKER, asking(gpu=1), pre_filter=(Code.SKIP, ""), gates="DRAExtendedResource=false"),
+        ("XR-44",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=pytest.mark.behaviour(*ids)) for name, (case, ids) in CASES.items()]
+)
+async def test_finding_nodes(case: Case) -> None:
+    async with bench(case.gates) as world:
+        await world.create(*case.given)
+        attempt = await world.start(case.pod)
+        assert world.plugin.pre_enqueue(attempt.pod).is_success
+        statuses = world.filter(attempt)
+        first = statuses.pop("", None)
+        assert (first.code if first else Code.SUCCESS, first.message if first else "") == case.pre_filter
+        assert statuses.keys() == case.nodes.keys()
+        for name, status in statuses.items():
+            assert case.nodes[name] in status.message
+            assert status.code is (UNRESOLVABLE if case.nodes[name] else Code.SUCCESS)
+
+
+# --- NodeResourcesFit. ---
+
+
+def insufficient(world: Bench, attempt: Attempt, name: str) -> str:
+    fit = NodeResourcesFit({}, world.handle)
+    fit.pre_filter(attempt.state, attempt.pod)
+    found = world.handle.snapshot.get(name)
+    assert found is not None
+    return fit.filter(attempt.state, attempt.pod, found).message
+
+
+@pytest.mark.behaviour("XR-12", "XR-44")
+@pytest.mark.parametrize(
+    ("gates", "nodes"),
+    [
+        pytest.param("", {"worker": "", "plugin": "", "small": f"Insufficient {GPU}"}, id="on"),
+        pytest.param(
+            "DRAExtendedResource=false",
+            {"worker": f"Insufficient {GPU}", "plugin": "", "small": f"Insufficient {GPU}"},
+            id="off",
+        ),
+    ],
+)
+async def test_what_devices_serve_is_left_out_of_the_nodes_own(gates: str, nodes: dict[str, str]) -> None:
+    async with bench(gates) as world:
+        await world.create(*WORKER, node_with("plugin", gpu=2), node_with("small", gpu=1))
+        attempt = await world.start(asking(gpu=2))
+        assert {name: insufficient(world, attempt, name) for name in nodes} == nodes
+        other = await world.start(asking("other", foo=1))
+        assert insufficient(world, other, "worker") == "Insufficient example.com/foo"
+
+
+@pytest.mark.behaviour("XR-12")
+async def test_an_implicit_name_is_left_out_too() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        assert insufficient(world, await world.start(asking(implicit=1)), "worker") == ""
+
+
+def on_node(world: Bench, name: str, *pods: Pod) -> NodeInfo:
+    """The node with Pods on it, known to the snapshot."""
+    info = world.handle.snapshot.get(name)
+    assert info is not None
+    for pod in pods:
+        spec = msgspec.structs.replace(pod.spec, node_name=name)
+        info = info.with_pod(PodInfo(msgspec.structs.replace(pod, spec=spec)))
+    world.handle.snapshot.replace(info)
+    return info
+
+
+async def served(world: Bench, name: str, node_name: str = "worker", **resources: int) -> Pod:
+    """A Pod whose devices were written, as it is then."""
+    attempt = await world.start(asking(name, **(resources or {"gpu": 1})))
+    assert node_name in world.feasible(attempt)
+    assert (await world.take(attempt, node_name)).is_success
+    return await world.user.get(PODS, name, TEAM)
+
+
+@pytest.mark.behaviour("XR-12", "XR-38")
+async def test_a_pod_with_devices_takes_nothing_of_a_device_plugin_beside_them() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        pod = await served(world, "one")
+        assert on_node(world, "worker", pod).requested.scalars == {}
+        await world.user.delete(NODES, "worker", "")
+        await until(lambda: world.handle.informers.informer(NODES).lister.get("worker") is None)
+        await world.create(node_with("worker", gpu=1))
+        on_node(world, "worker", pod)
+        # Both offer it: each counts its own.
+        assert insufficient(world, await world.start(asking("two", gpu=1)), "worker") == ""
+        await world.user.delete(RESOURCE_SLICES, "worker-gpu.example.com", "")
+        await until(lambda: not world.handle.informers.informer(RESOURCE_SLICES).lister.list())
+        # The driver is gone, and the plugin's device may be the one that is still in use.
+        assert insufficient(world, await world.start(asking("three", gpu=1)), "worker") == f"Insufficient {GPU}"
+
+
+@pytest.mark.behaviour("XR-38", "XR-39")
+async def test_devices_of_a_plugin_that_is_gone_are_held_back() -> None:
+    async with bench() as world:
+        await world.create(*WORKER, claim("mine"))
+        old = await world.start(asking("old", gpu=1))
+        on_node(world, "worker", old.pod)
+        assert world.filter(await world.start(asking("two", gpu=2)))["worker"].message == NO_FIT
+        attempt = await world.start(asking("one", gpu=1))
+        assert world.feasible(attempt) == ["worker"]
+        assert (await world.take(attempt, "worker")).is_success
+        [special] = await special_claims(world)
+        assert len(devices(special)) == 1
+        # Claims are kept from it like extended resources.
+        assert world.filter(await world.start(asking("claims", "mine")))["worker"].message == NO_FIT
+        info = world.handle.snapshot.get("worker")
+        assert info is not None
+        world.handle.snapshot.replace(info.without_pod(old.pod.metadata.uid or ""))
+        assert world.feasible(await world.start(asking("later", "mine"))) == ["worker"]
+
+
+@pytest.mark.behaviour("XR-39")
+async def test_a_pod_is_woken_when_devices_of_a_plugin_are_freed() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        waiting = (await world.start(asking("waiting", gpu=1))).pod
+        with_devices = await served(world, "one")
+        spec = msgspec.structs.replace(with_devices.spec, node_name="worker")
+        with_devices = msgspec.structs.replace(with_devices, spec=spec)
+        [(hint, keys)] = [
+            (item.hint, item.keys) for item in world.plugin.events_to_register() if item.event.resource == "AssignedPod"
+        ]
+        assert hint is not None
+        assert keys is not None
+        assert (hint(waiting, waiting, None), keys.of_change(waiting, None)) == (Hint.QUEUE, None)
+        assert (hint(waiting, with_devices, None), keys.of_change(with_devices, None)) == (Hint.SKIP, ())
+
+
+# --- Scores. ---
+
+
+@pytest.mark.behaviour("XR-31")
+@pytest.mark.parametrize(("strategy", "best"), [("LeastAllocated", "free"), ("MostAllocated", "busy")])
+async def test_devices_count_as_capacity_in_scores(strategy: str, best: str) -> None:
+    async with bench() as world:
+        await world.create(named_class())
+        for name in ("free", "busy"):
+            await world.create(node(name), resource_slice(name, "gpu-0", "gpu-1", "gpu-2"))
+        await served(world, "one", "busy")
+        arguments = {"scoringStrategy": {"type": strategy, "resources": [{"name": GPU}]}}
+        fit = NodeResourcesFit(arguments, world.handle)
+        attempt = await world.start(asking("two", gpu=1))
+        nodes = [info for info in world.handle.snapshot if info is not None]
+        scores = dict(zip([info.name for info in nodes], fit.score_all(attempt.state, attempt.pod, nodes), strict=True))
+        least = {"free": 66, "busy": 33}
+        assert scores == (least if strategy == "LeastAllocated" else {"free": 33, "busy": 66})
+        assert max(scores, key=lambda name: scores[name]) == best
+        balanced = BalancedAllocation({"resources": [{"name": GPU}, {"name": "cpu"}]}, world.handle)
+        assert balanced.score_all(attempt.state, attempt.pod, nodes) != []
+
+
+# --- Reserve and PreBind. ---
+
+
+async def special_claims(world: Bench) -> list[ResourceClaim]:
+    found = await world.user.list(RESOURCE_CLAIMS, TEAM)
+    return [item for item in found.items if EXTENDED_RESOURCE_ANNOTATION in item.metadata.annotations]
+
+
+def devices(special: ResourceClaim) -> list[str]:
+    allocation = special.status.allocation
+    return [] if allocation is None else [result.device for result in allocation.devices.results]
+
+
+@pytest.mark.behaviour("XR-05", "XR-06", "XR-07", "XR-26", "XR-27", "XR-30")
+async def test_the_claim_is_made_and_named_before_the_pod_is_bound() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=2))
+        assert world.feasible(attempt) == ["worker"]
+        assert world.plugin.reserve(attempt.state, attempt.pod, "worker").is_success
+        assert world.writes() == []
+        assert world.filter(await world.start(asking("other", gpu=1)))["worker"].message == NO_FIT
+        assert (await world.plugin.pre_bind(attempt.state, attempt.pod, "worker")).is_success
+        [special] = await special_claims(world)
+        name = special.metadata.name or ""
+        assert world.writes() == ["create ", f"update {name}/status", "patch pod/status"]
+        assert name.startswith("pod-extended-resources-")
+        assert special.metadata.annotations == {EXTENDED_RESOURCE_ANNOTATION: "true"}
+        assert special.metadata.finalizers == (FINALIZER,)
+        [owner] = special.metadata.owner_references
+        assert (owner.uid, owner.controller) == (attempt.pod.metadata.uid, True)
+        assert sorted(devices(special)) == ["gpu-0", "gpu-1"]
+        assert [user.uid for user in special.status.reserved_for] == [attempt.pod.metadata.uid]
+        live = await world.user.get(PODS, "pod", TEAM)
+        assert msgspec.to_builtins(live.status.extended_resource_claim_status) == {
+            "resourceClaimName": name,
+            "requestMappings": ({"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-0"},),
+        }
+        assert attempt.state.pod_version == live.metadata.resource_version
+        assert creates(world) == {"success": 1.0}
+
+
+def creates(world: Bench) -> dict[str, float]:
+    text = world.handle.metrics.exposition().decode()
+    lines = [line for line in text.splitlines() if line.startswith("scheduler_resourceclaim_creates_total{")]
+    return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+@pytest.mark.behaviour("XR-18", "XR-40")
+async def test_a_pod_on_a_node_with_a_device_plugin_has_no_claim() -> None:
+    async with bench() as world:
+        await world.create(*WORKER, node_with("plugin", gpu=1))
+        attempt = await world.start(asking(gpu=1))
+        assert sorted(world.feasible(attempt)) == ["plugin", "worker"]
+        assert attempt.state.device_resources is not None
+        assert attempt.state.device_resources("plugin") == frozenset()
+        assert attempt.state.device_resources("worker") == {GPU}
+        assert (await world.take(attempt, "plugin")).is_success
+        assert world.writes() == []
+
+
+@pytest.mark.behaviour("XR-23")
+async def test_claims_and_extended_resources_are_written_together() -> None:
+    async with bench() as world:
+        await world.create(*WORKER, claim())
+        attempt = await world.start(asking("pod", "claim", gpu=1))
+        assert world.feasible(attempt) == ["worker"]
+        assert (await world.take(attempt, "worker")).is_success
+        [special] = await special_claims(world)
+        mine = await world.claim()
+        assert sorted(devices(special) + devices(mine)) == ["gpu-0", "gpu-1"]
+
+
+# --- What goes wrong. ---
+
+
+def failing(verb: str, plural: str, subresource: str = "", error: APIError | None = None) -> Callable[[Call], Any]:
+    def fail(call: Call) -> Exception | None:
+        same = call.resource is not None and (call.verb, call.resource.plural, call.subresource) == (
+            verb, plural, subresource,
+        )  # fmt: skip
+        return (error or BadRequestError("no")) if same else None
+
+    return fail
+
+
+@pytest.mark.behaviour("XR-28", "XR-30")
+@pytest.mark.parametrize(
+    ("fail", "created"),
+    [
+        pytest.param(failing("create", "resourceclaims"), False, id="extended-resource-name-claim-creation-failure"),
+        pytest.param(
+            failing("create", "resourceclaims", error=ServiceUnavailableError("?")), False, id="creation-unanswered"
+        ),
+        pytest.param(failing("update", "resourceclaims", "status"), True, id="claim-status-failure"),
+        pytest.param(
+            failing("update", "resourceclaims", "status", ServiceUnavailableError("?")), True, id="status-unanswered"
+        ),
+        pytest.param(failing("patch", "pods", "status"), True, id="extended-resource-name-fail-patch"),
+    ],
+)
+async def test_every_failing_write_is_undone(fail: Callable[[Call], Any], created: bool) -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=2))
+        assert world.feasible(attempt) == ["worker"]
+        world.transport.fail = fail
+        status = await world.take(attempt, "worker")
+        assert status.code is Code.ERROR
+        assert len(await special_claims(world)) == created
+        world.transport.fail = lambda _: None
+        await world.undo(attempt, "worker")
+        assert await special_claims(world) == []
+        assert creates(world) == {"success" if created else "failure": 1.0}
+        live = await world.user.get(PODS, "pod", TEAM)
+        assert live.status.extended_resource_claim_status is None
+        await freed(world)
+        # Undoing twice is undoing once.
+        await world.undo(attempt, "worker")
+        again = world.attempt(live)
+        assert world.feasible(again) == ["worker"]
+        assert (await world.take(again, "worker")).is_success
+
+
+async def freed(world: Bench) -> None:
+    """Until no device counts as used."""
+    allocations = world.plugin._tracker.allocations
+    await until(lambda: not allocations.has_any("gpu.example.com/worker"))
+
+
+@pytest.mark.behaviour("XR-26", "XR-28")
+async def test_a_claim_that_was_never_written_is_forgotten() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=2))
+        assert world.feasible(attempt) == ["worker"]
+        world.plugin.reserve(attempt.state, attempt.pod, "worker")
+        woken: list[str] = []
+        world.handle.notify = lambda event, _old, _new: woken.append(event.label)
+        await world.undo(attempt, "worker")
+        assert (world.writes(), woken) == ([], ["ResourceClaimAllocationAbandoned"])
+        assert world.feasible(await world.start(asking("other", gpu=2))) == ["worker"]
+
+
+@pytest.mark.behaviour("XR-28")
+async def test_bind_failure() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=2))
+        world.feasible(attempt)
+        assert (await world.take(attempt, "worker")).is_success
+        await world.undo(attempt, "worker")
+        assert await special_claims(world) == []
+        assert (await world.user.get(PODS, "pod", TEAM)).status.extended_resource_claim_status is None
+        # A binding that is still on its way finds another version of the Pod.
+        binding = {
+            "metadata": {"name": "pod", "resourceVersion": attempt.state.pod_version},
+            "target": {"kind": "Node", "name": "worker"},
+        }
+        with pytest.raises(ConflictError, match="Precondition failed: ResourceVersion"):
+            await world.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
+
+
+@pytest.mark.behaviour("XR-28")
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_pod_that_got_its_node_after_all_keeps_the_claim_it_names(named: bool) -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=1))
+        world.feasible(attempt)
+        if not named:
+            world.transport.fail = failing("patch", "pods", "status")
+        assert (await world.take(attempt, "worker")).is_success is named
+        world.transport.fail = lambda _: None
+        binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "worker"}}
+        await world.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
+        await world.undo(attempt, "worker")
+        assert len(await special_claims(world)) == named
+
+
+@pytest.mark.behaviour("XR-06", "XR-28")
+async def test_a_claim_whose_creation_nobody_heard_of_is_used() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=1))
+        world.feasible(attempt)
+        lost: list[str] = []
+
+        async def lose(call: Call) -> Document:
+            answer = await send(call)
+            if call.verb == "create" and not lost:
+                lost.append(answer["metadata"]["name"])
+                raise ServiceUnavailableError("lost")
+            return answer
+
+        send = world.transport.inner.send
+        world.transport.inner.send = lose  # type: ignore[method-assign]
+        assert (await world.take(attempt, "worker")).is_success
+        assert [special.metadata.name for special in await special_claims(world)] == lost
+
+
+@pytest.mark.behaviour("XR-05")
+async def test_a_name_that_is_somebody_elses_is_not_taken() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=1))
+        await world.create(claim(claim_name(attempt.pod)))
+        world.feasible(attempt)
+        assert (await world.take(attempt, "worker")).is_success
+        [special] = await special_claims(world)
+        assert special.metadata.name == claim_name(attempt.pod, 1)
+
+
+# --- A claim of an earlier attempt. ---
+
+
+async def abandoned(world: Bench, **resources: int) -> Pod:
+    """A Pod whose scheduler ended between PreBind and Bind."""
+    attempt = await world.start(asking(**(resources or {"gpu": 1})))
+    world.feasible(attempt)
+    assert (await world.take(attempt, "worker")).is_success
+    world.transport.calls.clear()
+    return await world.user.get(PODS, "pod", TEAM)
+
+
+@pytest.mark.behaviour("XR-15", "XR-29")
+async def test_a_claim_that_still_fits_is_used_again() -> None:
+    async with bench() as world:
+        await world.create(*WORKER, node("other"), resource_slice("other", "gpu-9"))
+        pod = await abandoned(world)
+        [before] = await special_claims(world)
+        attempt = world.attempt(pod)
+        statuses = world.filter(attempt)
+        assert statuses["worker"].is_success
+        assert statuses["other"].message == CANNOT_SCHEDULE
+        assert (await world.take(attempt, "worker")).is_success
+        assert [special.metadata.uid for special in await special_claims(world)] == [before.metadata.uid]
+        assert creates(world) == {"success": 1.0}
+
+
+@pytest.mark.behaviour("XR-15", "XR-29")
+async def test_a_claim_that_was_not_allocated_yet_is_allocated() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        attempt = await world.start(asking(gpu=1))
+        world.feasible(attempt)
+        world.transport.fail = failing("update", "resourceclaims", "status")
+        await world.take(attempt, "worker")
+        world.plugin._tracker.end_in_flight((await special_claims(world))[0], attempt.pod.metadata.uid or "")
+        world.transport.fail = lambda _: None
+        [before] = await special_claims(world)
+        await world.seen(RESOURCE_CLAIMS, before)
+        again = world.attempt(attempt.pod)
+        assert world.feasible(again) == ["worker"]
+        assert (await world.take(again, "worker")).is_success
+        [after] = await special_claims(world)
+        assert (after.metadata.uid, len(devices(after))) == (before.metadata.uid, 1)
+
+
+@dataclass
+class Stale:
+    """What has changed since the claim was made, and what PreFilter says."""
+
+    change: Callable[[Bench], Any]
+    pre_filter: str = ""
+    node: str = CANNOT_SCHEDULE
+
+
+async def _plugin_installed(world: Bench) -> None:
+    current = await world.user.get(NODES, "worker", "")
+    status = msgspec.structs.replace(current.status, allocatable={**current.status.allocatable, GPU: "2"})
+    changed = await world.user.update_status(NODES, msgspec.structs.replace(current, status=status))
+    await world.seen(NODES, changed)
+
+
+async def _class_gone(world: Bench) -> None:
+    await world.user.delete(DEVICE_CLASSES, "gpu", "")
+    await until(lambda: not world.handle.informers.informer(DEVICE_CLASSES).lister.list())
+
+
+async def _another_class(world: Bench) -> None:
+    # Of the same second, and first by name.
+    await world.create(named_class("a"))
+
+
+async def _claim_going(world: Bench) -> None:
+    [special] = await special_claims(world)
+    await world.user.delete(RESOURCE_CLAIMS, special.metadata.name or "", TEAM)
+    await world.seen(RESOURCE_CLAIMS, (await special_claims(world))[0])
+
+
+STALE: Mapping[str, Stale] = {
+    "a device plugin was installed": Stale(_plugin_installed),
+    "the class is gone": Stale(_class_gone),
+    "another class has the name": Stale(_another_class),
+    "the claim is being deleted": Stale(_claim_going, pre_filter=CANNOT_SCHEDULE),
+}
+
+
+@pytest.mark.behaviour("XR-15", "XR-16")
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in STALE.items()])
+async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        pod = await abandoned(world)
+        await case.change(world)
+        attempt = world.attempt(pod)
+        statuses = world.filter(attempt)
+        if case.pre_filter:
+            assert {name: status.message for name, status in statuses.items()} == {"": case.pre_filter}
+        else:
+            assert statuses["worker"].message == case.node
+        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        assert (status.code, status.message) == (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed")
+        assert await special_claims(world) == []
+        live = await world.user.get(PODS, "pod", TEAM)
+        assert live.status.extended_resource_claim_status is None
+        await freed(world)
+
+
+@pytest.mark.behaviour("XR-16")
+@pytest.mark.parametrize(
+    "fail",
+    [failing("patch", "pods", "status"), failing("update", "resourceclaims"), failing("delete", "resourceclaims")],
+    ids=["pod status", "finalizer", "deletion"],
+)
+async def test_a_deletion_that_fails_is_an_error(fail: Callable[[Call], Any]) -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        pod = await abandoned(world)
+        await _plugin_installed(world)
+        attempt = world.attempt(pod)
+        statuses = world.filter(attempt)
+        world.transport.fail = fail
+        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        assert status.code is Code.ERROR
+        world.transport.fail = lambda _: None
+        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        assert status.message == "deletion of ResourceClaim completed"
+
+
+@pytest.mark.behaviour("XR-16")
+async def test_a_status_that_was_left_behind_is_reset_before_the_pod_is_bound() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        pod = await abandoned(world)
+        [special] = await special_claims(world)
+        cleared = msgspec.structs.replace(special, metadata=msgspec.structs.replace(special.metadata, finalizers=()))
+        await world.user.update(RESOURCE_CLAIMS, cleared)
+        await world.user.delete(RESOURCE_CLAIMS, special.metadata.name or "", TEAM, DeleteOptions())
+        await freed(world)
+        await _class_gone(world)
+        await _plugin_installed(world)
+        attempt = world.attempt(pod)
+        assert world.filter(attempt)[""].code is Code.SKIP
+        assert (await world.take(attempt, "worker")).is_success
+        live = await world.user.get(PODS, "pod", TEAM)
+        assert live.status.extended_resource_claim_status is None
+        assert attempt.state.pod_version == live.metadata.resource_version
+
+
+# --- Waking, and telling. ---
+
+
+def as_class(document: Document) -> DeviceClass:
+    return msgspec.convert(document, DeviceClass)
+
+
+@pytest.mark.behaviour("XR-13")
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, named_class(), Hint.QUEUE, id="a class with the name"),
+        pytest.param(None, named_class("other", "example.com/other"), Hint.SKIP, id="another name"),
+        pytest.param(named_class("gpu", None), named_class(), Hint.QUEUE, id="a class gets the name"),
+        pytest.param(named_class("late"), None, Hint.QUEUE, id="the winner goes, another class has the name"),
+    ],
+)
+async def test_which_classes_wake_a_pod(old: Document | None, new: Document | None, expected: Hint) -> None:
+    async with bench() as world:
+        await world.create(named_class())
+        pod = (await world.start(asking(gpu=1))).pod
+        change = (as_class(old) if old else None, as_class(new) if new else None)
+        fit = NodeResourcesFit({}, world.handle)
+        for plugin in (world.plugin, fit):
+            [hint] = [i.hint for i in plugin.events_to_register() if i.event.resource == "DeviceClass"]  # type: ignore[attr-defined]
+            assert hint is not None
+            assert hint(pod, *change) is expected, plugin.name
+
+
+@pytest.mark.behaviour("XR-13")
+async def test_a_class_without_devices_for_anybody_wakes_nobody_of_fit() -> None:
+    async with bench() as world:
+        pod = (await world.start(asking(gpu=1))).pod
+        fit = NodeResourcesFit({}, world.handle)
+        [hint] = [item.hint for item in fit.events_to_register() if item.event.resource == "DeviceClass"]
+        assert hint is not None
+        assert hint(pod, as_class(named_class()), None) is Hint.SKIP
+
+
+@pytest.mark.behaviour("XR-39")
+async def test_a_plugin_that_goes_wakes_a_pod_that_devices_can_serve() -> None:
+    async with bench() as world:
+        await world.create(named_class())
+        pod = (await world.start(asking(gpu=1))).pod
+        fit = NodeResourcesFit({}, world.handle)
+        [hint] = [item.hint for item in fit.events_to_register() if item.event.resource == "Node"]
+        assert hint is not None
+        full, gone = (msgspec.convert(node_with("worker", gpu=count), Node) for count in (2, 0))
+        assert hint(pod, full, gone) is Hint.QUEUE
+        assert hint(pod, gone, gone) is Hint.SKIP
+
+
+@pytest.mark.behaviour("XR-11")
+async def test_a_node_that_has_a_resource_both_ways_is_told_of_once() -> None:
+    async with bench() as world:
+        told: list[tuple[str, str, str]] = []
+        world.handle.record_node = lambda item, _type, reason, text: told.append(
+            (item.metadata.name or "", reason, text)
+        )
+        await world.create(named_class(), node_with("worker", gpu=4), node_with("other", gpu=1))
+        assert told == []
+        await world.create(resource_slice("worker", "gpu-0", "gpu-1"))
+        message = (
+            f"{GPU} is offered by a device plugin (4) and by devices of class gpu (2); Pods get the device plugin's"
+        )
+        assert told == [("worker", "ExtendedResourceOfferedTwice", message)]
+        await _plugin_changed(world, 4)
+        assert len(told) == 1
+        await _plugin_changed(world, 0)
+        await _plugin_changed(world, 3)
+        assert len(told) == 2
+        attempt = await world.start(asking(gpu=1))
+        assert "worker" in world.feasible(attempt)
+        assert (await world.take(attempt, "worker")).is_success
+        assert world.writes() == []
+
+
+async def _plugin_changed(world: Bench, count: int) -> None:
+    current = await world.user.get(NODES, "worker", "")
+    status = msgspec.structs.replace(current.status, allocatable={**current.status.allocatable, GPU: str(count)})
+    await world.seen(NODES, await world.user.update_status(NODES, msgspec.structs.replace(current, status=status)))
+
+
+@pytest.mark.behaviour("XR-16")
+async def test_a_pod_is_woken_when_its_unusable_claim_is_gone() -> None:
+    async with bench() as world:
+        await world.create(*WORKER)
+        pod = await abandoned(world)
+        [special] = await special_claims(world)
+        empty = msgspec.structs.replace(special, status=type(special.status)())
+        [item] = [each for each in world.plugin.events_to_register() if each.event.resource == "ResourceClaim"]
+        assert item.hint is not None
+        assert item.keys is not None
+        assert item.hint(pod, empty, None) is Hint.QUEUE
+        assert set(item.keys.of_pod(pod)) & set(item.keys.of_change(empty, None) or ())
+        other = (await world.start(asking("other", gpu=1))).pod
+        assert item.hint(other, empty, None) is Hint.SKIP
