@@ -27,7 +27,7 @@ def simulate(seed: int, *, schedulers: int) -> ClassicWorld:
         run_virtually(world.run())
     except BaseException:
         print(f"DRAY_SEED={seed}")
-        print("\n".join(world.story[-120:]))
+        print("\n".join(world.story[-400:]))
         raise
     return world
 

@@ -275,6 +275,7 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("patch update", "core", "pods/status"),
         _EVENTS,
         rule("patch update", "resource.k8s.io", "resourceclaims/binding"),
+        rule(_READ, "core", "nodes"),
         rule("create delete get list watch", "cdi.k8s.io", "resourceclaims"),
         rule("patch update", "cdi.k8s.io", "resourceclaims/status"),
     ),

@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.classic_claims import (
-    generated_entries,
+    State,
+    classic_entries,
+    driver_part,
+    has_room,
+    is_allocated,
     is_made_for,
     is_pod_reference,
+    is_reserved_for,
+    state_of,
     status_of,
+    with_user,
 )
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
-from dray.api.types.core_v1 import Pod, PodResourceClaim
+from dray.api.types.core_v1 import Node, Pod, PodResourceClaim
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.framework.node_info import NodeInfo
+from dray.framework.node_selectors import compile_selector
 
 FindClaim = Callable[[str], ResourceClaim | None]
 FindPod = Callable[[str], Pod | None]
@@ -36,9 +45,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """The claims to create for a Pod, by entry, and what stands in the way of others."""
+    """The claims to create for a Pod, by entry, those to reserve, and what stands in the way of others."""
 
     create: tuple[tuple[str, ResourceClaim], ...] = ()
+    # Claims with the Pod added to their users.
+    reserve: tuple[ResourceClaim, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -50,20 +61,33 @@ def is_unserved(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None or is_pod_done(pod)
 
 
-def plan_pod(pod: Pod | None, find: FindClaim) -> PodPlan:
-    """Compare the Pod's templates with the claims of their names."""
+def plan_pod(pod: Pod | None, find: FindClaim, node: Node | None) -> PodPlan:
+    """Compare the Pod's entries with the claims of their names; `node` is the Pod's, if it has one."""
     if pod is None or is_unserved(pod):
         return NOTHING
     create: list[tuple[str, ResourceClaim]] = []
+    reserve: list[ResourceClaim] = []
     problems: list[Problem] = []
     templates = {entry.name: entry for entry in pod.spec.resource_claims}
-    for wanted in generated_entries(pod):
+    for wanted in classic_entries(pod, lambda name: find(name) is not None):
         claim = find(wanted.claim_name)
         if claim is None:
             create.append((wanted.entry, make_claim(pod, wanted.claim_name, templates[wanted.entry])))
-        elif not is_made_for(claim, pod):
+        elif wanted.generated and not is_made_for(claim, pod):
             problems.append(foreign(pod, wanted.entry, wanted.claim_name))
-    return PodPlan(tuple(create), tuple(problems))
+        elif not wanted.optional and needs_reservation(pod, claim, node):
+            reserve.append(with_user(claim, pod))
+    return PodPlan(tuple(create), tuple(reserve), tuple(problems))
+
+
+def needs_reservation(pod: Pod, claim: ResourceClaim, node: Node | None) -> bool:
+    """Whether the Pod came to its node after the scheduler had given up on it, and the claim is there all the same."""
+    if not pod.spec.node_name or node is None or is_reserved_for(claim, pod):
+        return False
+    if state_of(claim) not in (State.ALLOCATED, State.IN_USE) or not has_room(claim):
+        return False
+    selector = driver_part(claim).available_on_nodes
+    return selector is None or compile_selector(selector)(NodeInfo(node, {}))
 
 
 def foreign(pod: Pod, entry: str, name: str) -> Problem:
@@ -101,9 +125,11 @@ def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
     """Whether reconciling the Pod could do something; asked at every change of a Pod."""
     if not pod.spec.resource_claims or is_unserved(pod):
         return False
-    for wanted in generated_entries(pod):
+    for wanted in classic_entries(pod, lambda name: find(name) is not None):
         claim = find(wanted.claim_name)
-        if claim is None or not is_made_for(claim, pod):
+        if claim is None or (wanted.generated and not is_made_for(claim, pod)):
+            return True
+        if pod.spec.node_name and is_allocated(claim) and not wanted.optional and not is_reserved_for(claim, pod):
             return True
     return False
 

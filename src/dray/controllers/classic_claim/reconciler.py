@@ -12,7 +12,7 @@ from dray.api.document import GroupVersionKind, NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Node, Pod
 from dray.client.events import Source
 from dray.client.index import BY_OWNER_UID, owner_uid_values
 from dray.client.interface import Client, DeleteOptions, Resource
@@ -28,6 +28,7 @@ from dray.runtime.tasks import TaskGroup
 T = TypeVar("T")
 
 PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
+NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 CLAIMS: Final[Resource[ResourceClaim]] = Resource(
     classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
 )
@@ -71,6 +72,8 @@ class ClassicClaimController:
         )
         self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uid_values})
         self._pods = informers.informer(PODS, indexes={_PODS_BY_CLAIM: _claim_keys})
+        self._nodes = informers.informer(NODES)
+        self.controller.follow(self._nodes, _unheard)
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
 
@@ -125,9 +128,12 @@ class ClassicClaimController:
         pod = self._pods.lister.get_key(key)
         if pod is None:
             return
-        wanted = plan.plan_pod(pod, lambda name: self._claims.lister.get(name, key.namespace))
+        node = self._nodes.lister.get(pod.spec.node_name) if pod.spec.node_name else None
+        wanted = plan.plan_pod(pod, lambda name: self._claims.lister.get(name, key.namespace), node)
         for problem in wanted.problems:
             self._tell(pod, problem)
+        for claim in wanted.reserve:
+            await self._reserve(pod, claim)
         failure: APIError | None = None
         for entry, claim in wanted.create:
             try:
@@ -152,6 +158,11 @@ class ClassicClaimController:
         except APIError:
             self._failed.inc()
             raise
+
+    async def _reserve(self, pod: Pod, claim: ResourceClaim) -> None:
+        before = classic.without_user(claim, pod.metadata.uid or "")
+        classic.check_move(Actor.CONTROLLER, before, claim)
+        await self._client.update_status(CLAIMS, claim)
 
     def _tell(self, pod: Pod, problem: plan.Problem) -> None:
         self._recorder.event(POD_KIND, pod, WARNING, CREATION_FAILED, problem.event_message)
@@ -191,6 +202,10 @@ class ClassicClaimController:
 
     def _is_deleted(self, uid: str) -> bool:
         return uid in self._deleted_pods
+
+
+def _unheard(_old: Node | None, _new: Node | None) -> None:
+    """Nodes are looked up; what happens to them is somebody else's business."""
 
 
 def _claim_keys(pod: Any) -> Iterator[NamespacedName]:

@@ -85,6 +85,8 @@ class DriverReconciler:
         # Claims for whose nodes the driver was asked.
         self._waiting: dict[NamespacedName, None] = {}
         self._refreshing = False
+        # Immediate claims for which there was no room: when to try again, and how long they waited before.
+        self._refused: dict[NamespacedName, tuple[float, float]] = {}
         self._seconds = metrics.histogram(
             "classic_driver_operations_duration_seconds",
             "Time of one call of the driver",
@@ -115,6 +117,7 @@ class DriverReconciler:
             if _old is not None:
                 self._written.pop(key_of(_old), None)
                 self._waiting.pop(key_of(_old), None)
+                self._refused.pop(key_of(_old), None)
             return
         if plan.task_for(new, self._name, self._class(new)) is not Task.CHECK:
             self._waiting.pop(key_of(new), None)
@@ -128,7 +131,7 @@ class DriverReconciler:
 
     def _room_changed(self) -> None:
         """What was said about nodes may be wrong by now."""
-        if not self._refreshing and self._waiting:
+        if not self._refreshing and (self._waiting or self._refused):
             self._refreshing = True
             self.controller.queue.add_after(REFRESH, REFRESH_SECONDS)
 
@@ -141,8 +144,9 @@ class DriverReconciler:
         """Do the driver's part for one claim."""
         if isinstance(key, Refresh):
             self._refreshing = False
-            for waiting in tuple(self._waiting):
+            for waiting in (*self._waiting, *self._refused):
                 self.controller.queue.add(waiting)
+            self._refused.clear()
             return None
         claim = self._claims.lister.get_key(key)
         if claim is None or self._is_behind(claim):
@@ -153,8 +157,8 @@ class DriverReconciler:
         if task is Task.CHECK and claim_class is not None:
             return await self._check(claim)
         if task is Task.ALLOCATE and claim_class is not None:
-            await self._allocate(claim, claim_class)
-        elif task is Task.FREE:
+            return await self._allocate(claim, claim_class)
+        if task is Task.FREE:
             await self._free(claim)
         elif task is Task.CLEAN:
             await self._clean(claim)
@@ -195,7 +199,10 @@ class DriverReconciler:
 
     # --- Allocation. ---
 
-    async def _allocate(self, claim: ResourceClaim, claim_class: ResourceClass) -> None:
+    async def _allocate(self, claim: ResourceClaim, claim_class: ResourceClass) -> Result:
+        due, _ = self._refused.get(key_of(claim), (0.0, 0.0))
+        if self._clock.monotonic() < due:
+            return Requeue(due - self._clock.monotonic())
         claim = await self._begin(claim)
         node = classic.selected_node(claim)
         mine = plan.to_claim(claim, claim_class)
@@ -204,13 +211,14 @@ class DriverReconciler:
                 "allocate", self._driver.allocate, mine, mine.class_parameters, mine.parameters, node or None
             )
         except NoRoomError as why:
-            await self._refuse(claim, node, why)
-            return
+            return await self._refuse(claim, node, why)
         except DriverFailedError as failure:
             self._tell(claim, "FailedAllocation", str(failure))
             raise
         await self._record(claim, allocation)
+        self._refused.pop(key_of(claim), None)
         self._room_changed()
+        return None
 
     async def _begin(self, claim: ResourceClaim) -> ResourceClaim:
         """Finalizer and driver's name are written; of an earlier attempt nothing is left."""
@@ -244,14 +252,19 @@ class DriverReconciler:
         # Whatever became of the writes, the next look at the claim makes sure of it before anything is freed.
         raise DriverFailedError(f"allocation of claim {classic.label(claim)} could not be recorded")
 
-    async def _refuse(self, claim: ResourceClaim, node: str, why: NoRoomError) -> None:
+    async def _refuse(self, claim: ResourceClaim, node: str, why: NoRoomError) -> Result:
+        """The scheduler selects another node; a claim that is for no node in particular waits for room."""
         self._tell(claim, "FailedAllocation", str(why) or "no room")
-        if not node:
+        if node:
+            claim = await self._write_status(claim, plan.refused(claim, node, await self._unsuitable(claim)))
             await self._unprotect(claim)
-            raise DriverFailedError(str(why)) from why
-        unsuitable = await self._unsuitable(claim)
-        claim = await self._write_status(claim, plan.refused(claim, node, unsuitable))
+            return None
+        _, before = self._refused.get(key_of(claim), (0.0, 0.0))
+        wait = min(max(2 * before, REFRESH_SECONDS), REPEAT_SECONDS)
+        self._refused[key_of(claim)] = (self._clock.monotonic() + wait, wait)
+        claim = await self._write_status(claim, plan.with_driver(claim, None))
         await self._unprotect(claim)
+        return Requeue(wait)
 
     # --- Letting go. ---
 
@@ -290,6 +303,9 @@ class DriverReconciler:
             try:
                 if inspect.iscoroutinefunction(method):
                     answer = await method(*given)
+                elif getattr(ClassicController, operation) is getattr(method, "__func__", None):
+                    # Not the author's: it does nothing, and needs no thread for that.
+                    answer = method(*given)
                 else:
                     answer = await asyncio.to_thread(method, *given)
                 failed = "false"
