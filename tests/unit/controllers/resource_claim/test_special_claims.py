@@ -1,0 +1,116 @@
+"""Claims that the scheduler made for extended resources, when their Pods are done."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from dray.api.features import FeatureGates
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
+from dray.controllers.resource_claim.reconciler import CLAIMS, PODS
+from dray.scheduler.plugins.dynamic_resources.extended import make_claim, needs_of, plan_requests, status_of
+from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, World, running, until
+
+GPU = "example.com/gpu"
+GATE_OFF = FeatureGates.parse("DRAExtendedResource=false")
+GAUGE = "resourceclaim_controller_resource_claims"
+
+
+async def served(world: World, *, named: bool = True) -> tuple[Pod, ResourceClaim]:
+    """A Pod with its special claim as the scheduler leaves them; unnamed, as it leaves them when it crashes."""
+    limits = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
+    container = {"name": "c", "image": "i", "resources": limits}
+    pod = await world.pod("pod", [], containers=[container])
+    wanted = plan_requests(needs_of(pod), ((GPU, "gpu"),))
+    made = make_claim(pod, wanted.requests)
+    body = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=None))
+    claim = await world.user.create(CLAIMS, body)
+    result = {"request": "container-0-request-0", "driver": "gpu.example.com", "pool": "pool", "device": "gpu-0"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "pod", "uid": pod.metadata.uid}],
+    }
+    claim = msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
+    claim = await world.user.update_status(CLAIMS, claim)
+    if named:
+        patch = {"status": {"extendedResourceClaimStatus": msgspec.to_builtins(status_of(claim.metadata.name, wanted))}}
+        options = WriteOptions(subresource="status")
+        pod = await world.user.patch(PODS, "pod", TEAM, Patch(PatchType.MERGE, patch), options)
+    return pod, claim
+
+
+def counted(world: World, allocated: str) -> float:
+    labels = {
+        "allocated": allocated,
+        "admin_access": "false",
+        "source": "extended_resource",
+        "prioritized_list": "false",
+    }
+    return world.metrics.value(GAUGE, labels)
+
+
+@pytest.mark.behaviour("XR-37", "XR-38")
+@pytest.mark.parametrize("named", [True, False], ids=["named", "not named yet"])
+@pytest.mark.parametrize("gates", [None, GATE_OFF], ids=["gate on", "gate off"])
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_the_claim_goes_when_the_pod_is_done(phase: str, gates: FeatureGates | None, named: bool) -> None:
+    async with running(gates) as world:
+        pod, claim = await served(world, named=named)
+        name = claim.metadata.name or ""
+        await until(lambda: _seen(world))
+        await world.finish(pod, phase)
+        await until(lambda: _gone(world, name))
+
+
+@pytest.mark.behaviour("XR-37")
+async def test_the_claim_stays_while_the_pod_runs() -> None:
+    async with running() as world:
+        pod, claim = await served(world)
+        await world.finish(pod, "Running")
+        marker = await world.claim("marker")
+        # One that is worked on after the Pod's change shows that the change was looked at.
+        await world.user.delete(CLAIMS, marker.metadata.name or "", TEAM)
+        await until(lambda: _gone(world, "marker"))
+        found = await world.get(claim.metadata.name or "")
+        assert found is not None
+        assert found.status == claim.status
+        assert found.metadata.annotations == {EXTENDED_RESOURCE_ANNOTATION: "true"}
+
+
+@pytest.mark.behaviour("XR-30", "XR-37")
+async def test_the_claim_is_freed_with_a_pod_that_is_deleted_and_counted_until_then() -> None:
+    async with running() as world:
+        pod, claim = await served(world)
+        await until(lambda: _counted(world, "true"))
+        options = DeleteOptions(grace_period_seconds=0)
+        await world.user.delete(PODS, pod.metadata.name or "", TEAM, options)
+        await until(lambda: _freed(world, claim.metadata.name or ""))
+        # The garbage collector's part.
+        if await world.get(claim.metadata.name or "") is not None:
+            await world.user.delete(CLAIMS, claim.metadata.name or "", TEAM)
+        await until(lambda: _gone(world, claim.metadata.name or ""))
+        await until(lambda: _uncounted(world))
+
+
+async def _seen(world: World) -> bool:
+    return counted(world, "true") == 1
+
+
+async def _counted(world: World, allocated: str) -> bool:
+    return counted(world, allocated) == 1
+
+
+async def _uncounted(world: World) -> bool:
+    return counted(world, "true") == counted(world, "false") == 0
+
+
+async def _gone(world: World, name: str) -> bool:
+    return await world.get(name) is None
+
+
+async def _freed(world: World, name: str) -> bool:
+    claim = await world.get(name)
+    return claim is None or claim.status.allocation is None
