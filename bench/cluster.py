@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any, TypeVar
 from bench.device_objects import PODS, SERVICE_ACCOUNTS
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError
-from dray.client.interface import Bookmark, Client, EventType, Resource, WatchOptions
+from dray.client.interface import (
+    Bookmark,
+    Client,
+    EventType,
+    LocalRequest,
+    LocalServer,
+    Resource,
+    WatchOptions,
+)
 from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.controllers import spawn_controllers
@@ -25,34 +34,62 @@ from dray.scheduler.config import SchedulerConfig
 T = TypeVar("T")
 
 WRITERS = 64
+# The controllers have nothing left to do when nothing was written for so long.
+QUIET_SECONDS = 0.5
 # As the command sets it.
 GC_THRESHOLDS = (10_000, 20, 50)
 _NEVER = 1e9
 
 
+class Counted:
+    """A server in this process that counts what it is asked; implements `LocalServer`."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self._server = server
+        # By verb and resource, with its subresource.
+        self.requests: Counter[str] = Counter()
+        self.watch = server.watch
+
+    async def handle(self, request: LocalRequest) -> Document:
+        """Count and pass on."""
+        path = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
+        self.requests[f"{request.verb} {path}"] += 1
+        return await self._server.handle(request)
+
+
 @asynccontextmanager
-async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[Client]:
-    """A cluster whose controllers and scheduler start when the setup has ended."""
+async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[tuple[Client, Counted]]:
+    """A cluster whose controllers and scheduler start when the setup has ended, and what it is asked."""
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
         settings = APIServerSettings(data_dir=str(Path(folder) / "state"), port=0)
         running = await apiserver.start(settings)
-        client = memory_client(running.local, user="bench", groups=("system:masters",))
+        counted = Counted(running.local)
+        client = memory_client(counted, user="bench", groups=("system:masters",))
         try:
             with suppress(AlreadyExistsError):
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
             async with TaskGroup("bench") as group:
-                _spawn(group, running, settings)
+                _spawn(group, running, counted, settings)
+                await _until_quiet(client)
                 gc.freeze()
-                yield client
+                yield client, counted
                 await group.cancel()
         finally:
             await running.stop()
 
 
-def _spawn(group: TaskGroup, running: apiserver.Running, settings: APIServerSettings) -> None:
-    controllers = memory_client(running.local, user="system:kube-controller-manager")
+async def _until_quiet(client: Client) -> None:
+    """Return when everybody has read what was there, and said what there is to say about it."""
+    before = ""
+    while (now := (await client.list(SERVICE_ACCOUNTS)).resource_version) != before:
+        before = now
+        await asyncio.sleep(QUIET_SECONDS)
+
+
+def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, settings: APIServerSettings) -> None:
+    controllers = memory_client(server, user="system:kube-controller-manager")
     gates = settings.feature_gates
     spawn_controllers(
         group,
@@ -64,7 +101,7 @@ def _spawn(group: TaskGroup, running: apiserver.Running, settings: APIServerSett
         # The nodes are objects only: nobody is there to send their heartbeats.
         nodes=NodeControl(node_monitor_grace_period=_NEVER, node_startup_grace_period=_NEVER),
     )
-    scheduler = memory_client(running.local, user="system:kube-scheduler")
+    scheduler = memory_client(server, user="system:kube-scheduler")
     spawn_scheduler(group, scheduler, running.clock, running.metrics, config=SchedulerConfig(), features=gates)
 
 

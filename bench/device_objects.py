@@ -28,9 +28,10 @@ def node(number: int) -> Document:
     """A node with room for 110 Pods, in one of three zones."""
     labels = {"kubernetes.io/hostname": f"node-{number}", "topology.kubernetes.io/zone": f"zone-{number % 3}"}
     allocatable = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "500Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": f"node-{number}", "labels": labels},
-        "status": {"allocatable": allocatable, "capacity": allocatable},
+        "status": {"allocatable": allocatable, "capacity": allocatable, "conditions": [ready]},
     }
 
 

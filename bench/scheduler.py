@@ -21,7 +21,7 @@ from typing import Any
 import uvloop
 
 from bench import workloads
-from bench.cluster import BoundPods, cluster, for_all
+from bench.cluster import BoundPods, Counted, cluster, for_all
 from bench.device_objects import PODS
 from bench.rows import Row, Target, number, percentile, progress, show
 from bench.workloads import Workload
@@ -44,14 +44,17 @@ class Measured:
     each_second: list[int]
     setup_megabytes: float
     peak_megabytes: float
+    # What the API server was asked, by verb and resource.
+    requests: Counter[str]
 
 
 class Run:
     """One workload on its cluster."""
 
-    def __init__(self, workload: Workload, client: Client) -> None:
+    def __init__(self, workload: Workload, client: Client, counted: Counted) -> None:
         self._workload = workload
         self._client = client
+        self._counted = counted
         self._asked: dict[str, float] = {}
         self._pods = BoundPods(time.perf_counter)
 
@@ -62,6 +65,7 @@ class Run:
             await self._pods.listening()
             await self._warm_up()
             memory = peak_megabytes()
+            self._counted.requests.clear()
             started, used = time.perf_counter(), time.process_time()
             await asyncio.wait_for(self._all(), SECONDS_MAX)
             ended, used = time.perf_counter(), time.process_time() - used
@@ -74,6 +78,7 @@ class Run:
             per_second([when - started for when in bound.values()]),
             memory,
             peak_megabytes(),
+            self._counted.requests.copy(),
         )
 
     async def _warm_up(self) -> None:
@@ -115,8 +120,8 @@ def peak_megabytes() -> float:
 
 async def measure(workload: Workload) -> Measured:
     """Run one workload in this process."""
-    async with cluster(lambda client: workloads.prepare(client, workload)) as client:
-        return await Run(workload, client).measure()
+    async with cluster(lambda client: workloads.prepare(client, workload)) as (client, counted):
+        return await Run(workload, client, counted).measure()
 
 
 def rows_of(workload: Workload, found: Measured) -> Iterator[Row]:
@@ -132,6 +137,9 @@ def rows_of(workload: Workload, found: Measured) -> Iterator[Row]:
     yield Row(f"{name}, p50", 1000 * percentile(found.waited, 0.5), "ms")
     yield Row(f"{name}, p99", 1000 * percentile(found.waited, 0.99), "ms")
     yield Row(f"{name}, processor", found.processor_seconds, "s", {"seconds": round(found.seconds, 1)})
+    each = {kind: round(count / workload.pods, 2) for kind, count in sorted(found.requests.items())}
+    asked = {kind: count for kind, count in each.items() if count}
+    yield Row(f"{name}, requests", found.requests.total() / workload.pods, "/pod", asked, workload.requests_target)
     yield Row(
         f"{name}, peak memory",
         found.peak_megabytes,

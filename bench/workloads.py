@@ -32,6 +32,8 @@ class Workload:
     churn: int = 0
     target: Target | None = None
     memory_target: Target | None = None
+    # What the API server may be asked for each Pod, by everybody together.
+    requests_target: Target | None = None
 
 
 def at_least(pods_per_second: float) -> Target:
@@ -41,10 +43,28 @@ def at_least(pods_per_second: float) -> Target:
 
 def _steady(nodes: int, fullness: str, in_use: float, target: Target | None = None) -> Workload:
     name = f"steady, {nodes} nodes, {fullness}"
-    return Workload(name, nodes, 1000, devices=10, asks=made.ONE_DEVICE, in_use=in_use, churn=10, target=target)
+    return Workload(
+        name,
+        nodes,
+        1000,
+        devices=10,
+        asks=made.ONE_DEVICE,
+        in_use=in_use,
+        churn=10,
+        target=target,
+        requests_target=Target(11.5),
+    )
 
 
-FILL = Workload("fill with devices, 500 nodes", 500, 5000, devices=10, asks=made.ONE_DEVICE, target=at_least(300))
+FILL = Workload(
+    "fill with devices, 500 nodes",
+    500,
+    5000,
+    devices=10,
+    asks=made.ONE_DEVICE,
+    target=at_least(300),
+    requests_target=Target(7.5),
+)
 LARGE = "fill with devices, 5000 nodes"
 DEFAULT = (
     Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
