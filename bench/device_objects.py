@@ -19,6 +19,7 @@ TEMPLATES: Final = unstructured(RESOURCE, "resourceclaimtemplates", "ResourceCla
 CLAIMS: Final = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")
 
 DRIVER: Final = "gpu.example.com"
+EXTENDED_RESOURCE: Final = "example.com/gpu"
 TEMPLATE: Final = "devices"
 
 Objects = list[tuple[Resource[Any], Document]]
@@ -53,6 +54,15 @@ def device_pod(number: int) -> Document:
     """A Pod with a claim of its own from the template."""
     found = pod(number, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": TEMPLATE}])
     found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
+    return found
+
+
+def extended_pod(number: int) -> Document:
+    """A Pod that asks for one device as an extended resource."""
+    found = pod(number)
+    resources = found["spec"]["containers"][0]["resources"]
+    resources["requests"] = resources["requests"] | {EXTENDED_RESOURCE: "1"}
+    resources["limits"] = {EXTENDED_RESOURCE: "1"}
     return found
 
 
@@ -103,7 +113,9 @@ def _slice(number: int, what: str, of: int, **content: Any) -> Document:
 
 def classes() -> Objects:
     """All devices of the driver, and those of a driver that is nowhere."""
-    return [(CLASSES, _class("gpu", DRIVER)), (CLASSES, _class("rare", "rare.example.com"))]
+    usual = _class("gpu", DRIVER)
+    usual["spec"]["extendedResourceName"] = EXTENDED_RESOURCE
+    return [(CLASSES, usual), (CLASSES, _class("rare", "rare.example.com"))]
 
 
 def _class(name: str, driver: str) -> Document:

@@ -173,9 +173,17 @@ def answer(workload: Workload) -> None:
 
 def rows(chosen: Sequence[Workload] = workloads.DEFAULT, pattern: str = "") -> Iterator[Row]:
     """All measurements of the workloads whose name has the pattern in it."""
+    rates: dict[str, float] = {}
     for workload in chosen:
-        if pattern in workload.name:
-            yield from in_own_process(workload)
+        if pattern not in workload.name:
+            continue
+        first, *others = in_own_process(workload)
+        rates[workload.name] = first.value
+        yield from (first, *others)
+        if workload.against in rates:
+            share = first.value / rates[workload.against]
+            name = f"scheduler: {workload.name}, of the rate of {workload.against}"
+            yield Row(name, share, "x", target=workload.against_target)
 
 
 def main() -> None:

@@ -32,6 +32,9 @@ class Workload:
     churn: int = 0
     target: Target | None = None
     memory_target: Target | None = None
+    # The name of another workload of the same run, and the share of its rate to reach.
+    against: str = ""
+    against_target: Target | None = None
     # What the API server may be asked for each Pod, by everybody together.
     requests_target: Target | None = None
 
@@ -65,6 +68,16 @@ FILL = Workload(
     target=at_least(300),
     requests_target=Target(7.5),
 )
+EXTENDED = Workload(
+    "fill through extended resources, 500 nodes",
+    500,
+    5000,
+    made.extended_pod,
+    devices=10,
+    asks=made.ONE_DEVICE,
+    against=FILL.name,
+    against_target=at_least(0.9),
+)
 LARGE = "fill with devices, 5000 nodes"
 DEFAULT = (
     Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
@@ -72,6 +85,7 @@ DEFAULT = (
     Workload("plain pods, 5000 nodes", 5000, 1000, made.pod),
     Workload("node affinity, 1000 nodes", 1000, 1000, made.picky_pod),
     FILL,
+    EXTENDED,
     *(
         _steady(nodes, fullness, in_use, at_least(400) if (nodes, in_use) == (500, 1.0) else None)
         for nodes in (100, 500)
@@ -87,6 +101,15 @@ LONG = (Workload(f"{LARGE}, all of them", 5000, 50_000, devices=10, asks=made.ON
 QUICK = (
     Workload("plain pods, 50 nodes", 50, 300, made.pod),
     Workload("fill with devices, 50 nodes", 50, 500, devices=10, asks=made.ONE_DEVICE),
+    Workload(
+        "fill through extended resources, 50 nodes",
+        50,
+        500,
+        made.extended_pod,
+        devices=10,
+        asks=made.ONE_DEVICE,
+        against="fill with devices, 50 nodes",
+    ),
     Workload("steady, 50 nodes, full", 50, 100, devices=10, asks=made.ONE_DEVICE, in_use=1.0, churn=10),
     Workload("second choice, 50 nodes", 50, 200, devices=10, asks=made.SECOND_CHOICE),
     Workload("two of a NUMA node, 50 nodes", 50, 200, devices=10, asks=made.TWO_OF_A_KIND),
