@@ -62,7 +62,9 @@ async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[t
     """A cluster whose controllers and scheduler start when the setup has ended, and what it is asked."""
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
-        settings = APIServerSettings(data_dir=str(Path(folder) / "state"), port=0)
+        settings = APIServerSettings(
+            data_dir=str(Path(folder) / "state"), port=0, disable_admission_plugins=("TaintNodesByCondition",)
+        )
         running = await apiserver.start(settings)
         counted = Counted(running.local)
         client = memory_client(counted, user="bench", groups=("system:masters",))

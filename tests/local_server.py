@@ -72,7 +72,12 @@ async def until(condition: Callable[[], bool]) -> None:
 async def local_server(directory: Path, gates: str = "") -> AsyncIterator[Local]:
     """A server for the time of a `with` block."""
     settings = APIServerSettings(
-        data_dir=str(directory), port=0, store="memory", feature_gates=FeatureGates.parse(gates)
+        data_dir=str(directory),
+        port=0,
+        store="memory",
+        feature_gates=FeatureGates.parse(gates),
+        # No controller runs here that would take the taint of a new node away.
+        disable_admission_plugins=("TaintNodesByCondition",),
     )
     running = await apiserver.start(settings)
     try:

@@ -1,14 +1,14 @@
 """Admission: what the server adds to new objects, and what it refuses although the object itself is valid.
 
 The plugins of kube-apiserver that users notice: namespace life cycle, service accounts, priorities, default
-tolerations, role escalation and the node restriction.
+tolerations, taints of new nodes, role escalation and the node restriction. Quotas are in `flow.quotas`.
 """
 
 from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -32,6 +32,12 @@ _TOKEN_SECONDS: Final = 3607
 _EVICTION_SECONDS: Final = 300
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _TOLERATED: Final = (_NOT_READY, "node.kubernetes.io/unreachable")
+# The plugins that can be left out, by Kubernetes' names for them.
+TAINT_NODES: Final = "TaintNodesByCondition"
+DEFAULT_TOLERATIONS: Final = "DefaultTolerationSeconds"
+RESOURCE_QUOTA: Final = "ResourceQuota"
+SWITCHABLE: Final = (TAINT_NODES, DEFAULT_TOLERATIONS, RESOURCE_QUOTA)
+
 Authorize = Callable[[Attributes], Decision]
 
 
@@ -46,7 +52,12 @@ class Operation(enum.StrEnum):
 class Admission:
     """Admits or refuses writes; pure but for the randomness it is given."""
 
-    def __init__(self, world: World, authorize: Authorize, random_source: random.Random) -> None:
+    def __init__(
+        self, world: World, authorize: Authorize, random_source: random.Random, disabled: Collection[str] = ()
+    ) -> None:
+        """`disabled` names plugins of `SWITCHABLE` that are to do nothing."""
+        self._taints = TAINT_NODES not in disabled
+        self._tolerations = DEFAULT_TOLERATIONS not in disabled
         self._world = world
         self._authorize = authorize
         self._random = random_source
@@ -67,7 +78,7 @@ class Admission:
             return
         if endpoint.resource == PODS:
             self._admit_pod(document, context)
-        elif endpoint.resource == NODES:
+        elif endpoint.resource == NODES and self._taints:
             _admit_node(document)
 
     def validate(
@@ -99,7 +110,8 @@ class Admission:
         spec: Document = pod.setdefault("spec", {})
         self._admit_service_account(pod, spec)
         self._admit_priority(pod, spec)
-        _admit_tolerations(spec)
+        if self._tolerations:
+            _admit_tolerations(spec)
 
     def _admit_service_account(self, pod: Document, spec: Document) -> None:
         metadata = pod["metadata"]

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dray.api.document import Document, GroupVersion
 from dray.api.features import FeatureGates
 from dray.api.timestamps import format_time
+from dray.apiserver.admission import TAINT_NODES
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authorization.authorizer import Authorizer
@@ -68,6 +69,8 @@ async def portless_server(
         paths=Paths(catalog, Health(), tokens, OpenAPI(catalog, schema_source(catalog)), lambda: b""),
         lookup=lookup,
         random_source=rng,
+        # Whoever runs no node lifecycle controller would wait for ever for new nodes to become usable.
+        disabled_plugins=(TAINT_NODES,),
     )
     await _fill(store, catalog, contents, format_time(clock.now()), rng)
     follower = Follower(store, world, server.decoded)

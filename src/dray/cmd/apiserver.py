@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dray.apiserver.admission import SWITCHABLE
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authentication.files import (
     PKI,
@@ -191,8 +192,17 @@ def build(
         paths=Paths(catalog, health, tokens, OpenAPI(catalog, schema_source(catalog)), metrics.exposition),
         lookup=lookup,
         random_source=PooledRandom(),
+        disabled_plugins=_disabled_plugins(settings),
     )
     return server, health
+
+
+def _disabled_plugins(settings: APIServerSettings) -> frozenset[str]:
+    disabled = frozenset(settings.disable_admission_plugins)
+    unknown = sorted(disabled.difference(SWITCHABLE))
+    if unknown:
+        raise SettingsError(f"--disable-admission-plugins: {', '.join(unknown)} cannot be left out")
+    return disabled
 
 
 async def _compact(store: Store, clock: Clock) -> None:

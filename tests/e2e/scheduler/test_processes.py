@@ -25,7 +25,8 @@ SECONDS_MAX = 30.0
 @pytest.fixture(scope="module")
 def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An API server without controllers and scheduler."""
-    with running_server(tmp_path_factory.mktemp("server"), command="apiserver") as running:
+    flags = ("--disable-admission-plugins=TaintNodesByCondition",)
+    with running_server(tmp_path_factory.mktemp("server"), *flags, command="apiserver") as running:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         apply(running, account)
         yield running

@@ -123,7 +123,11 @@ class World:
 @asynccontextmanager
 async def started(folder: Path) -> AsyncIterator[World]:
     """A server with the service account that Pods need."""
-    running = await apiserver.start(APIServerSettings(data_dir=str(folder), port=0, store="memory"))
+    # No controller runs here that would take the taint of a new node away.
+    settings = APIServerSettings(
+        data_dir=str(folder), port=0, store="memory", disable_admission_plugins=("TaintNodesByCondition",)
+    )
+    running = await apiserver.start(settings)
     client = memory_client(running.local, user="admin", groups=("system:masters",))
     accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
     try:

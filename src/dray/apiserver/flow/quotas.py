@@ -84,7 +84,8 @@ class _State:
 class Quotas:
     """Reserves and gives back; one for the whole server."""
 
-    def __init__(self, store: Store, world: World, gates: FeatureGates, clock: Clock) -> None:
+    def __init__(self, store: Store, world: World, gates: FeatureGates, clock: Clock, *, enabled: bool = True) -> None:
+        self._enabled = enabled
         self._store = store
         self._world = world
         self._clock = clock
@@ -125,7 +126,7 @@ class Quotas:
 
     def _concerned(self, resource: GroupResource, namespace: str) -> bool:
         """Whether any quota of the namespace measures the kind."""
-        if resource in UNCOUNTED:
+        if resource in UNCOUNTED or not self._enabled:
             return False
         return any(
             measures(name, resource, extended=self._extended)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, InternalError, MethodNotAllowedError, PathNotFoundError, ServiceUnavailableError
 from dray.api.features import FeatureGates
-from dray.apiserver.admission import Admission
+from dray.apiserver.admission import RESOURCE_QUOTA, Admission
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.catalog import Catalog
@@ -75,6 +75,7 @@ class APIServer:
         paths: Paths,
         lookup: TokenLookup,
         random_source: random.Random,
+        disabled_plugins: Collection[str] = (),
     ) -> None:
         self.catalog: Final = catalog
         self.world: Final = world
@@ -84,9 +85,9 @@ class APIServer:
         self.paths: Final = paths
         # Waits until a written custom resource definition has taken effect, so that its objects can follow at once.
         self.settle_definition: Callable[[Document], Awaitable[None]] = _settled_already
-        admission = Admission(world, authorizer.authorize, random_source)
+        admission = Admission(world, authorizer.authorize, random_source, disabled_plugins)
         self.decoded: Final = Decoded()
-        quotas = Quotas(store, world, gates, clock)
+        quotas = Quotas(store, world, gates, clock, enabled=RESOURCE_QUOTA not in disabled_plugins)
         services = Services(store, clock, gates, world, admission, random_source, self.decoded, quotas)
         self._reader: Final = Reader(store)
         self._creator: Final = Creator(services)
