@@ -123,7 +123,7 @@ def _events(events: Iterable[Document]) -> Iterator[str]:
     for event in listed[-EVENTS_MAX:]:
         count = event.get("count") or (event.get("series") or {}).get("count") or 1
         times = f" (x{count})" if count > 1 else ""
-        yield f"event {event.get('type')} {event.get('reason')}{times}: {event.get('message') or event.get('note')}"
+        yield f"event {event.get('type')} {event.get('reason')}{times}: {event.get('message') or event.get('note') or ''}"
 
 
 def _devices(around: Surroundings) -> Iterator[str]:

@@ -1,0 +1,105 @@
+"""The findings as text, JSON and XML."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import orjson
+import pytest
+
+from dray.cli.conformance.checks.table import Check
+from dray.cli.conformance.findings import Finding, NotMetError, Verdict, conforms, hold
+from dray.cli.conformance.report import to_json, to_junit, to_text
+from dray.cli.conformance.requirements import REQUIREMENTS
+from dray.cli.conformance.runner import DRIVER_CHECKS, PLUGIN_CHECKS
+
+FINDINGS = [
+    Finding("registration-socket", Verdict.PASSED, "/x.sock"),
+    Finding("prepare-answered", Verdict.FAILED, "no \x00 answer", "v1", 0.25),
+    Finding("health-first", Verdict.SKIPPED, "no health"),
+    Finding("slices-monotonic", Verdict.PASSED),
+]
+
+
+def test_every_requirement_has_one_check() -> None:
+    checks: list[Check] = [*DRIVER_CHECKS, *PLUGIN_CHECKS]
+    assert sorted(check.name for check in checks) == sorted(REQUIREMENTS)
+
+
+def test_requirements_are_sentences() -> None:
+    assert all(item.text.endswith(".") and item.text[0].isupper() for item in REQUIREMENTS.values())
+
+
+def test_text() -> None:
+    assert to_text(FINDINGS, "x", colours=False) == (
+        "registration\n"
+        "  passed  registration-socket\n"
+        "          /x.sock\n"
+        "\n"
+        "slices\n"
+        "  passed  slices-monotonic\n"
+        "\n"
+        "claims\n"
+        "  failed  prepare-answered (v1)\n"
+        "          required: NodePrepareResources answers each claim under its UID, and nothing else, "
+        "without an error.\n"
+        "          found:    no \x00 answer\n"
+        "\n"
+        "health\n"
+        "  skipped health-first\n"
+        "          no health\n"
+        "\n"
+        "x does not conform: 2 passed, 1 failed, 1 skipped\n"
+    )
+
+
+def test_colours() -> None:
+    text = to_text(FINDINGS[:1], "x", colours=True)
+    assert "\x1b[32mpassed \x1b[0m registration-socket" in text
+    assert text.endswith("x \x1b[32mconforms\x1b[0m: 1 passed, 0 failed, 0 skipped\n")
+
+
+def test_json() -> None:
+    content = orjson.loads(to_json(FINDINGS, "x"))
+    assert content["counts"] == {"passed": 2, "failed": 1, "skipped": 1}
+    assert content["conforms"] is False
+    assert content["findings"][1] == {
+        "name": "prepare-answered",
+        "section": "claims",
+        "variant": "v1",
+        "verdict": "failed",
+        "reason": "no \x00 answer",
+        "requirement": REQUIREMENTS["prepare-answered"].text,
+        "seconds": 0.25,
+    }
+
+
+def test_junit() -> None:
+    suite = ElementTree.fromstring(to_junit(FINDINGS, "x"))
+    assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "skipped": "1",
+    }
+    (failure,) = suite.iter("failure")
+    assert failure.get("message") == "no \N{REPLACEMENT CHARACTER} answer"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([Verdict.PASSED, Verdict.SKIPPED], True),
+        ([Verdict.PASSED, Verdict.FAILED], False),
+        # Nothing was shown.
+        ([Verdict.SKIPPED], False),
+        ([], False),
+    ],
+)
+def test_conforms(verdicts: list[Verdict], expected: bool) -> None:
+    assert conforms([Finding("health-first", verdict) for verdict in verdicts]) is expected
+
+
+def test_hold() -> None:
+    hold([])
+    with pytest.raises(NotMetError, match=r"^a; b$"):
+        hold(iter(["a", "b"]))

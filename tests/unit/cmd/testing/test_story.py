@@ -1,0 +1,109 @@
+"""What the one who waits in vain is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.cmd.testing.story import EVENTS_MAX, Surroundings, story
+
+DRIVER = "lamp.example.com"
+SLICE = {
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": DRIVER,
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "a", "attributes": {"colour": {"string": "red"}}}],
+    },
+}
+CLASS = {
+    "metadata": {"name": "lamps"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].colour == "blue"'}}]},
+}
+NODE = {"metadata": {"name": "n"}}
+
+
+def claim(name: str, **status: Any) -> dict[str, Any]:
+    requests = [{"name": "lamp", "exactly": {"deviceClassName": "lamps", "allocationMode": "ExactCount", "count": 1}}]
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return {
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": requests}},
+        "status": status,
+    }
+
+
+def test_nothing_there() -> None:
+    assert story(None, Surroundings()) == (
+        "  it does not exist\n  no events\n  the node agent does not run\n  published: no devices"
+    )
+
+
+def test_a_pod_and_everything_around() -> None:
+    result = {"request": "lamp", "driver": DRIVER, "pool": "n", "device": "a"}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeName": "n",
+            "resourceClaims": [
+                {"name": "one", "resourceClaimName": "waits"},
+                {"name": "two", "resourceClaimName": "has"},
+                {"name": "three", "resourceClaimTemplateName": "t"},
+                {"name": "four", "resourceClaimName": "missing"},
+            ],
+        },
+        "status": {
+            "phase": "Failed",
+            "reason": "Evicted",
+            "message": "too hot",
+            "conditions": [
+                {"type": "Ready", "status": "False", "reason": "NotReady", "message": "no"},
+                {"type": "PodScheduled", "status": "True"},
+            ],
+            "resourceClaimStatuses": [{"name": "three", "resourceClaimName": "made"}],
+            "initContainerStatuses": [{"name": "i", "state": {"running": {}}}],
+            "containerStatuses": [
+                {"name": "a", "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+                {"name": "b", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}},
+            ],
+        },
+    }
+    around = Surroundings(
+        events=[
+            *({"type": "Normal", "reason": f"Old{number}", "message": ""} for number in range(EVENTS_MAX)),
+            {"type": "Warning", "reason": "FailedScheduling", "message": "no", "count": 2},
+        ],
+        claims=[claim("waits"), claim("has", allocation={"devices": {"results": [result]}}), claim("made")],
+        slices=[SLICE],
+        classes=[CLASS],
+        nodes=[NODE],
+        drivers=[DRIVER],
+        outputs={"container b": "one\ntwo\n", "nobody": ""},
+    )
+    lines = story(pod, around).splitlines()
+    explained = '    node n: request "lamp": 1 device: 1 do not match class selector'
+    assert lines[:13] == [
+        "  phase Failed (Evicted: too hot)",
+        "  on node n",
+        "  condition Ready is False: NotReady: no",
+        "  container i runs",
+        "  container a waiting: CrashLoopBackOff",
+        "  container b terminated: exit code 3: Error",
+        "  claim waits is not allocated",
+        explained,
+        f"  claim has has {DRIVER}/n/a",
+        "  claim made is not allocated",
+        explained,
+        "  claim missing does not exist",
+        "  event Normal Old1: ",
+    ]
+    assert lines[-6:] == [
+        "  event Warning FailedScheduling (x2): no",
+        f"  drivers registered: {DRIVER}",
+        f"  published: {DRIVER}/n (1 devices)",
+        "  output of container b:",
+        "    one",
+        "    two",
+    ]
