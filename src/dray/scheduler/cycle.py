@@ -24,6 +24,8 @@ FEASIBLE_NODES_MIN: Final = 100
 _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
+# How many nodes are narrowed down at a time: a search may end long before the last one.
+_PART_NODES: Final = 256
 
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
 
@@ -47,6 +49,13 @@ class Search:
 
     feasible: list[NodeInfo]
     statuses: dict[str, Status]
+    # Nodes passed over because a filter was sure to say no; only where one was found, so that nobody asks why.
+    skipped: int = 0
+
+    @property
+    def evaluated(self) -> int:
+        """How many nodes are accounted for."""
+        return len(self.feasible) + len(self.statuses) + self.skipped
 
 
 def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
@@ -65,6 +74,8 @@ class Cycle:
         self._snapshot = snapshot
         self._nominations = nominations
         self._start = 0
+        # Whether the last search heard more noes than yeses: the next one had better skip those known beforehand.
+        self._mostly_no = False
 
     def place(self, profile: Profile, state: CycleState) -> Placement | Diagnosis:
         """The best node, or why there is none; raises `AttemptError` when a plugin breaks."""
@@ -78,11 +89,10 @@ class Cycle:
         search = self._search_nominated(profile, state, names) or self._search(profile, state, names)
         if not search.feasible:
             return _diagnose(count, search, names)
-        evaluated = len(search.feasible) + len(search.statuses)
         best = search.feasible[0]
         if len(search.feasible) > 1:
             best = choose(profile, state, search.feasible)
-        return Placement(best.name, evaluated, len(search.feasible))
+        return Placement(best.name, search.evaluated, len(search.feasible))
 
     def _search_nominated(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search | None:
         """The node that the Pod was nominated to is tried alone first."""
@@ -100,10 +110,38 @@ class Cycle:
         nodes, count = self._snapshot.nodes, len(self._snapshot)
         wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
         start = self._start % count
-        ordered = nodes if not start else chain(islice(nodes, start, None), islice(nodes, start))
-        search = find_feasible(filters, state, ordered, wanted, self._nominations)
-        self._start = (start + len(search.feasible) + len(search.statuses)) % count
+        search = self._search_promising(profile, state, start, wanted) if self._mostly_no else None
+        if search is None:
+            ordered = nodes if not start else chain(islice(nodes, start, None), islice(nodes, start))
+            search = find_feasible(filters, state, ordered, wanted, self._nominations)
+        self._mostly_no = len(search.feasible) < search.evaluated // 2
+        self._start = (start + search.evaluated) % count
         return search
+
+    def _search_promising(self, profile: Profile, state: CycleState, start: int, wanted: int) -> Search | None:
+        """The same search without the nodes that a filter is sure to reject; None when nothing comes of it.
+
+        Then all nodes are asked after all, so that the Pod's user hears of each what the first filter says.
+        """
+        narrow = next((narrow for plugin in profile.filter if (narrow := getattr(plugin, "narrow", None))), None)
+        if narrow is None or self._nominations:
+            return None
+        nodes = self._snapshot.nodes
+        ordered = [*nodes[start:], *nodes[:start]]
+        filters = _filters(profile, state)
+        feasible: list[NodeInfo] = []
+        statuses: dict[str, Status] = {}
+        for part in (ordered[at : at + _PART_NODES] for at in range(0, len(ordered), _PART_NODES)):
+            found = find_feasible(filters, state, narrow(state, part), wanted - len(feasible), self._nominations)
+            feasible += found.feasible
+            statuses |= found.statuses
+            if len(feasible) >= wanted:
+                break
+        if not feasible:
+            return None
+        last = next(at for at, node in enumerate(ordered) if node is feasible[-1])
+        evaluated = last + 1 if len(feasible) >= wanted else len(ordered)
+        return Search(feasible, statuses, evaluated - len(feasible) - len(statuses))
 
 
 # The only nodes worth trying, and the plugins that say so; None means all.

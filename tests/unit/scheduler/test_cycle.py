@@ -255,3 +255,51 @@ def test_an_exception_of_a_plugin_is_not_swallowed_here() -> None:
 
     with pytest.raises(ValueError, match="bug"):
         cycle("x").place(profile(Broken()), state(pod_info()))
+
+
+class Full:
+    """A plugin that takes few nodes, and knows it beforehand when it is asked to narrow them down."""
+
+    name = "Full"
+
+    def __init__(self, free: set[str], looked_at: list[str]) -> None:
+        self.free = free
+        self._looked_at = looked_at
+
+    def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        self._looked_at.append(node.name)
+        return SUCCESS if node.name in self.free else unschedulable("full")
+
+
+class Knowing(Full):
+    """The same, with a memory."""
+
+    def narrow(self, _state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
+        return [node for node in nodes if node.name in self.free]
+
+
+def test_a_search_without_nodes_known_to_be_full_finds_the_same() -> None:
+    names = [f"node-{number}" for number in range(600)]
+    found: dict[type[Full], list[tuple[Placement | Diagnosis, set[str]]]] = {}
+    for kind in (Full, Knowing):
+        looked_at: list[str] = []
+        # Few of many nodes, then one, then all, so that every way through the search is taken.
+        frees = [{names[3]}, {names[5], names[300], names[599]}, {names[299]}, set(names), {names[0]}, {names[1]}]
+        plugin = kind(set(), looked_at)
+        cluster, chosen = cycle(*names), profile(plugin, Recorder("Scorer", []))
+        found[kind] = []
+        for free in frees:
+            plugin.free = free
+            looked_at.clear()
+            found[kind].append((cluster.place(chosen, state(pod_info())), set(looked_at)))
+    assert [placed for placed, _ in found[Full]] == [placed for placed, _ in found[Knowing]]
+    assert found[Knowing][1][1] == {names[5], names[300], names[599]}
+
+
+def test_when_nothing_is_left_every_node_is_asked_why() -> None:
+    names = [f"node-{number}" for number in range(300)]
+    plugin = Knowing({names[7]}, [])
+    cluster, chosen = cycle(*names), profile(plugin, Recorder("Scorer", []))
+    assert node_of(cluster.place(chosen, state(pod_info()))) == names[7]
+    plugin.free = set()
+    assert len(rejection(cluster.place(chosen, state(pod_info()))).statuses) == len(names)

@@ -196,10 +196,10 @@ class DynamicResources:
         if missed:
             return _NOT_AVAILABLE
         variant = own.plain
-        if own.needs or node.requested.scalars:
+        if node.requested.scalars or (own.needs and node.allocatable.scalars):
             variant = own.node_variants[node.name] = self._variants.variant(own, node)
-            if variant.rejection is not None or (own.special is not None and not own.reaches(node)):
-                return self._rejected(own, variant)
+        if variant.rejection is not None or (own.special is not None and not own.reaches(node)):
+            return self._rejected(own, variant)
         if not variant.count:
             return SUCCESS
         # Most nodes were asked the same before, and nothing of them has changed.
@@ -215,6 +215,27 @@ class DynamicResources:
             return _NO_FIT
         own.node_allocations[node.name] = outcome.allocations
         return SUCCESS
+
+    def narrow(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
+        """Leave out the nodes of which it is known already that `filter` will find no devices there."""
+        own: PodState | None = state.get(NAME)
+        if own is None or own.placed or own.needs or not own.plain.count:
+            return nodes
+        if own.plain.known is NOTHING_KNOWN:
+            try:
+                own.plain.known = self._allocator.recall(own.plain.claims)
+            except AllocatorError:
+                return nodes
+        known_of, version = own.plain.known.get, self._inventory.version
+        return [
+            node
+            for node in nodes
+            if (known := known_of(node.name)) is None
+            or known.outcome.allocations is not None
+            or known.node is not node.node
+            or known.version != version
+            or node.requested.scalars
+        ]
 
     @staticmethod
     def _rejected(own: PodState, variant: Variant) -> Status:
