@@ -16,6 +16,7 @@ from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptio
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.client.workqueue import TokenBucket
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.node_lifecycle import plan
 from dray.controllers.node_lifecycle.health import HeartbeatBook
@@ -33,6 +34,9 @@ NAME: Final = "node_lifecycle_controller"
 # As kubectl shows it in the events of nodes.
 SOURCE: Final = "node-controller"
 WORKERS: Final = 8
+# Of nodes that come and go; a start among thousands must not be thousands of events.
+NEWS_BURST: Final = 500
+NEWS_RATE_PER_SECOND: Final = 10.0
 _STATUS: Final = WriteOptions(subresource="status")
 
 
@@ -89,6 +93,7 @@ class NodeLifecycleController:
         )
         self._zones = Zones(rates or Rates())
         self._turns = Turns()
+        self._news = TokenBucket(rate_per_second=NEWS_RATE_PER_SECOND, burst=NEWS_BURST)
         # Names of nodes that say, or are said, not to be ready.
         self._unready: set[str] = set()
         self.controller: Controller[NodeKey | PodKey | ZoneKey] = Controller(
@@ -131,7 +136,7 @@ class NodeLifecycleController:
             return
         if old is None:
             name = new.metadata.name or ""
-            self._tell(new, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
+            self._tell_news(new, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
         self._heartbeats.observe_node(new, self._clock.monotonic(), self._clock.now())
         self._note_status(new)
         if self._needs_work(new):
@@ -143,7 +148,7 @@ class NodeLifecycleController:
         self._zones.remove(name)
         self._turns.withdraw(name)
         self._unready.discard(name)
-        self._tell(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
+        self._tell_news(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
 
     def _note_status(self, node: Node) -> None:
         name = node.metadata.name or ""
@@ -277,6 +282,10 @@ class NodeLifecycleController:
             except NotFoundError:
                 continue
             self._recorder.event(PODS.group_version_kind, pod, WARNING, "NodeNotReady", "Node is not ready")
+
+    def _tell_news(self, node: Node, reason: str, message: str) -> None:
+        if self._news.try_take(self._clock.monotonic()):
+            self._tell(node, reason, message)
 
     def _tell(self, node: Node, reason: str, message: str) -> None:
         about = ObjectReference(NODES.group_version_kind, "", node.metadata.name or "", node.metadata.uid or "")
