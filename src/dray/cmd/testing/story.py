@@ -122,8 +122,8 @@ def _events(events: Iterable[Document]) -> Iterator[str]:
         yield "no events"
     for event in listed[-EVENTS_MAX:]:
         count = event.get("count") or (event.get("series") or {}).get("count") or 1
-        times = f" (x{count})" if count > 1 else ""
-        yield f"event {event.get('type')} {event.get('reason')}{times}: {event.get('message') or event.get('note') or ''}"
+        times, text = f" (x{count})" if count > 1 else "", event.get("message") or event.get("note") or ""
+        yield f"event {event.get('type')} {event.get('reason')}{times}: {text}"
 
 
 def _devices(around: Surroundings) -> Iterator[str]:
