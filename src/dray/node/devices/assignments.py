@@ -40,16 +40,22 @@ class Assignments:
     def __init__(self, items: Iterable[tuple[Slot, Assignment]] = ()) -> None:
         # By Pod, since Pods come and go as a whole.
         self._pods: dict[str, dict[Slot, Assignment]] = {}
+        # Another number whenever something has changed.
+        self.revision = 0
         for slot, assignment in items:
             self.put(slot, assignment)
 
     def put(self, slot: Slot, assignment: Assignment) -> None:
         """Note what the slot has."""
         self._pods.setdefault(slot.pod_uid, {})[slot] = assignment
+        self.revision += 1
 
     def remove(self, pod_uid: str) -> bool:
         """Forget a Pod; whether it had anything."""
-        return self._pods.pop(pod_uid, None) is not None
+        if self._pods.pop(pod_uid, None) is None:
+            return False
+        self.revision += 1
+        return True
 
     def get(self, slot: Slot) -> Assignment | None:
         """What the slot has."""

@@ -375,6 +375,11 @@ class PluginDevices:
             self._book.assignments.of_container(pod.metadata.uid or "", container), self._book.inventory
         )
 
+    @property
+    def revision(self) -> int:
+        """Another number whenever some container has other devices."""
+        return self._book.assignments.revision
+
     def container_devices(self, pod_uid: str, container: str) -> tuple[HeldDevice, ...]:
         """The container's devices, for PodResources."""
         return tuple(

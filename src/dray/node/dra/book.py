@@ -157,6 +157,8 @@ class ClaimBook:
         # By UID; a namespace and name occurs once, see `OldClaimError`.
         self._entries: dict[UID, _Entry] = {info.uid: _Entry(info, Phase.RESTORED) for info in restored}
         self._by_key: dict[NamespacedName, UID] = {entry.info.key: uid for uid, entry in self._entries.items()}
+        # Another number whenever something may have changed.
+        self.revision = 0
 
     # --- Reading. ---
 
@@ -186,6 +188,7 @@ class ClaimBook:
 
     def handle(self, event: Event) -> tuple[Action, ...]:
         """Record the event and return what to do, in order."""
+        self.revision += 1
         match event:
             case PodAdmitted():
                 return self._admitted(event)

@@ -217,6 +217,11 @@ class DynamicResources:
             for name in self._info(pod, claim).cdi_device_ids(request)
         )
 
+    @property
+    def revision(self) -> int:
+        """Another number whenever `claim_infos` may say something else."""
+        return self._book.revision
+
     def claim_infos(self, pod: Pod, container: Container) -> tuple[ClaimInfo, ...]:
         """The claims the container uses, each once, for PodResources; raises `ClaimError`."""
         names = dict.fromkeys(name for name, _ in container_requests(pod, container, extended=self._extended))

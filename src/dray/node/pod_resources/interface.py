@@ -30,6 +30,10 @@ class HeldDevice(Protocol):
 class Devices(Protocol):
     """Devices of plugins."""
 
+    @property
+    def revision(self) -> int:
+        """Another number whenever a container may have something else."""
+
     async def refresh(self) -> None:
         """Free what Pods hold that are gone."""
 
@@ -42,6 +46,10 @@ class Devices(Protocol):
 
 class CPUs(Protocol):
     """CPUs that containers have alone."""
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever a container may have something else."""
 
     @property
     def allocatable(self) -> frozenset[int]:
@@ -70,6 +78,10 @@ class MemoryBlock(Protocol):
 class Memory(Protocol):
     """Memory pinned to NUMA nodes."""
 
+    @property
+    def revision(self) -> int:
+        """Another number whenever a container may have something else."""
+
     def allocatable(self) -> Sequence[MemoryBlock]:
         """What there is."""
 
@@ -79,6 +91,10 @@ class Memory(Protocol):
 
 class Claims(Protocol):
     """Claims in use on the node."""
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever a container may have something else."""
 
     def claim_infos(self, pod: Pod, container: Container) -> Sequence[ClaimInfo]:
         """The claims a container uses, each once; raises `ClaimError` when one is not known."""
@@ -93,3 +109,10 @@ class Sources:
     cpus: CPUs | None = None
     memory: Memory | None = None
     claims: Claims | None = None
+
+    @property
+    def revision(self) -> tuple[int, ...]:
+        """Something else whenever a container may have something else."""
+        return tuple(
+            -1 if part is None else part.revision for part in (self.devices, self.cpus, self.memory, self.claims)
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 from dray.api.document import NamespacedName
@@ -82,14 +83,21 @@ def allocatable(sources: Sources) -> v1.AllocatableResourcesResponse:
 
 
 def _device(item: HeldDevice) -> v1.ContainerDevices:
-    message = v1.ContainerDevices(resource_name=item.resource, device_ids=[item.id])
-    if item.numa_node is not None:
-        message.topology.CopyFrom(_topology([item.numa_node]))
-    return message
+    if item.numa_node is None:
+        return v1.ContainerDevices(resource_name=item.resource, device_ids=(item.id,))
+    return v1.ContainerDevices(
+        resource_name=item.resource, device_ids=(item.id,), topology=_topology_of_one(item.numa_node)
+    )
 
 
 def _memory(block: MemoryBlock) -> v1.ContainerMemory:
     return v1.ContainerMemory(memory_type=block.kind, size=block.size, topology=_topology(block.nodes))
+
+
+@functools.cache
+def _topology_of_one(node: int) -> v1.TopologyInfo:
+    """One for each NUMA node of the machine; whoever takes it makes a copy."""
+    return _topology((node,))
 
 
 def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:

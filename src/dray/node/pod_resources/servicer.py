@@ -11,9 +11,10 @@ import grpc
 import grpc.aio
 
 from dray.api.document import NamespacedName
+from dray.node.pod_resources.answers import Answers
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
-from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed, pod_resources
+from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed
 from dray.node.pod_resources.metrics import EndpointMetrics, Method
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1 import api_pb2_grpc as v1_grpc
@@ -55,6 +56,7 @@ class PodResources(v1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
     def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
         self._sources = sources
         self._gates = gates
+        self._answers = Answers(sources, dynamic=gates.dynamic, extended=gates.extended)
         self._metrics = metrics
         self._limit = limit
 
@@ -65,7 +67,7 @@ class PodResources(v1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
             if self._sources.devices is not None:
                 await self._sources.devices.refresh()
             pods = listed(self._sources, active_only=self._gates.active_only)
-            return v1.ListPodResourcesResponse(pod_resources=[self._entry(pod) for pod in pods])
+            return self._answers.all(pods)
 
     async def GetAllocatableResources(
         self, _request: v1.AllocatableResourcesRequest, context: Context
@@ -85,10 +87,7 @@ class PodResources(v1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
             pod = find(self._sources, name, active_only=self._gates.active_only)
             if pod is None:
                 await _fail(context, f"pod {name.name} in namespace {name.namespace} not found")
-            return v1.GetPodResourcesResponse(pod_resources=self._entry(pod))
-
-    def _entry(self, pod: Any) -> v1.PodResources:
-        return pod_resources(pod, self._sources, dynamic=self._gates.dynamic, extended=self._gates.extended)
+            return v1.GetPodResourcesResponse(pod_resources=self._answers.one(pod))
 
     @contextmanager
     def _counted(self, method: Method) -> Iterator[None]:

@@ -18,6 +18,7 @@ class Devices:
         self.held = held
         self.all: Sequence[HeldDevice] = ()
         self.refreshed = 0
+        self.revision = 0
 
     async def refresh(self) -> None:
         self.refreshed += 1
@@ -31,12 +32,15 @@ class Devices:
 
 class CPUs:
     allocatable = frozenset({3, 1, 2})
+    revision = 0
 
     def exclusive(self, pod_uid: str, _container: str) -> frozenset[int]:
         return frozenset({2, 1}) if pod_uid == "u1" else frozenset()
 
 
 class Memory:
+    revision = 0
+
     def allocatable(self) -> Sequence[Block]:
         return (Block((0,), "memory", 4096), Block((0, 1), "hugepages-2Mi", 64))
 
@@ -49,6 +53,7 @@ class Claims:
 
     def __init__(self, *infos: ClaimInfo) -> None:
         self.infos = {info.key.name: info for info in infos}
+        self.revision = 0
 
     def claim_infos(self, item: Pod, one: Container) -> Sequence[ClaimInfo]:
         names = dict.fromkeys(name for name, _ in container_requests(item, one))

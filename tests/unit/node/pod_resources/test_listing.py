@@ -10,6 +10,7 @@ from dray.api.features import FeatureGates
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.devices.loop import HeldDevice
 from dray.node.dra.claims import Device, class_name_of
+from dray.node.pod_resources.answers import Answers
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed, pod_resources
@@ -17,7 +18,7 @@ from dray.node.pod_resources.loop import gates_of
 from dray.node.pod_resources.servicer import Gates
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
-from tests.unit.node.devices.builders import BAR, FOO, Pods, container, pod, sidecar
+from tests.unit.node.devices.builders import BAR, FOO, Pods, asking, container, pod, sidecar
 from tests.unit.node.pod_resources.fakes import Claims, CPUs, Devices, Memory, info, with_claims
 
 HELD = Devices(
@@ -265,3 +266,20 @@ def test_class_names() -> None:
     )
     assert class_name_of(claim) == "gpu,nic"
     assert class_name_of(ResourceClaim()) == ""
+
+
+def test_an_answer_is_made_again_when_a_pod_or_what_it_has_is_another() -> None:
+    first, second = asking("u1"), asking("u2")
+    devices = Devices({("u1", "main"): [HeldDevice(FOO, "a", 1)]})
+    answers = Answers(Sources(Pods(), devices), dynamic=True, extended=True)
+    before = answers.all((first,))
+    assert answers.all((first,)) is before
+    # An equal Pod that is another object may have changed.
+    again = answers.all((asking("u1"),))
+    assert again == before
+    assert again is not before
+    assert [item.name for item in answers.all((first, second)).pod_resources] == ["pod-u1", "pod-u2"]
+    devices.held = {("u1", "main"): [HeldDevice(FOO, "b", 1)]}
+    devices.revision += 1
+    (entry,) = answers.all((first,)).pod_resources
+    assert list(entry.containers[0].devices) == [device(FOO, "b", 1)]

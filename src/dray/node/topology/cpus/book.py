@@ -38,6 +38,8 @@ class CPUBook:
         self._machine = machine
         self._reserved = reserved
         self._pods: dict[str, dict[str, frozenset[int]]] = {}
+        # Another number whenever some container has other CPUs.
+        self.revision = 0
 
     # --- What is. ---
 
@@ -98,11 +100,15 @@ class CPUBook:
             left = source - chosen
             chosen |= take(self._machine, left, min(request - len(chosen), len(left)))
         self._pods.setdefault(uid, {})[container.name] = chosen
+        self.revision += 1
         return True
 
     def free(self, pod_uid: str) -> bool:
         """Take back the Pod's CPUs; whether it had any."""
-        return self._pods.pop(pod_uid, None) is not None
+        if self._pods.pop(pod_uid, None) is None:
+            return False
+        self.revision += 1
+        return True
 
     def _reusable(self, pod: Pod, container: str) -> frozenset[int]:
         uid = pod.metadata.uid or ""

@@ -44,6 +44,8 @@ class MemoryBook:
             for node in machine.nodes
         }
         self._pods: dict[str, dict[str, tuple[Block, ...]]] = {}
+        # Another number whenever some container has other memory.
+        self.revision = 0
 
     # --- What is. ---
 
@@ -98,11 +100,15 @@ class MemoryBook:
         self._take_over(pod, container.name, group, request)
         blocks = tuple(Block(nodes_of(group), kind, size) for kind, size in request.items())
         self._pods.setdefault(uid, {})[container.name] = blocks
+        self.revision += 1
         return True
 
     def free(self, pod_uid: str) -> bool:
         """Take back the Pod's memory; whether it had any."""
-        return self._pods.pop(pod_uid, None) is not None
+        if self._pods.pop(pod_uid, None) is None:
+            return False
+        self.revision += 1
+        return True
 
     def _group(self, request: Mapping[str, int], spare: Mapping[int, Mapping[str, int]], affinity: int | None) -> int:
         """The group of nodes to take from: the wanted one, made wider when it is too small."""
