@@ -41,6 +41,7 @@ from dray.apiserver.flow.call import (
     TextResult,
     WatchResult,
 )
+from dray.apiserver.flow.pages import ROOT, STREAM
 from dray.apiserver.flow.paths import PageNotFoundError
 from dray.apiserver.flow.server import APIServer
 from dray.apiserver.flow.turnstile import Turnstile
@@ -333,9 +334,12 @@ class Listener:
     async def _run(self, connection: Connection, message: _Message, call: Call) -> int:
         if message.size > BODY_SIZE_MAX:
             raise RequestEntityTooLargeError(f"Request entity too large: limit is {BODY_SIZE_MAX}")
+        page = self._page(call)
+        if page is not None:
+            return await self._write_text(connection, message, page)
         call.user = self._authenticate(connection, message)
         representation, include = self._negotiate(call)
-        if call.info.verb == "watch" and call.info.resource:
+        if (call.info.verb == "watch" and call.info.resource) or call.info.path == STREAM:
             with self._turnstile.watch(call.user):
                 result = await self._server.execute(call)
                 return await self._write_result(connection, message, call, result, representation, include)
@@ -348,6 +352,13 @@ class Listener:
                     f"Timeout: request did not complete within {REQUEST_TIMEOUT_SECONDS:.0f}s"
                 ) from error
         return await self._write_result(connection, message, call, result, representation, include)
+
+    def _page(self, call: Call) -> TextResult | None:
+        """A page for people that anybody may have: what is in it they get only with credentials."""
+        pages, info = self._server.pages, call.info
+        if pages is None or info.method not in ("GET", "HEAD") or not info.path.startswith(ROOT):
+            return None
+        return pages.public(info.path, call.if_none_match)
 
     def _authenticate(self, connection: Connection, message: _Message) -> UserInfo:
         user = self._server.authenticator.authenticate(

@@ -14,7 +14,7 @@ from dray.api.errors import APIError
 from dray.cli.arguments import reading_parser
 from dray.cli.loop import EXIT_FAILURE, read
 from dray.cli.output import paint, render
-from dray.cli.source.http import best_resources, connected
+from dray.cli.source.http import connected
 from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.kubeconfig import KubeconfigError
 from dray.node.devices import checkpoint as device_checkpoint
@@ -25,6 +25,7 @@ from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
 from dray.sim.doctor.findings import Finding, Fix, Severity
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.source import best_resources
 
 PROG: Final = "dray doctor"
 KINDS: Final = (

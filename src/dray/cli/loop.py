@@ -14,7 +14,7 @@ from typing import Any, Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
 from dray.cli.source.files import read_snapshot
-from dray.cli.source.http import best_resources, connected, read_cluster
+from dray.cli.source.http import connected, read_cluster
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.loop import InformerLoop, Informers
@@ -22,6 +22,7 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.logs import wants_colour
 from dray.runtime.tasks import TaskGroup
 from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.source import best_resources
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

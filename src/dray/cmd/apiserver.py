@@ -41,6 +41,7 @@ from dray.apiserver.nodes.http import NodeLogs
 from dray.apiserver.openapi.source import OpenAPI
 from dray.apiserver.registry import builtin
 from dray.apiserver.world import TokenLookup, World
+from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
@@ -134,6 +135,7 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     server.world.on_definition, server.settle_definition = custom.observe, custom.settle
     nodes = NodeLogs(kubelet_tls(pki, clock.now()))
     server.subresources.logs = nodes
+    server.pages = DashboardPages(local, clock)
     follower = Follower(store, server.world, server.decoded)
     await follower.start()
     await Bootstrap(local).run()

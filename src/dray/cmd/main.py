@@ -41,6 +41,7 @@ PROCESSES: Final = {
         "the controllers, against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"
     ),
     "scheduler": Process("the scheduler, against any API server", "dray.cmd.scheduler", "SchedulerSettings"),
+    "ui": Process("the dashboard of any cluster, with the rights of your kubeconfig", "dray.cmd.ui", "UISettings"),
     "node": Process("the node agent: runs the Pods bound to this machine", "dray.cmd.node", "NodeSettings"),
 }
 

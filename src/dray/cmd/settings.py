@@ -112,6 +112,19 @@ class DemoSettings(Common):
 
 
 @dataclass(frozen=True, slots=True)
+class UISettings(Common):
+    """`dray ui`."""
+
+    kubeconfig: str = setting(STRING, "", "kubeconfig of the cluster; empty means kubectl's own")
+    context: str = setting(STRING, "", "the kubeconfig's context to use")
+    host: str = setting(
+        choice("127.0.0.1", "::1"), "127.0.0.1", "loopback address", flag="bind-address", key="bindAddress"
+    )
+    port: int = setting(PORT, 0, "port of the page; 0 picks a free one")
+    open: bool = setting(BOOLEAN, False, "open the page in a browser")  # noqa: FBT003 - a default
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerManagerSettings(Common, NodeControl):
     """`dray controller-manager`."""
 

@@ -1,1 +1,1 @@
-"""Pages for people; they talk to the API like any user."""
+"""Pages for people: static files, and the few answers they need besides the API, with the reader's own rights."""

@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import Document, GroupResource
-from dray.api.errors import APIError, InternalError, MethodNotAllowedError, PathNotFoundError, ServiceUnavailableError
+from dray.api.errors import (
+    APIError,
+    InternalError,
+    MethodNotAllowedError,
+    PathNotFoundError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
 from dray.api.features import FeatureGates
 from dray.apiserver.admission import RESOURCE_QUOTA, Admission
 from dray.apiserver.authentication.authenticator import Authenticator
@@ -21,6 +28,7 @@ from dray.apiserver.flow.call import Call, ObjectResult, Result
 from dray.apiserver.flow.changes import Changer
 from dray.apiserver.flow.creates import Creator
 from dray.apiserver.flow.deletes import Deleter
+from dray.apiserver.flow.pages import DATA, Pages
 from dray.apiserver.flow.paths import Paths
 from dray.apiserver.flow.quotas import Quotas
 from dray.apiserver.flow.reads import Reader
@@ -28,7 +36,7 @@ from dray.apiserver.flow.reviews import Reviews
 from dray.apiserver.flow.services import Services
 from dray.apiserver.flow.subresources import STREAMS, Subresources
 from dray.apiserver.flow.watches import Watcher
-from dray.apiserver.request import Attributes
+from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
 from dray.apiserver.scale import Scaler
 from dray.apiserver.world import DEFINITIONS, TokenLookup, World
@@ -85,6 +93,8 @@ class APIServer:
         self.paths: Final = paths
         # Waits until a written custom resource definition has taken effect, so that its objects can follow at once.
         self.settle_definition: Callable[[Document], Awaitable[None]] = _settled_already
+        # Pages for people; none unless somebody brings them.
+        self.pages: Pages | None = None
         admission = Admission(world, authorizer.authorize, random_source, disabled_plugins)
         self.decoded: Final = Decoded()
         quotas = Quotas(store, world, gates, clock, enabled=RESOURCE_QUOTA not in disabled_plugins)
@@ -120,6 +130,8 @@ class APIServer:
     async def execute(self, call: Call) -> Result:
         """Run one authenticated request to its result, or raise the `APIError` that the client sees."""
         info = call.info
+        if self.pages is not None and info.path.startswith(DATA):
+            return await self._page_data(self.pages, call)
         self.authorizer.check(attributes_of(call))
         with store_errors():
             if not info.resource:
@@ -128,6 +140,13 @@ class APIServer:
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
             return await self._dispatch(call, endpoint)
+
+    @staticmethod
+    async def _page_data(pages: Pages, call: Call) -> Result:
+        """Whatever is behind it asks this server again as the same user, who therefore needs no right of its own."""
+        if call.user.name == ANONYMOUS.name:
+            raise UnauthorizedError
+        return await pages.data(call)
 
     def _endpoint(self, info: RequestInfo) -> Endpoint:
         endpoint = self.catalog.get(info.group, info.version, info.resource)

@@ -12,14 +12,13 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import ForbiddenError
 from dray.client.files import load_access
 from dray.client.http import http_client
-from dray.client.interface import Client, ListOptions, Resource, ServedResource
+from dray.client.interface import Client, ListOptions, Resource
 from dray.client.kubeconfig import Overrides
 from dray.runtime.clock import SystemClock
-from dray.sim.snapshot import KINDS, Snapshot
+from dray.sim.snapshot import Snapshot
+from dray.sim.source import best_resources
 
 PAGE: Final = 500
-# Newest first.
-_VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 
 
 @asynccontextmanager
@@ -39,18 +38,6 @@ async def read_cluster(client: Client, kinds: Iterable[str], *, optional: frozen
     wanted = [(kind, served[kind]) for kind in kinds if kind in served]
     pages = await asyncio.gather(*(_list(client, resource, skip=kind in optional) for kind, resource in wanted))
     return Snapshot.of(document for page in pages for document in page)
-
-
-def best_resources(resources: Iterable[ServedResource]) -> dict[str, Resource[Document]]:
-    """For each kind that snapshots know, the resource in the newest version that is served."""
-    found: dict[str, ServedResource] = {}
-    for item in resources:
-        if KINDS.get(item.kind) != (item.group, item.plural) or item.version not in _VERSIONS:
-            continue
-        known = found.get(item.kind)
-        if known is None or _VERSIONS.index(item.version) < _VERSIONS.index(known.version):
-            found[item.kind] = item
-    return {kind: item.resource() for kind, item in found.items()}
 
 
 async def _list(client: Client, resource: Resource[Document], *, skip: bool) -> list[Document]:

@@ -1,0 +1,1 @@
+"""The files of the page, as they lie in the package."""

@@ -1,0 +1,1 @@
+"""What the page asks besides the stream: which devices a class has, and why something waits."""

@@ -1,0 +1,76 @@
+// Elements without a framework: h("a", {href}, "text", child), and lists that keep what has not changed.
+
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+}
+
+export function replace(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+}
+
+// Brings the children of an element in step with items: each has a key and a signature; the same key with the same
+// signature keeps its element, so that focus and scroll stay where they are.
+export function keyed(element, items, make) {
+  const known = element.keyedChildren || (element.keyedChildren = new Map());
+  const seen = new Set();
+  let place = element.firstChild;
+  for (const item of items) {
+    seen.add(item.key);
+    let entry = known.get(item.key);
+    if (!entry || entry.signature !== item.signature) {
+      const made = make(item);
+      if (entry) {
+        const focused = entry.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+        if (place === entry.element) place = place.nextSibling;
+        entry.element.replaceWith(made);
+        if (focused) made.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+      }
+      entry = { element: made, signature: item.signature };
+      known.set(item.key, entry);
+    }
+    if (entry.element === place) place = place.nextSibling;
+    else element.insertBefore(entry.element, place);
+  }
+  for (const [key, entry] of known) {
+    if (!seen.has(key)) {
+      entry.element.remove();
+      known.delete(key);
+    }
+  }
+}
+
+export function table(titles, rows) {
+  if (!rows.length) return h("div", { class: "card empty" }, "Nothing here.");
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
+}
+
+export function facts(pairs) {
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
+    .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+export function meter(used, total, label) {
+  const share = total ? used / total : 0;
+  return h("div", { class: "meter" },
+    h("progress", { max: String(Math.max(total, 1)), value: String(used), "aria-label": label }),
+    h("span", {}, `${used} of ${total} (${Math.round(share * 100)} %)`));
+}

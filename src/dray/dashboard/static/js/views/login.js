@@ -1,0 +1,22 @@
+// For readers the server does not know yet.
+
+import { setToken } from "../api.js";
+import { h, replace } from "../dom.js";
+
+export function login(main, message, done) {
+  const field = h("textarea", { id: "token", autocomplete: "off", spellcheck: "false", required: true });
+  const form = h("form", {
+    onsubmit: (event) => {
+      event.preventDefault();
+      setToken(field.value.trim());
+      done();
+    },
+  }, h("p", {}, h("label", { for: "token" }, "Bearer token"), field), h("p", {}, h("button", { class: "primary" }, "Show the cluster")));
+  replace(main, h("section", { class: "card login" },
+    h("h1", {}, "Who are you?"),
+    message ? h("p", { class: "error", role: "alert" }, message) : null,
+    h("p", {}, "The page reads the API with your own rights and keeps the token in this tab only. Without a token, run ", h("code", {}, "dray ui"), ": it opens this page with the rights of your kubeconfig."),
+    form,
+    h("p", { class: "soft" }, "For example: ", h("code", {}, "kubectl create token SERVICEACCOUNT"))));
+  field.focus();
+}

@@ -1,0 +1,69 @@
+// Times and reasons as people say them. Pure.
+
+export function age(from, now = Date.now()) {
+  if (!from) return "";
+  const seconds = Math.max(0, Math.round((now - Date.parse(from)) / 1000));
+  for (const [unit, letter] of [[86400, "d"], [3600, "h"], [60, "m"]]) {
+    if (seconds >= 2 * unit) return `${Math.floor(seconds / unit)}${letter}`;
+  }
+  return `${seconds}s`;
+}
+
+export function moment(text) {
+  return text ? new Date(text).toLocaleString() : "";
+}
+
+export function plural(count, one, many = `${one}s`) {
+  return `${count} ${count === 1 ? one : many}`;
+}
+
+const REASONS = [
+  [/cannot allocate all claims \((.*)\)$/s, (found) => `not enough free devices: ${devices(found[1])}`],
+  [/cannot allocate all claims/, () => "not enough free devices"],
+  [/resourceclaim not available on the node/, () => "its claim's devices are on another node"],
+  [/Insufficient (\S+)/, (found) => `not enough ${found[1]} left`],
+  [/were unschedulable/, () => "closed for new Pods (cordoned)"],
+  [/untolerated taint\(s\)/, () => "tainted, and the Pod does not tolerate it"],
+  [/untolerated taint \{(.*?)\}/, (found) => `tainted (${found[1].trim()}), and the Pod does not tolerate it`],
+  [/didn't match Pod's node affinity\/selector/, () => "not among the nodes that the Pod asks for"],
+  [/Too many pods/, () => "full: no more Pods are allowed there"],
+  [/free ports/, () => "its host port is taken"],
+];
+
+function devices(text) {
+  return text.replace(/request "([^"]+)": /g, "$1: ").replace(/(\d+) usable but (\d+) needed/g, "$1 left, $2 needed");
+}
+
+// "0/5 nodes are available: 3 Insufficient cpu, 2 …" as lines for people.
+export function plainReasons(message) {
+  const found = /^(\d+)\/(\d+) nodes are available: (.*?)\.?$/s.exec((message || "").split(". ")[0] + ".");
+  if (!found) return message ? [message] : [];
+  return splitReasons(found[3]).map((part) => {
+    const counted = /^(\d+) (?:node\(s\) )?(.*)$/s.exec(part);
+    return counted ? `${plural(Number(counted[1]), "node")}: ${plainReason(counted[2])}` : plainReason(part);
+  });
+}
+
+// Commas inside brackets belong to a reason.
+function splitReasons(text) {
+  const parts = [];
+  let depth = 0, start = 0;
+  for (let index = 0; index < text.length; index++) {
+    if ("({".includes(text[index])) depth++;
+    if (")}".includes(text[index])) depth--;
+    if (!depth && text.startsWith(", ", index) && /^\d+ /.test(text.slice(index + 2))) {
+      parts.push(text.slice(start, index));
+      start = index + 2;
+    }
+  }
+  parts.push(text.slice(start).replace(/\.$/, ""));
+  return parts;
+}
+
+export function plainReason(text) {
+  for (const [pattern, say] of REASONS) {
+    const found = pattern.exec(text);
+    if (found) return say(found);
+  }
+  return text;
+}
