@@ -16,6 +16,7 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.job.reconciler import JobController
 from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
@@ -25,6 +26,7 @@ from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
+from dray.controllers.ttl_after_finished.reconciler import TTLAfterFinishedController
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -103,4 +105,6 @@ def _workload_controllers(
         DeploymentController(client, informers, clock, metrics=metrics),
         ReplicaSetController(client, informers, clock, rng=rng, metrics=metrics),
         DaemonSetController(client, informers, clock, rng=rng, metrics=metrics),
+        JobController(client, informers, clock, rng=rng, metrics=metrics),
+        TTLAfterFinishedController(client, informers, clock, metrics=metrics),
     ]

@@ -95,8 +95,19 @@ class PodControl:
         found = self.belongings(owner)
         if not found.adopt and not found.release:
             return found.owned
-        adopted = await settle(self._client, PODS, self._keeper.owners, owner, found, finalizer=self._keeper.finalizer)
-        return (*found.owned, *adopted)
+        keys = [key_of(pod) for pod in found.adopt]
+        for key in keys:
+            self.unseen.creating(owner.uid, key, None, self._clock.monotonic())
+        try:
+            keeper = self._keeper
+            for pod in await settle(self._client, PODS, keeper.owners, owner, found, finalizer=keeper.finalizer):
+                self.unseen.created(pod)
+                keys.remove(key_of(pod))
+        finally:
+            # What was not adopted is not awaited.
+            for key in keys:
+                self.unseen.not_created(key)
+        return self.belongings(owner).owned
 
     # --- Writes. ---
 

@@ -1,0 +1,60 @@
+"""How long a Job waits before it replaces failed Pods; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dray.api.types.core_v1 import Pod
+from dray.controllers.pod_control.facts import ready_condition
+
+FIRST_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 600.0
+# More doublings than this are cut off anyhow.
+_DOUBLINGS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a Job's Pods have done so far; lost with the process, and then the waiting begins anew."""
+
+    failures: int = 0
+    last_failure: datetime | None = None
+
+    def after(self, succeeded: Iterable[Pod], failed: Iterable[Pod], now: datetime) -> Record:
+        """The record when these have ended too; a success ends a row of failures."""
+        failures, last_failure = self.failures, self.last_failure
+        success = max((finish_time(pod, now) for pod in succeeded), default=None)
+        times = [finish_time(pod, now) for pod in failed]
+        if success is not None:
+            times = [time for time in times if time > success]
+            failures, last_failure = 0, None
+        if times:
+            last_failure = max([*times, *(() if last_failure is None else (last_failure,))])
+        return Record(failures + len(times), last_failure)
+
+    def remaining(self, now: datetime) -> float:
+        """How long to wait still."""
+        return remaining(self.failures, self.last_failure, now)
+
+
+def remaining(failures: int, last_failure: datetime | None, now: datetime) -> float:
+    """How long to wait still after so many failures, the last one then."""
+    if failures == 0 or last_failure is None:
+        return 0.0
+    wait = min(FIRST_SECONDS * 2 ** min(failures - 1, _DOUBLINGS_MAX), LONGEST_SECONDS)
+    return max((last_failure + timedelta(seconds=wait) - now).total_seconds(), 0.0)
+
+
+def finish_time(pod: Pod, now: datetime) -> datetime:
+    """When the Pod ended, as well as can be told."""
+    ends = [status.state.terminated for status in pod.status.container_statuses]
+    times = [end.finished_at for end in ends if end is not None and end.finished_at is not None]
+    if times:
+        return max(times)
+    if pod.metadata.deletion_timestamp is not None:
+        return pod.metadata.deletion_timestamp
+    ready = ready_condition(pod)
+    return ready.last_transition_time if ready is not None and ready.last_transition_time is not None else now

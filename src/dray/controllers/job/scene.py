@@ -1,0 +1,237 @@
+"""A Job and its Pods at one moment: what has ended, what runs, and whether that decides the Job; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dray.api.types.batch_v1 import Job, JobCondition, UncountedTerminatedPods
+from dray.api.types.core_v1 import Pod
+from dray.controllers.job.building import INDEX_FAILURES, TRACKING, is_indexed
+from dray.controllers.job.failure_policy import FAIL_INDEX, FAIL_JOB, judge
+from dray.controllers.job.indexes import index_of, number_in, parse_indexes
+from dray.controllers.pod_control.facts import FAILED, SUCCEEDED, is_active, is_terminating
+
+COMPLETE: Final = "Complete"
+JOB_FAILED: Final = "Failed"
+SUCCESS_MET: Final = "SuccessCriteriaMet"
+FAILURE_TARGET: Final = "FailureTarget"
+_NO_LIMIT: Final = 2**31 - 1
+_NOTHING_UNCOUNTED: Final = UncountedTerminatedPods()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """That the Job is decided, and how."""
+
+    reason: str
+    message: str
+    succeeded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Made once for each look at a Job."""
+
+    job: Job
+    now: datetime
+    pods: tuple[Pod, ...]
+    # Those that still have the finalizer, in order of name.
+    tracked: tuple[Pod, ...]
+    active: tuple[Pod, ...]
+    terminating: tuple[Pod, ...]
+    # Tracked Pods that have ended and of which the status does not know.
+    new_succeeded: tuple[Pod, ...]
+    new_failed: tuple[Pod, ...]
+    succeeded_indexes: frozenset[int]
+    failed_indexes: frozenset[int]
+    succeeded: int
+    failed: int
+
+    @property
+    def uncounted(self) -> UncountedTerminatedPods:
+        """What the status knows and has not counted."""
+        return self.job.status.uncounted_terminated_pods or _NOTHING_UNCOUNTED
+
+
+def completions(job: Job) -> int:
+    """How many indexes there are."""
+    return _NO_LIMIT if job.spec.completions is None else job.spec.completions
+
+
+def replaces_only_failed(job: Job) -> bool:
+    """Whether a Pod that is being deleted must have ended before it is replaced."""
+    return job.spec.pod_replacement_policy == FAILED or job.spec.pod_failure_policy is not None
+
+
+def is_failed(job: Job, pod: Pod) -> bool:
+    """Whether the Pod counts as failed: one that is deleted does at once, unless only ended ones are replaced."""
+    if pod.status.phase in (FAILED, SUCCEEDED):
+        return pod.status.phase == FAILED
+    return pod.metadata.deletion_timestamp is not None and not replaces_only_failed(job)
+
+
+def valid_index(job: Job, pod: Pod) -> int | None:
+    """The Pod's index, None when it is out of range."""
+    index = index_of(pod)
+    return index if index is not None and index < completions(job) else None
+
+
+def make_scene(job: Job, pods: Iterable[Pod], untracked: Container[str], now: datetime) -> Scene:
+    """Sort the Pods."""
+    pods = tuple(sorted(pods, key=lambda pod: pod.metadata.name or ""))
+    tracked = tuple(pod for pod in pods if TRACKING in pod.metadata.finalizers and pod.metadata.uid not in untracked)
+    uncounted = job.status.uncounted_terminated_pods or _NOTHING_UNCOUNTED
+    known = {*uncounted.succeeded, *uncounted.failed}
+    ended = [pod for pod in tracked if pod.metadata.uid not in known]
+    new_succeeded = tuple(pod for pod in ended if pod.status.phase == SUCCEEDED)
+    new_failed = tuple(pod for pod in ended if is_failed(job, pod))
+    indexes = _succeeded_indexes(job, new_succeeded)
+    status = job.status
+    succeeded = (status.succeeded or 0) + len(uncounted.succeeded) + len(new_succeeded)
+    counted = sum(judge(job.spec.pod_failure_policy, pod).counts for pod in new_failed)
+    return Scene(
+        job=job,
+        now=now,
+        pods=pods,
+        tracked=tracked,
+        active=tuple(pod for pod in pods if is_active(pod)),
+        terminating=tuple(pod for pod in pods if is_terminating(pod)),
+        new_succeeded=new_succeeded,
+        new_failed=new_failed,
+        succeeded_indexes=indexes,
+        failed_indexes=_failed_indexes(job, new_failed),
+        succeeded=len(indexes) if is_indexed(job) else succeeded,
+        failed=(status.failed or 0) + len(uncounted.failed) + counted,
+    )
+
+
+def _succeeded_indexes(job: Job, succeeded: Iterable[Pod]) -> frozenset[int]:
+    if not is_indexed(job):
+        return frozenset()
+    found = parse_indexes(job.status.completed_indexes, completions(job))
+    found.update(index for pod in succeeded if (index := valid_index(job, pod)) is not None)
+    return frozenset(found)
+
+
+def _failed_indexes(job: Job, failed: Iterable[Pod]) -> frozenset[int]:
+    """With a limit per index: those that have failed too often, or whose failure the policy calls final."""
+    limit = job.spec.backoff_limit_per_index
+    if limit is None or not is_indexed(job):
+        return frozenset()
+    found = parse_indexes(job.status.failed_indexes, completions(job))
+    for pod in failed:
+        index, ruling = valid_index(job, pod), judge(job.spec.pod_failure_policy, pod)
+        final = ruling.action == FAIL_INDEX or (ruling.counts and failures_before(pod) >= limit)
+        if index is not None and final:
+            found.add(index)
+    return frozenset(found)
+
+
+def failures_before(pod: Pod) -> int:
+    """How often the Pod's index had failed before."""
+    return number_in(pod.metadata.annotations, INDEX_FAILURES) or 0
+
+
+# --- Is it decided? ---
+
+
+def find(conditions: Iterable[JobCondition], kind: str) -> JobCondition | None:
+    """The condition of that type, when it is true."""
+    return next((item for item in conditions if item.type == kind and item.status == "True"), None)
+
+
+def is_finished(job: Job) -> bool:
+    """Whether the Job has come to its end."""
+    return any(find(job.status.conditions, kind) is not None for kind in (COMPLETE, JOB_FAILED))
+
+
+def deadline(job: Job) -> datetime | None:
+    """When the Job has been active for too long."""
+    limit, start = job.spec.active_deadline_seconds, job.status.start_time
+    if limit is None or start is None or job.spec.suspend:
+        return None
+    return start + timedelta(seconds=limit)
+
+
+def verdict_of(scene: Scene) -> Verdict | None:
+    """Whether the Job must end before it has all its completions; what was decided once stays."""
+    job = scene.job
+    for kind in (FAILURE_TARGET, SUCCESS_MET):
+        told = find(job.status.conditions, kind)
+        if told is not None:
+            return Verdict(told.reason or "", told.message or "", succeeded=kind == SUCCESS_MET)
+    return _failure(scene) or _failure_of_indexes(scene) or _early_success(scene)
+
+
+def _failure(scene: Scene) -> Verdict | None:
+    job = scene.job
+    for pod in scene.new_failed:
+        ruling = judge(job.spec.pod_failure_policy, pod)
+        if ruling.action == FAIL_JOB:
+            return Verdict("PodFailurePolicy", ruling.message)
+    if scene.failed > _backoff_limit(job) or _restarted_too_often(scene):
+        return Verdict("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    end = deadline(job)
+    if end is not None and end <= scene.now:
+        return Verdict("DeadlineExceeded", "Job was active longer than specified deadline")
+    return None
+
+
+def _backoff_limit(job: Job) -> int:
+    return _NO_LIMIT if job.spec.backoff_limit is None else job.spec.backoff_limit
+
+
+def _restarted_too_often(scene: Scene) -> bool:
+    """Pods that restart their containers fail within themselves."""
+    if scene.job.spec.template.spec.restart_policy != "OnFailure":
+        return False
+    restarts = sum(
+        status.restart_count
+        for pod in scene.pods
+        if pod.status.phase in ("Running", "Pending")
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    )
+    limit = _backoff_limit(scene.job)
+    return restarts > 0 if limit == 0 else restarts >= limit
+
+
+def _failure_of_indexes(scene: Scene) -> Verdict | None:
+    job, failed = scene.job, len(scene.failed_indexes)
+    if job.spec.backoff_limit_per_index is None or not is_indexed(job) or failed == 0:
+        return None
+    limit = job.spec.max_failed_indexes
+    if limit is not None and failed > limit:
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return Verdict("MaxFailedIndexesExceeded", message)
+    if failed + scene.succeeded >= completions(job):
+        return Verdict("FailedIndexes", "Job has failed indexes")
+    return None
+
+
+def _early_success(scene: Scene) -> Verdict | None:
+    policy = scene.job.spec.success_policy
+    if policy is None or not is_indexed(scene.job):
+        return None
+    for number, rule in enumerate(policy.rules):
+        done = scene.succeeded_indexes
+        wanted = None
+        if rule.succeeded_indexes is not None:
+            wanted = parse_indexes(rule.succeeded_indexes, completions(scene.job))
+            done = done & wanted
+        needed = rule.succeeded_count
+        if needed is None:
+            needed = len(wanted) if wanted is not None else completions(scene.job)
+        if len(done) >= needed:
+            return Verdict("SuccessPolicy", f"Matched rules at index {number}", succeeded=True)
+    return None
+
+
+def has_all_completions(scene: Scene) -> bool:
+    """Whether enough have succeeded and nothing runs any more."""
+    if scene.active:
+        return False
+    wanted = scene.job.spec.completions
+    return scene.succeeded > 0 if wanted is None else scene.succeeded >= wanted

@@ -1,0 +1,1 @@
+"""Deletes Jobs some time after they have finished, when they ask for it."""

@@ -1,0 +1,67 @@
+"""The hands of the controller that deletes finished Jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.document import NamespacedName
+from dray.api.errors import NotFoundError
+from dray.api.types.batch_v1 import Job
+from dray.client.interface import Client, DeleteOptions, PropagationPolicy, Resource
+from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.objects import key_of
+from dray.controllers.ttl_after_finished import plan
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+
+JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
+NAME: Final = "ttl_jobs_to_delete"
+WORKERS: Final = 5
+
+
+class TTLAfterFinishedController:
+    """Runs until cancelled."""
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock, *, metrics: Metrics | None = None) -> None:
+        self._client = client
+        self._clock = clock
+        self.controller: Controller[NamespacedName] = Controller(
+            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
+        )
+        self._jobs = informers.informer(JOBS)
+        self.controller.follow(self._jobs, self._job_changed)
+
+    async def run(self) -> None:
+        """Delete finished Jobs until cancelled."""
+        await self.controller.run()
+
+    def _job_changed(self, _old: Job | None, new: Job | None) -> None:
+        if new is not None and plan.expires_in_seconds(new, self._clock.now()) is not None:
+            self.controller.queue.add(key_of(new))
+
+    async def reconcile(self, key: NamespacedName) -> Result:
+        """Delete one Job when it is time."""
+        job = self._jobs.lister.get_key(key)
+        wait = None if job is None else plan.expires_in_seconds(job, self._clock.now())
+        if wait is None:
+            return None
+        if wait > 0:
+            return Requeue(wait)
+        try:
+            return await self._delete(key)
+        except NotFoundError:
+            return None
+
+    async def _delete(self, key: NamespacedName) -> Result:
+        """Ask the server first: the time to live may have been made longer, and the cache not know it."""
+        job = await self._client.get(JOBS, key.name, key.namespace)
+        wait = plan.expires_in_seconds(job, self._clock.now())
+        if wait is None or wait > 0:
+            return None if wait is None else Requeue(wait)
+        options = DeleteOptions(
+            uid=job.metadata.uid or "",
+            resource_version=job.metadata.resource_version or "",
+            propagation_policy=PropagationPolicy.FOREGROUND,
+        )
+        await self._client.delete(JOBS, key.name, key.namespace, options)
+        return None

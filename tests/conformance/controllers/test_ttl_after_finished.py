@@ -1,0 +1,48 @@
+"""Finished Jobs that are deleted by themselves, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.job.reconciler import JobController
+from dray.controllers.ttl_after_finished.reconciler import TTLAfterFinishedController
+from dray.sim.replica.virtual_loop import run_virtually
+from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, template
+
+
+def collector(client: Any, informers: Any, clock: Any, *, rng: Any) -> GarbageCollector:
+    return GarbageCollector(client, informers, clock)
+
+
+def ttl(client: Any, informers: Any, clock: Any, *, rng: Any) -> TTLAfterFinishedController:
+    return TTLAfterFinishedController(client, informers, clock)
+
+
+def body(seconds: int | None) -> dict[str, Any]:
+    annotations = {"simulation.dray.dev/run-seconds": "1"}
+    more = {} if seconds is None else {"ttlSecondsAfterFinished": seconds}
+    return {"template": template({}, annotations=annotations, restartPolicy="Never"), **more}
+
+
+async def names(world: Cluster) -> set[str]:
+    return {item["metadata"]["name"] for item in await world.list(JOBS)}
+
+
+def test_finished_jobs_go_when_their_time_is_over() -> None:
+    async def story() -> None:
+        async with cluster(JobController, collector, ttl) as world:
+            for name, seconds in (("now", 0), ("soon", 60), ("later", 60), ("never", None)):
+                await world.create(JOBS, name, body(seconds))
+            for name in ("soon", "later", "never"):
+                await world.until_status(JOBS, name, succeeded=1)
+            await world.settle(10)
+            assert await names(world) == {"soon", "later", "never"}
+            await world.patch(JOBS, "later", {"spec": {"ttlSecondsAfterFinished": 600}})
+            await world.settle(60)
+            assert await names(world) == {"later", "never"}
+            assert len(await world.list(PODS)) == 2
+            await world.settle(600)
+            assert await names(world) == {"never"}
+
+    run_virtually(story())
