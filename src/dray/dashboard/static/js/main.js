@@ -52,7 +52,7 @@ async function begin() {
     return setTimeout(begin, 2000);
   }
   open();
-  window.addEventListener("hashchange", () => { open(); main.focus(); });
+  window.addEventListener("hashchange", () => { open(); scrollTo(0, 0); main.focus({ preventScroll: true }); });
   store.listen(() => {
     showLive();
     sampleUsage();

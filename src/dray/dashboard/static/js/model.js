@@ -4,9 +4,9 @@ export const STATES = {
   free: "nobody has it",
   held: "a claim has it",
   shared: "several claims share it",
-  tainted: "tainted: not given to who does not tolerate it",
-  blocked: "a partition whose shared counters are used up",
-  unusable: "its pool is being updated or is invalid",
+  tainted: "given only to who tolerates its taint",
+  blocked: "the counters it shares are used up",
+  unusable: "its pool is incomplete or invalid",
 };
 const LETTERS = { free: "", held: "●", shared: "◐", tainted: "!", blocked: "–", unusable: "?" };
 const UNITS = { m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50 };

@@ -64,7 +64,7 @@ export const podView = {
       replace(this.body);
       return;
     }
-    replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(podState(pod))), waitsForANode(pod) ? h("div", { class: "card" }, reasons(pod)) : null);
+    replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(podState(pod))), waitsForANode(pod) ? h("div", { class: "card notice" }, reasons(pod)) : null);
     replace(this.body,
       h("section", { class: "card" }, h("h2", {}, "Where and with what"), facts([
         ["Node", pod.spec.nodeName ?? "none yet"], ["Scheduler", pod.spec.schedulerName], ["Made", moment(pod.metadata.creationTimestamp)],
