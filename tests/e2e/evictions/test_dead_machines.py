@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -185,3 +186,26 @@ def test_a_device_taint_rule_evicts(kubectl: Kubectl, machine: Callable[[], Mach
     until("it is told", lambda: kubectl.field(resource, reason) == "Completed")
     kubectl("delete", resource)
     until("the waiter runs", lambda: phase(kubectl, "waiter") == "Running")
+
+
+def test_a_machine_that_was_only_asleep_keeps_its_pods(kubectl: Kubectl, machine: Callable[[], Machine]) -> None:
+    sleeper, _ = machine(), machine()
+    kubectl("create", "-f", "-", stdin=pod("p", sleeper.name))
+    until("it runs", lambda: phase(kubectl, "p") == "Running")
+    started = kubectl.field("pod/p", "status.containerStatuses[0].state.running.startedAt")
+    process = sleeper.agent.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    try:
+        until("the node is unknown", lambda: ready(kubectl, sleeper.name) == "Unknown")
+        until("it is being emptied", lambda: "NoExecute" in kubectl.field(f"node/{sleeper.name}", "spec.taints"))
+        condition = 'status.conditions[?(@.type=="Ready")].status'
+        until("the Pod is not ready", lambda: kubectl.field("pod/p", condition) == "False")
+    finally:
+        process.send_signal(signal.SIGCONT)
+    until("the node is ready", lambda: ready(kubectl, sleeper.name) == "True")
+    until("it takes Pods again", lambda: not kubectl.field(f"node/{sleeper.name}", "spec.taints"))
+    # Every Pod has five minutes for such things.
+    assert not is_deleted(kubectl, "p")
+    until("the Pod is ready", lambda: kubectl.field("pod/p", condition) == "True")
+    assert kubectl.field("pod/p", "status.containerStatuses[0].state.running.startedAt") == started

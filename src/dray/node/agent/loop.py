@@ -110,6 +110,7 @@ class PodAgent:
                 self._begin(new)
             else:
                 work.pod = new
+                self._parts.reporter.seen(work)
                 self._post(work, PodUpdated(new))
         elif old is not None:
             work = self._works.get(old.metadata.uid or "")

@@ -54,6 +54,9 @@ class PodWork:
     stopping: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
     timer: asyncio.Task[Any] | None = None
     told: Document | None = None
+    told_version: str = ""
+    sent: Document | None = None
+    contradicted: bool = False
     delete: bool = False
     _requests: Mapping[str, int] | None = None
     status_source: Callable[[PodWork], Document | None] = lambda _work: None

@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 WORKERS: Final = 4
+_READY: Final = "Ready"
 _STATUS: Final = WriteOptions(subresource="status")
 
 
@@ -25,8 +26,13 @@ class Reported(Protocol):
     """A Pod whose status is written."""
 
     pod: Pod
-    # What was written last.
+    # What was written last, and the Pod's version since then.
     told: Document | None
+    told_version: str
+    # What was sent last; it may be on its way.
+    sent: Document | None
+    # Whether somebody has said otherwise since.
+    contradicted: bool
     # Whether the object is to be removed once its status is written.
     delete: bool
 
@@ -51,6 +57,12 @@ class StatusReporter:
         self._works[work.uid] = work
         self._controller.queue.add(work.uid)
 
+    def seen(self, work: Reported) -> None:
+        """The Pod came from the API server; what we say of its readiness wins over what a controller said."""
+        if not work.contradicted and is_contradicted(work.pod, work.sent, work.told_version):
+            work.contradicted = True
+            self._controller.queue.add(work.uid)
+
     def forget(self, work: Reported) -> None:
         """The Pod is gone."""
         self._works.pop(work.uid, None)
@@ -74,13 +86,24 @@ class StatusReporter:
 
     async def _write(self, work: Reported) -> None:
         status = work.status()
-        if status is None or status == work.told:
+        if status is None or (status == work.told and not work.contradicted):
             return
         key = key_of(work.pod)
         patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": status})
-        await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
-        work.told = status
+        work.sent, work.contradicted = status, False
+        answer = await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
+        work.told, work.told_version = status, answer.metadata.resource_version or ""
 
     async def _delete(self, work: Reported) -> None:
         key = key_of(work.pod)
         await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
+
+
+def is_contradicted(pod: Pod, sent: Document | None, told_version: str) -> bool:
+    """Whether somebody changed the Pod's readiness after we told it; older news does not count."""
+    version = pod.metadata.resource_version or ""
+    if sent is None or not (version.isdecimal() and told_version.isdecimal()) or int(version) <= int(told_version):
+        return False
+    ours = next((item["status"] for item in sent.get("conditions") or () if item["type"] == _READY), None)
+    theirs = next((item.status for item in pod.status.conditions if item.type == _READY), None)
+    return ours is not None and theirs is not None and ours != theirs
