@@ -48,19 +48,23 @@ class NodeResourcesFit:
             request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
             # On nodes that do not have them, devices can serve them: that is another plugin's business.
             served = frozenset(filter(self._handle.serves_resource, kept))
-        state[_REQUEST] = request, served
+        state[_REQUEST] = request, served, len(served) == len(request.scalars)
         return None, SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Everything must fit at once."""
         request: Resources
-        request, served = state[_REQUEST]
+        request, served, all_served = state[_REQUEST]
         if (
             node.free_pods >= 1
             and (request.milli_cpu <= node.free_milli_cpu or not request.milli_cpu)
             and (request.memory <= node.free_memory or not request.memory)
             and (request.ephemeral_storage <= node.free_ephemeral_storage or not request.ephemeral_storage)
-            and (not request.scalars or self._scalars_fit(request.scalars, served, node))
+            and (
+                (all_served and not node.allocatable.scalars)
+                or not request.scalars
+                or self._scalars_fit(request.scalars, served, node)
+            )
         ):
             return SUCCESS
         return self._explain(request, served, node)

@@ -43,7 +43,10 @@ def asked(
     if classic.selected_node(claim) not in (classic.selected_node(planned), node_name):
         return None
     before = classic.scheduler_part(claim)
-    listed = before.potential_nodes if set(nodes) <= set(before.potential_nodes) else tuple(nodes)
+    listed = before.potential_nodes
+    if not set(nodes) <= set(listed):
+        # What was asked before stays asked: a node that was refused must not look like a new one.
+        listed = tuple(sorted(tuple(dict.fromkeys((*nodes, *listed)))[:POTENTIAL_NODES_MAX]))
     return _with_scheduler(claim, SchedulerSchedulingStatus(selected_node=node_name or None, potential_nodes=listed))
 
 

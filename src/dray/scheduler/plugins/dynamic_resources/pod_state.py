@@ -87,7 +87,7 @@ class PodState:
         )
         # Positions of allocated claims that kept the Pod from a node.
         self.unavailable: set[int] = set()
-        # For nodes where the Pod has no extended resources to be served.
+        # For nodes that have no extended resources of their own, and nothing to be held back.
         self.plain = Variant(self.pending)
         # The extended resources by name, what containers want of them, and the classes of those that devices can serve.
         self.names: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class PodState:
         self.special: ResourceClaim | None = None
         self.special_reaches: NodeMatcher | None = None
         self.stale = False
-        # By what a node has itself and what is held back there; and the one of each node that was looked at.
+        # By what a node has itself and what is held back there; and those of the nodes that were looked at.
         self.variants: dict[tuple[object, ...], Variant] = {}
         self.node_variants: dict[str, Variant] = {}
         # Node -> allocations of the claims to allocate there, in their order.

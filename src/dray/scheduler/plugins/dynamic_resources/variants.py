@@ -62,12 +62,12 @@ class Variants:
         own.names, own.needs = names, needs_of(own.pod)
         found = ((name, self._resources.class_of(name)) for name in names)
         own.classes = {name: device_class for name, device_class in found if device_class is not None}
-        if special is None:
-            return None
-        own.use_special(special)
-        if not is_reusable(special, own.pod):
-            own.stale = True
-            return IN_THE_WAY
+        if special is not None:
+            own.use_special(special)
+            if not is_reusable(special, own.pod):
+                own.stale = True
+                return IN_THE_WAY
+        own.plain = own.chosen = own.variants[names, _NONE] = self._make(own, names, _NONE)
         return None
 
     def variant(self, own: PodState, node: NodeInfo) -> Variant:
