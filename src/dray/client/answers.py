@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, error_from_status
@@ -11,6 +11,14 @@ from dray.client.codec import decode
 from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchEvent
 
 T = TypeVar("T")
+
+
+class Decode(Protocol):
+    """Makes an object of the resource's type of a document."""
+
+    def __call__(self, resource: Resource[T], document: Document, /) -> T:
+        """The object; may be shared, and is not to be changed."""
+
 
 # Looking a member up by its value costs several times as much.
 _EVENT_TYPES: Final = {each.value: each for each in EventType}
@@ -34,7 +42,9 @@ def read_list(resource: Resource[T], document: Document) -> ListPage[T]:
     )
 
 
-def read_event(resource: Resource[T], event_type: str, document: Document) -> WatchEvent[T] | Bookmark:
+def read_event(
+    resource: Resource[T], event_type: str, document: Document, decode: Decode = decode
+) -> WatchEvent[T] | Bookmark:
     """One watch event; ERROR raises what it reports."""
     if event_type == "ERROR":
         raise error_from_status(document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -15,6 +15,9 @@ from dray.client.interface import Resource
 
 T = TypeVar("T")
 
+# A burst of events; whoever is further behind decodes by itself.
+SHARED_OBJECTS_MAX: Final = 512
+
 
 def decode(resource: Resource[T], document: Document) -> T:
     """The document as the resource's type; documents are passed through, not copied."""
@@ -24,6 +27,32 @@ def decode(resource: Resource[T], document: Document) -> T:
         return msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:
         raise InternalError(f"{resource.group_version_kind} does not decode: {error}") from error
+
+
+class SharedObjects:
+    """Decodes documents that several clients of one process get to see, each once for all of them.
+
+    Both the documents and what is made of them are nobody's to change.
+    """
+
+    def __init__(self, size_max: int = SHARED_OBJECTS_MAX) -> None:
+        self._size_max = size_max
+        # By the document's identity, which it keeps for as long as it is kept here; oldest first.
+        self._known: dict[tuple[int, type], tuple[Document, Any]] = {}
+
+    def decode(self, resource: Resource[T], document: Document) -> T:
+        """The document as the resource's type; documents are passed through."""
+        if resource.type is dict:
+            return cast(T, document)
+        place = (id(document), resource.type)
+        known = self._known.get(place)
+        if known is not None:
+            return cast(T, known[1])
+        made = decode(resource, document)
+        if len(self._known) >= self._size_max:
+            del self._known[next(iter(self._known))]
+        self._known[place] = (document, made)
+        return made
 
 
 def encode(resource: Resource[Any], obj: Any) -> Document:

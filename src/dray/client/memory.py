@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 from dray.api.document import Document
+from dray.client.codec import SharedObjects
 from dray.client.interface import LocalRequest, LocalServer
 from dray.client.rest import Call, RestClient
+
+# All clients of a process see the same few documents of its server.
+_SHARED: Final = SharedObjects()
 
 
 class MemoryTransport:
@@ -66,4 +71,5 @@ def memory_client(
     user_agent: str = "dray",
 ) -> RestClient:
     """A client of a server in this process."""
-    return RestClient(MemoryTransport(server, user=user, groups=groups, user_agent=user_agent))
+    transport = MemoryTransport(server, user=user, groups=groups, user_agent=user_agent)
+    return RestClient(transport, _SHARED.decode)

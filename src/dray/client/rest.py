@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
-from dray.client.answers import discovery_path, group_versions, read_event, read_list, read_resources
+from dray.client.answers import Decode, discovery_path, group_versions, read_event, read_list, read_resources
 from dray.client.codec import decode, encode
 from dray.client.interface import (
     DELETE,
@@ -68,13 +68,14 @@ class Transport(Protocol):
 class RestClient:
     """Implements `dray.client.interface.Client` over a transport."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, decode: Decode = decode) -> None:
         self._transport = transport
+        self._decode = decode
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
         """Read one object."""
         query = {"resourceVersion": resource_version} if resource_version else {}
-        return decode(resource, await self._transport.send(Call("get", resource, namespace, name, query=query)))
+        return self._decode(resource, await self._transport.send(Call("get", resource, namespace, name, query=query)))
 
     async def list(self, resource: Resource[T], namespace: str = "", options: ListOptions = LIST_ALL) -> ListPage[T]:
         """Read one page."""
@@ -88,7 +89,7 @@ class RestClient:
         stream = self._transport.stream(Call("watch", resource, namespace, query=options.query()))
         try:
             async for event_type, document in stream:
-                yield read_event(resource, event_type, document)
+                yield read_event(resource, event_type, document, self._decode)
         finally:
             await _close_iterator(stream)
 
@@ -119,7 +120,7 @@ class RestClient:
             body=patch.body,
             content_type=patch.type.value,
         )
-        return decode(resource, await self._transport.send(call))
+        return self._decode(resource, await self._transport.send(call))
 
     async def delete(
         self, resource: Resource[Any], name: str, namespace: str = "", options: DeleteOptions = DELETE
@@ -180,7 +181,7 @@ class RestClient:
             query=options.query(),
             body=encode(resource, obj),
         )
-        return decode(resource, await self._transport.send(call))
+        return self._decode(resource, await self._transport.send(call))
 
 
 async def _close_iterator(stream: AsyncIterator[Any]) -> None:
