@@ -62,6 +62,7 @@ TOOLS: Final = {
     "claims": Tool("every claim: what it asks for, what it has, who uses it", "dray.cli.claims"),
     "top": Tool("how full classes and nodes are, and what each namespace has", "dray.cli.top"),
     "doctor": Tool("what is stuck, left over or contradictory, and the fix", "dray.cli.doctor"),
+    "migrate": Tool("from a device plugin to a driver: the plan, and whether it is done", "dray.cli.migrate.command"),
     "conformance": Tool("hold a driver or device plugin to kubelet's protocol", "dray.cmd.conformance"),
     "cel": Tool("which devices a CEL selector matches, and why not the others", "dray.cli.cel"),
     "completion": Tool("what bash, zsh or fish need to complete commands and flags", "dray.cmd.completion"),
