@@ -349,3 +349,37 @@ def test_every_third_write_fails_and_the_counts_are_right(plural: str, lost: boo
         assert all(not pod["metadata"].get("finalizers") for pod in pods)
 
     tell(story)
+
+
+@pytest.mark.parametrize("silent", [("pods",), ("jobs",), ("pods", "jobs")], ids="-".join)
+def test_what_the_informers_have_not_told_of_is_not_counted_again(silent: tuple[str, ...]) -> None:
+    """From the first named Pod on, the controller hears nothing of its own writes for a while."""
+
+    def listen(call: Call) -> Exception | None:
+        status = (call.body or {}).get("status") if isinstance(call.body, dict) else None
+        if call.resource is not None and call.resource.plural == "jobs" and status:
+            named = status.get("uncountedTerminatedPods") or {}
+            if named.get("succeeded") and not heard:
+                heard.append(call)
+                world.transport.held.update(silent)
+        return None
+
+    async def story(given: Cluster) -> None:
+        nonlocal world
+        world = given
+        world.transport.lose = listen
+        await world.create(JOBS, "job", spec(completions=4, parallelism=2))
+        await world.until(first_named)
+        await world.settle(20)
+        assert len(await world.list(PODS)) <= 4
+        world.transport.held.clear()
+        status = await ended(world)
+        assert (status["succeeded"], status.get("failed")) == (4, None)
+        assert len(await world.list(PODS)) == 4
+
+    async def first_named() -> bool:
+        return bool(heard)
+
+    heard: list[Call] = []
+    world: Cluster
+    tell(story)
