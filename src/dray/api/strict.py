@@ -170,6 +170,8 @@ def _compile_field(field: Field) -> _Check:
             return _keep
         check = _SCALARS[field.type]
         plain = field.type in _WITH_ZERO and not field.required and not field.pointer and field.default is None
+        if plain and field.type is Scalar.STRING:
+            return _check_plain_string
         return _dropping_zero(check) if plain else check
     check = _compile(field.type)
     if isinstance(field.type, StructType) or field.required:
@@ -283,6 +285,13 @@ def _keep(value: Any, unknown: list[str]) -> Any:
 def _check_string(value: Any, unknown: list[str]) -> Any:
     if type(value) is str:
         return value
+    raise _MismatchError(_given(value), "string")
+
+
+def _check_plain_string(value: Any, unknown: list[str]) -> Any:
+    """Most fields are of this sort: spared a second call."""
+    if type(value) is str:
+        return value or _DROP
     raise _MismatchError(_given(value), "string")
 
 

@@ -58,11 +58,17 @@ class IndexedCache(Generic[T]):
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; returns what was there."""
         old = self._objects.get(key)
-        if old is not None:
-            self._leave_all(key, old)
         self._objects[key] = obj
-        for name in self._functions:
-            self._enter(name, key, obj)
+        if old is None:
+            for name in self._functions:
+                self._enter(name, key, obj)
+            return None
+        for name, function in self._functions.items():
+            before, after = tuple(function(old)), tuple(function(obj))
+            if before != after:
+                self._leave(name, key, before)
+            for value in after:
+                self._indexes[name].setdefault(value, {})[key] = obj
         return old
 
     def remove(self, key: NamespacedName) -> T | None:
@@ -102,11 +108,14 @@ class IndexedCache(Generic[T]):
 
     def _leave_all(self, key: NamespacedName, obj: T) -> None:
         for name, function in self._functions.items():
-            index = self._indexes[name]
-            for value in function(obj):
-                bucket = index.get(value)
-                if bucket is None:
-                    continue
-                bucket.pop(key, None)
-                if not bucket:
-                    del index[value]
+            self._leave(name, key, function(obj))
+
+    def _leave(self, name: str, key: NamespacedName, values: Iterable[Hashable]) -> None:
+        index = self._indexes[name]
+        for value in values:
+            bucket = index.get(value)
+            if bucket is None:
+                continue
+            bucket.pop(key, None)
+            if not bucket:
+                del index[value]

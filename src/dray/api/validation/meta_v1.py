@@ -217,8 +217,22 @@ def validate_managed_fields(entries: Sequence[Document], path: Path) -> FieldErr
     """The bookkeeping of server-side apply."""
     errors: FieldErrors = []
     for i, entry in enumerate(entries):
-        errors += _validate_managed_fields_entry(entry, path.index(i))
+        if not _is_plain_entry(entry):
+            errors += _validate_managed_fields_entry(entry, path.index(i))
     return errors
+
+
+def _is_plain_entry(entry: Document) -> bool:
+    """Whether nothing can be wrong with an entry: so are nearly all, and paths are made for errors only."""
+    manager = entry.get("manager") or ""
+    return (
+        entry.get("operation") in ("Apply", "Update")
+        and entry.get("fieldsType") == "FieldsV1"
+        and len(manager) <= _MANAGER_LENGTH_MAX
+        and manager.isascii()
+        and manager.isprintable()
+        and len(entry.get("subresource") or "") <= _SUBRESOURCE_LENGTH_MAX
+    )
 
 
 def _validate_managed_fields_entry(entry: Document, path: Path) -> FieldErrors:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import (
@@ -43,9 +42,6 @@ from dray.apiserver.world import DEFINITIONS, TokenLookup, World
 from dray.lib.clock import Clock
 from dray.store.interface import Store, StoreError, StoreUnavailableError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 
 _REPLICAS: Final = Scaler()
@@ -56,15 +52,11 @@ async def _settled_already(_definition: Document) -> None:
     """Nobody serves custom resources here."""
 
 
-@contextmanager
-def store_errors() -> Iterator[None]:
-    """Translate what the store says into what a client is told."""
-    try:
-        yield
-    except StoreUnavailableError as error:
-        raise ServiceUnavailableError(f"the store does not answer: {error}") from error
-    except StoreError as error:
-        raise InternalError(error) from error
+def told(error: StoreError) -> APIError:
+    """What the store says, as a client is told."""
+    if isinstance(error, StoreUnavailableError):
+        return ServiceUnavailableError(f"the store does not answer: {error}")
+    return InternalError(error)
 
 
 class APIServer:
@@ -133,13 +125,15 @@ class APIServer:
         if self.pages is not None and info.path.startswith(DATA):
             return await self._page_data(self.pages, call)
         self.authorizer.check(attributes_of(call))
-        with store_errors():
+        try:
             if not info.resource:
                 return await self.paths.serve(call)
             endpoint = self._endpoint(info)
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
             return await self._dispatch(call, endpoint)
+        except StoreError as error:
+            raise told(error) from error
 
     @staticmethod
     async def _page_data(pages: Pages, call: Call) -> Result:

@@ -141,10 +141,23 @@ class ResourceClaimController:
         assert claim is not None
         self._created.seen(claim)
         key = key_of(claim)
-        if new is not None:
+        if new is not None and self._claim_needs_work(new):
             self.controller.queue.add(ClaimKey(key))
         for pod in self._pods.lister.by_index(_PODS_BY_CLAIM, key):
             self._wake_pod(pod)
+
+    def _claim_needs_work(self, claim: ResourceClaim) -> bool:
+        """Whether reconciling could do something; most news of claims is what this controller or a scheduler wrote."""
+        if not self._pods.synced:
+            return True
+        namespace = claim.metadata.namespace or ""
+
+        def find_pod(name: str) -> Pod | None:
+            return self._pods.lister.get(name, namespace)
+
+        if plan.pods_to_confirm(claim, find_pod, self._is_deleted):
+            return True
+        return plan.plan_claim(claim, find_pod, self._is_deleted) != plan.KEEP_CLAIM
 
     def _template_changed(self, _old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         if new is None:
