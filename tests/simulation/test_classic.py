@@ -13,7 +13,7 @@ from dray.sim.replica.virtual_loop import run_virtually
 from tests.simulation.classic_world import ClassicWorld
 
 # A run takes a third of a second; seeds that once failed stay in the list.
-SEEDS = (*range(1, 31),)
+SEEDS = (8, 18, 19, *range(100, 118))
 
 
 def _seeds() -> list[int]:
@@ -27,7 +27,7 @@ def simulate(seed: int, *, schedulers: int) -> ClassicWorld:
         run_virtually(world.run())
     except BaseException:
         print(f"DRAY_SEED={seed}")
-        print("\n".join(world.story[-400:]))
+        print("\n".join(world.story[-120:]))
         raise
     return world
 

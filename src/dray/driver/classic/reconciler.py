@@ -64,8 +64,11 @@ class Refresh:
 REFRESH: Final = Refresh()
 
 
-class DriverFailedError(Exception):
-    """The driver's code raised something; the claim is tried again later."""
+class DriverFailedError(APIError):
+    """The driver's code raised something, which has been logged; the claim is tried again later."""
+
+    code = 500
+    reason = "DriverFailed"
 
 
 class DriverReconciler:
@@ -184,7 +187,8 @@ class DriverReconciler:
         return Requeue(REPEAT_SECONDS)
 
     async def _unsuitable(self, claim: ResourceClaim) -> list[str]:
-        nodes = classic.scheduler_part(claim).potential_nodes
+        # Also those that were refused before: the scheduler leaves them out when it asks again.
+        nodes = sorted({*classic.scheduler_part(claim).potential_nodes, *classic.driver_part(claim).unsuitable_nodes})
         if not nodes:
             return []
         owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller]
