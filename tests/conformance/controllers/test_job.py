@@ -175,12 +175,19 @@ def test_suspended_and_resumed() -> None:
     tell(story)
 
 
-def test_fewer_at_a_time_is_no_failure() -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_fewer_at_a_time_is_no_failure(silent: bool) -> None:
+    """Also when the informer tells of the discarded Pods late."""
+
     async def story(world: Cluster) -> None:
         await world.create(JOBS, "job", spec(seconds=30, parallelism=4, completions=4))
         await world.until_status(JOBS, "job", active=4)
+        if silent:
+            world.transport.held.add("pods")
         await world.patch(JOBS, "job", {"spec": {"parallelism": 1}})
         await world.until_status(JOBS, "job", active=1)
+        await world.settle()
+        world.transport.held.clear()
         status = await ended(world)
         assert (status["succeeded"], status.get("failed")) == (4, None)
 
