@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import allocator, rows, scheduler, server, store, workloads
+from bench import allocator, node, rows, scheduler, server, store, workloads
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -29,6 +29,11 @@ def allocator_rows(_size: Size) -> Iterator[Row]:
         yield Row(f"allocator: {name}", found["value"], found["unit"], found["parameters"], targets.get(name))
 
 
+def node_rows(size: Size) -> Iterator[Row]:
+    """The node agent: Pods with devices, PodResources, containers, simulated nodes."""
+    return node.rows(node.QUICK if size is server.QUICK else node.FULL)
+
+
 def scheduler_rows(size: Size) -> Iterator[Row]:
     """Pods on their way through a whole cluster."""
     return scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
@@ -39,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "store": store_rows,
     "allocator": allocator_rows,
     "scheduler": scheduler_rows,
+    "node": node_rows,
 }
 
 

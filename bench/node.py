@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import node_agent, node_parts
 from bench.rows import Row
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import Client, unstructured
@@ -34,8 +35,20 @@ PODS_TOTAL = 2000
 RUNNING_SECONDS_MAX = 300.0
 
 
-def rows() -> Iterator[Row]:
-    """All of them."""
+# What a node holds at most in Kubernetes, and ten times that.
+FULL = (110, 1100)
+QUICK = (110,)
+
+
+def rows(counts: tuple[int, ...] = FULL) -> Iterator[Row]:
+    """All of them; some for each number of Pods."""
+    yield from node_parts.rows(counts)
+    # A process for each of more Pods than that is the machine's affair, not the agent's.
+    yield from node_agent.rows(QUICK)
+    yield from _runtimes()
+
+
+def _runtimes() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clock, cdi = SystemClock(), CdiCache([str(folder / "cdi")])

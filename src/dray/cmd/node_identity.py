@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
+import pickle
 import ssl
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from dray.apiserver.authentication import certificates
-from dray.apiserver.authentication.certificates import KeyPair
-from dray.apiserver.authentication.files import PKI, ensure_node_client, ensure_pki, write_kubeconfig
-from dray.client.files import load_access
 from dray.client.kubeconfig import Access
 from dray.cmd.settings import NodeSettings
 from dray.runtime.settings import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,50 +34,59 @@ class NodeIdentity:
     access: Access
     # PEM of those whose certificates it accepts.
     authority: bytes
-    serving: KeyPair
+    serving: Serving
     # SHA-256 of the serving certificate, when no one else vouches for it.
     fingerprint: str = ""
 
 
 def find_identity(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
-    """From a kubeconfig, or from the cluster whose data directory is on this machine."""
-    if settings.kubeconfig:
-        access = load_access(os.environ, path=settings.kubeconfig)
-        authority = _authority(settings, access)
-        if settings.tls_cert_file:
-            files = (Path(settings.tls_cert_file), Path(settings.tls_private_key_file))
-            pair = KeyPair(files[0].read_bytes(), files[1].read_bytes())
-        else:
-            pair = self_signed(names, now)
-        return NodeIdentity(access, authority, pair, fingerprint_of(pair.certificate))
-    data_dir = Path(settings.data_dir).resolve()
-    if not (data_dir / "pki" / "ca.key").exists() or not (data_dir / "kubeconfig").exists():
-        raise SettingsError(f"--kubeconfig is needed: there is no cluster in {data_dir}")
-    pki = ensure_pki(data_dir, hostname=socket.gethostname(), now=now)
-    server = load_access({}, path=str(data_dir / "kubeconfig")).server
-    return local_identity(pki, server, name, names, now)
+    """From a kubeconfig, or from the cluster whose data directory is on this machine.
+
+    Made in a child, unless the libraries for that are here already: they are a sixth of an agent's memory, and are
+    needed once.
+    """
+    if "cryptography" in sys.modules:
+        return _make(settings, name, names, now)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(writing, settings, name, names, now)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    if not content:
+        raise SettingsError("the node's keys could not be made")
+    # It comes from a copy of this very process.
+    answer: NodeIdentity | Exception = pickle.loads(content)  # noqa: S301
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
-def local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
-    """Made with the cluster's own authority."""
-    client = ensure_node_client(pki, name, now)
-    path = pki.directory.parent / f"node-{name}.kubeconfig"
-    write_kubeconfig(
-        path,
-        server_url=server_url,
-        authority=pki.authority.certificate,
-        certificate=client.certificate,
-        key=client.key,
-    )
-    access = load_access({}, path=str(path))
-    serving = certificates.new_server(pki.authority, names, now)
-    return NodeIdentity(access, pki.authority.certificate, serving)
+def _make(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
+    from dray.cmd.node_keys import make_identity
+
+    return make_identity(settings, name, names, now)
 
 
-def self_signed(names: Sequence[str], now: datetime) -> KeyPair:
-    """A certificate that only its fingerprint vouches for."""
-    authority = certificates.new_authority(certificates.new_private_key(), now)
-    return certificates.new_server(authority, names, now)
+def _answer(writing: int, *question: Any) -> None:
+    """In the child: send the identity, or why there is none, and end."""
+    try:
+        try:
+            content = pickle.dumps(_make(*question))
+        except Exception as error:  # noqa: BLE001 - it is raised again by who asked
+            content = pickle.dumps(_plain(error))
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(content)
+    finally:
+        # Nothing of the parent's must be ended here.
+        os._exit(0)
+
+
+def _plain(error: Exception) -> Exception:
+    """An error that can be sent: ours as it is, others by their words."""
+    return error if isinstance(error, SettingsError | OSError) else SettingsError(str(error))
 
 
 def fingerprint_of(certificate: bytes) -> str:
@@ -93,13 +108,3 @@ def serving_context(identity: NodeIdentity) -> ssl.SSLContext:
         key.write_bytes(identity.serving.key)
         context.load_cert_chain(certificate, key)
     return context
-
-
-def _authority(settings: NodeSettings, access: Access) -> bytes:
-    if settings.client_ca_file:
-        return Path(settings.client_ca_file).read_bytes()
-    if access.authority_data:
-        return access.authority_data
-    if access.authority_file:
-        return Path(access.authority_file).read_bytes()
-    raise SettingsError("--client-ca-file is needed: the kubeconfig names no certificate authority")

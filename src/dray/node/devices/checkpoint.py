@@ -34,13 +34,33 @@ class Checkpoint:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def encode(checkpoint: Checkpoint) -> bytes:
-    """The file's content."""
-    data = {
-        "PodDeviceEntries": [_entry(slot, assignment) for slot, assignment in checkpoint.assigned],
-        "RegisteredDevices": {name: list(in_order(ids)) for name, ids in sorted(checkpoint.registered.items())},
-    }
-    return orjson.dumps({"Data": data, "Checksum": _checksum(data)})
+# What was last written of each assignment.
+Written = dict[Slot, tuple[Assignment, orjson.Fragment]]
+
+
+def encode(checkpoint: Checkpoint, written: Written | None = None) -> bytes:
+    """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
+    memory = {} if written is None else written
+    now = {slot: _known(slot, held, memory) or (held, _fragment(slot, held)) for slot, held in checkpoint.assigned}
+    memory.clear()
+    memory.update(now)
+    # All keys come sorted, so that these are the bytes whose checksum is taken.
+    data = orjson.dumps(
+        {
+            "PodDeviceEntries": [fragment for _, fragment in now.values()],
+            "RegisteredDevices": {name: in_order(ids) for name, ids in sorted(checkpoint.registered.items())},
+        }
+    )
+    return orjson.dumps({"Data": orjson.Fragment(data), "Checksum": zlib.crc32(data)})
+
+
+def _known(slot: Slot, held: Assignment, written: Written) -> tuple[Assignment, orjson.Fragment] | None:
+    found = written.get(slot)
+    return found if found is not None and found[0] is held else None
+
+
+def _fragment(slot: Slot, assignment: Assignment) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(_entry(slot, assignment), option=orjson.OPT_SORT_KEYS))
 
 
 def decode(content: bytes) -> Checkpoint:

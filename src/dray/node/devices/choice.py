@@ -6,6 +6,7 @@ is a choice the plugin may be asked which it prefers; its answer is a hint, what
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Final
 from dray.node.devices.inventory import Device
 
 _NUMBERS: Final = re.compile(r"([0-9]+)")
+# The same devices are sorted again and again; a node has hundreds of them, seldom thousands.
+NAMES_KEPT: Final = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class TooFewError(Exception):
         self.available = available
 
 
+@functools.lru_cache(maxsize=NAMES_KEPT)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A key for sorting that counts numbers inside of names: gpu2 before gpu10."""
     parts = _NUMBERS.split(name)
@@ -62,9 +66,9 @@ def choose(candidates: Candidates, preference: Sequence[str] | None) -> Question
     missing = candidates.needed - len(taken)
     if not missing:
         return taken
+    if len(candidates.free) < missing:
+        raise TooFewError(missing, len(candidates.free))
     free = in_order(device.id for device in candidates.free)
-    if len(free) < missing:
-        raise TooFewError(missing, len(free))
     aligned, unaligned, elsewhere = split_by_affinity(candidates.free, candidates.affinity)
     if missing < len(aligned):
         pool, rest = aligned, aligned

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
+from dray.node.devices.checkpoint import Checkpoint, CheckpointError, Written, decode, encode
 from dray.runtime.files import replace_file
 from dray.runtime.logs import fields
 
@@ -28,9 +28,9 @@ def load_checkpoint(path: str) -> Checkpoint:
         return Checkpoint()
 
 
-def save_checkpoint(path: str, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint durably."""
-    replace_file(path, encode(checkpoint))
+def save_checkpoint(path: str, checkpoint: Checkpoint, written: Written | None = None) -> None:
+    """Write the checkpoint durably; `written` is as in `encode`."""
+    replace_file(path, encode(checkpoint, written))
 
 
 def make_folder(path: str) -> None:

@@ -37,6 +37,8 @@ class _Resource:
     endpoint: str = ""
     # The current session has sent its devices; until then those of the one before are kept, as unhealthy.
     listed: bool = False
+    # Those of the devices that are, once someone has asked.
+    healthy: frozenset[str] | None = None
     # Set exactly while there is no session.
     stopped_at: float | None = None
 
@@ -83,7 +85,7 @@ class Inventory:
         if found is None or found.session != session:
             return None
         before = {name: self.is_healthy(resource, name) for name in found.devices}
-        found.devices = {device.id: device for device in devices}
+        found.devices, found.healthy = {device.id: device for device in devices}, None
         found.listed = True
         changed = {name for name, was in before.items() if self.is_healthy(resource, name) != was}
         return frozenset(changed | (found.devices.keys() - before.keys()))
@@ -151,11 +153,16 @@ class Inventory:
 
     def healthy(self, resource: str) -> frozenset[str]:
         """The ids of devices that can be given away or are."""
-        return frozenset(name for name in self.devices(resource) if self.is_healthy(resource, name))
+        found = self._resources.get(resource)
+        if found is None or not found.listed:
+            return frozenset()
+        if found.healthy is None:
+            found.healthy = frozenset(name for name, device in found.devices.items() if device.healthy)
+        return found.healthy
 
     def has_topology(self, resource: str) -> bool:
         """Whether any device says where it is."""
-        return any(device.mask for device in self.devices(resource).values())
+        return any(device.numa_nodes for device in self.devices(resource).values())
 
     def amounts(self) -> tuple[dict[str, int], dict[str, int]]:
         """Capacity (all devices) and allocatable (healthy ones); dropped resources have nothing."""

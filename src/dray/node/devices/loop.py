@@ -130,6 +130,7 @@ class PluginDevices:
         self._admitting = ""
         self._allocating = asyncio.Lock()
         self._saving = asyncio.Lock()
+        self._written: checkpoint.Written = {}
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         self._group: TaskGroup | None = None
         self._started = asyncio.Event()
@@ -408,7 +409,7 @@ class PluginDevices:
             registered = {name: inventory.healthy(name) for name in inventory.resources}
             state = checkpoint.sample(self._book.assignments.all(), registered)
             try:
-                await asyncio.to_thread(save_checkpoint, self._path, state)
+                await asyncio.to_thread(save_checkpoint, self._path, state, self._written)
             except OSError as error:
                 raise AllocationError(f'failed to write checkpoint file "{checkpoint.FILE_NAME}": {error}') from error
 

@@ -12,6 +12,7 @@ failed call is no event: the claim stays where it is, and the next `PodAdmitted`
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -166,6 +167,11 @@ class ClaimBook:
         """All claims in use, by namespace and name."""
         return tuple(self._entries[self._by_key[key]].info for key in sorted(self._by_key))
 
+    def counts(self) -> tuple[int, dict[str, int]]:
+        """How many claims are in use, and how many of each driver."""
+        drivers = Counter(driver for entry in self._entries.values() for driver in entry.info.devices)
+        return len(self._entries), dict(drivers)
+
     def get(self, key: NamespacedName) -> ClaimInfo | None:
         """The claim of that name, if it is in use."""
         uid = self._by_key.get(key)
@@ -178,7 +184,8 @@ class ClaimBook:
 
     def claims_of(self, pod_uid: UID) -> tuple[ClaimInfo, ...]:
         """The claims the Pod uses."""
-        return tuple(info for info in self.claims() if pod_uid in info.pod_uids)
+        found = (entry.info for entry in self._entries.values() if pod_uid in entry.info.pod_uids)
+        return tuple(sorted(found, key=lambda info: info.key))
 
     def pod_uids(self) -> tuple[UID, ...]:
         """Every Pod that uses a claim."""

@@ -24,11 +24,25 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be trusted."""
 
 
-def encode(claims: Iterable[ClaimInfo]) -> bytes:
-    """The file's content."""
-    state = {"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": [_to_wire(info) for info in claims]}
+# What was last written of each claim.
+Written = dict[UID, tuple[ClaimInfo, orjson.Fragment]]
+
+
+def encode(claims: Iterable[ClaimInfo], written: Written | None = None) -> bytes:
+    """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
+    memory = {} if written is None else written
+    now = {info.uid: _known(info, memory) or (info, orjson.Fragment(orjson.dumps(_to_wire(info)))) for info in claims}
+    memory.clear()
+    memory.update(now)
+    parts = [fragment for _, fragment in now.values()]
+    state = {"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": parts}
     data = orjson.dumps(state)
     return orjson.dumps({"Data": data.decode(), "Checksum": zlib.crc32(data)})
+
+
+def _known(info: ClaimInfo, written: Written) -> tuple[ClaimInfo, orjson.Fragment] | None:
+    found = written.get(info.uid)
+    return found if found is not None and found[0] is info else None
 
 
 def decode(content: bytes) -> tuple[ClaimInfo, ...]:

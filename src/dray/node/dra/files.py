@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dray.node.dra.checkpoint import CheckpointError, decode, encode, recovery_advice
+from dray.node.dra.checkpoint import CheckpointError, Written, decode, encode, recovery_advice
 from dray.node.dra.claims import ClaimInfo
 from dray.runtime.files import replace_file
 
@@ -22,6 +22,6 @@ def load_checkpoint(path: str) -> tuple[ClaimInfo, ...]:
         raise CheckpointError(f"{path}: {error}; {recovery_advice(path)}") from error
 
 
-def save_checkpoint(path: str, claims: Iterable[ClaimInfo]) -> None:
-    """Write the claims durably."""
-    replace_file(path, encode(claims))
+def save_checkpoint(path: str, claims: Iterable[ClaimInfo], written: Written | None = None) -> None:
+    """Write the claims durably; `written` is as in `encode`."""
+    replace_file(path, encode(claims, written))

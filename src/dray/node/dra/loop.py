@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +132,7 @@ class DynamicResources:
         self._locks = KeyedLocks()
         # Writes follow each other, so that an older state never replaces a newer one.
         self._saving = asyncio.Lock()
+        self._written: checkpoint.Written = {}
         self._group: TaskGroup | None = None
         self._running = asyncio.Event()
         # A driver has come: what could not be unprepared without it now can.
@@ -338,7 +338,7 @@ class DynamicResources:
         self._show_claims()
         async with self._saving:
             try:
-                await asyncio.to_thread(save_checkpoint, self._path, self._book.claims())
+                await asyncio.to_thread(save_checkpoint, self._path, self._book.claims(), self._written)
             except OSError as error:
                 raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
 
@@ -363,8 +363,7 @@ class DynamicResources:
             self._cleaner.unusable(driver)
 
     def _show_claims(self) -> None:
-        claims = self._book.claims()
-        self._metrics.show_claims(len(claims), dict(Counter(driver for info in claims for driver in info.drivers)))
+        self._metrics.show_claims(*self._book.counts())
 
     def _health_changed(self, keys: Iterable[DeviceKey]) -> None:
         changed = frozenset(keys)

@@ -1,0 +1,38 @@
+"""Asks PodResources at a socket so many times, at a pace, and prints how long each answer took."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import grpc
+
+from dray.rpc.pb.podresources.v1 import api_pb2 as v1
+from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
+
+
+def main(path: str, calls: int, per_second: float) -> None:
+    """Ask; the first answer, which sets up the connection, is not counted."""
+    options = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(f"unix:{path}", options=options) as channel:
+        # The bytes are enough: what a client makes of them is not the node's affair.
+        raw = channel.unary_unary("/v1.PodResourcesLister/List", request_serializer=None, response_deserializer=None)
+        PodResourcesListerStub(channel).List(v1.ListPodResourcesRequest())
+        found = []
+        for number in range(calls):
+            due = number / per_second
+            began = time.perf_counter()
+            if number == 0:
+                origin = began
+            pause = origin + due - began
+            if pause > 0:
+                time.sleep(pause)
+            began = time.perf_counter()
+            raw(b"")
+            found.append(time.perf_counter() - began)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

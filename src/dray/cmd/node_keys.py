@@ -1,0 +1,73 @@
+"""Makes what a node shows to others; imports the libraries for keys and certificates, which are large."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from dray.apiserver.authentication import certificates
+from dray.apiserver.authentication.files import PKI, ensure_node_client, ensure_pki, write_kubeconfig
+from dray.client.files import load_access
+from dray.client.kubeconfig import Access
+from dray.cmd.node_identity import NodeIdentity, Serving, fingerprint_of
+from dray.cmd.settings import NodeSettings
+from dray.runtime.settings import SettingsError
+
+
+def make_identity(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
+    """From a kubeconfig, or from the cluster whose data directory is on this machine."""
+    if settings.kubeconfig:
+        return _identity_of(settings, names, now)
+    data_dir = Path(settings.data_dir).resolve()
+    if not (data_dir / "pki" / "ca.key").exists() or not (data_dir / "kubeconfig").exists():
+        raise SettingsError(f"--kubeconfig is needed: there is no cluster in {data_dir}")
+    pki = ensure_pki(data_dir, hostname=socket.gethostname(), now=now)
+    server = load_access({}, path=str(data_dir / "kubeconfig")).server
+    return _local_identity(pki, server, name, names, now)
+
+
+def _identity_of(settings: NodeSettings, names: Sequence[str], now: datetime) -> NodeIdentity:
+    access = load_access(os.environ, path=settings.kubeconfig)
+    authority = _authority(settings, access)
+    if settings.tls_cert_file:
+        files = (Path(settings.tls_cert_file), Path(settings.tls_private_key_file))
+        serving = Serving(files[0].read_bytes(), files[1].read_bytes())
+    else:
+        serving = _self_signed(names, now)
+    return NodeIdentity(access, authority, serving, fingerprint_of(serving.certificate))
+
+
+def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
+    """Made with the cluster's own authority."""
+    client = ensure_node_client(pki, name, now)
+    path = pki.directory.parent / f"node-{name}.kubeconfig"
+    write_kubeconfig(
+        path,
+        server_url=server_url,
+        authority=pki.authority.certificate,
+        certificate=client.certificate,
+        key=client.key,
+    )
+    access = load_access({}, path=str(path))
+    pair = certificates.new_server(pki.authority, names, now)
+    return NodeIdentity(access, pki.authority.certificate, Serving(pair.certificate, pair.key))
+
+
+def _self_signed(names: Sequence[str], now: datetime) -> Serving:
+    """A certificate that only its fingerprint vouches for."""
+    authority = certificates.new_authority(certificates.new_private_key(), now)
+    pair = certificates.new_server(authority, names, now)
+    return Serving(pair.certificate, pair.key)
+
+
+def _authority(settings: NodeSettings, access: Access) -> bytes:
+    if settings.client_ca_file:
+        return Path(settings.client_ca_file).read_bytes()
+    if access.authority_data:
+        return access.authority_data
+    if access.authority_file:
+        return Path(access.authority_file).read_bytes()
+    raise SettingsError("--client-ca-file is needed: the kubeconfig names no certificate authority")
