@@ -57,12 +57,20 @@ $(STAMPS)/containers:
 	fi
 	@touch $@
 
+# The dashboard's tests use the system's Chromium; without it they are skipped, and say so.
+$(STAMPS)/browser:
+	@mkdir -p $(STAMPS)
+	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+		command -v chromium >/dev/null || tools/apt-install chromium || echo "no chromium; its tests are skipped"; \
+	fi
+	@touch $@
+
 # --- what people run ---
 
 demo: $(STAMPS)/run ## start a server, show it working, say what to try next
 	@$(BIN)/python -m dray demo --keep
 
-test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers ## run all tests
+test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ## run all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
 
 check: $(STAMPS)/lint ## ruff, mypy, import contracts

@@ -63,6 +63,11 @@ export function table(titles, rows) {
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
 }
 
+// A control with its name above it.
+export function field(name, control) {
+  return h("div", { class: "field" }, h("label", { for: control.id }, name), control);
+}
+
 export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
     .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));

@@ -1,6 +1,6 @@
 // All claims, and one of them.
 
-import { facts, h, replace, table } from "../dom.js";
+import { facts, field, h, replace, table } from "../dom.js";
 import { claimLink, joined, path, podLink, tag } from "../links.js";
 import { claimState, condition, requestsOf } from "../model.js";
 import { store } from "../store.js";
@@ -21,7 +21,7 @@ export const claimsView = {
       ["", "pending", "allocated", "reserved", "deleting"].map((value) => h("option", { value }, value || "any")));
     states.value = this.state;
     replace(main, h("h1", {}, "Claims"), h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
-      h("label", { for: "claims-namespace" }, "Namespace", this.namespaces), h("label", { for: "claims-state" }, "State", states)), this.list);
+      field("Namespace", this.namespaces), field("State", states)), this.list);
     this.render();
   },
 

@@ -11,7 +11,7 @@ export function login(main, message, done) {
       setToken(field.value.trim());
       done();
     },
-  }, h("p", {}, h("label", { for: "token" }, "Bearer token"), field), h("p", {}, h("button", { class: "primary" }, "Show the cluster")));
+  }, h("p", {}, h("label", { for: "token" }, "Bearer token"), h("br"), field), h("p", {}, h("button", { class: "primary" }, "Show the cluster")));
   replace(main, h("section", { class: "card login" },
     h("h1", {}, "Who are you?"),
     message ? h("p", { class: "error", role: "alert" }, message) : null,

@@ -1,7 +1,7 @@
 // The cluster as a map: every node a card, every device a square that says its state by colour and sign.
 
 import { classes as askClasses } from "../api.js";
-import { h, keyed, replace } from "../dom.js";
+import { field, h, keyed, replace } from "../dom.js";
 import { path } from "../links.js";
 import { attributeText, devicesOf, isReady, letter, STATES, waitsForANode } from "../model.js";
 import { store } from "../store.js";
@@ -28,9 +28,9 @@ export const mapView = {
     this.empty = h("div", { class: "card empty", hidden: true });
     for (const [name, label] of [["driver", "Driver"], ["class", "Class"], ["state", "State"], ["namespace", "Held by namespace"]]) {
       this.selects[name] = h("select", { id: `filter-${name}`, onchange: (event) => this.want(name, event.target.value) });
-      this.filters.append(h("label", { for: `filter-${name}` }, label, this.selects[name]));
+      this.filters.append(field(label, this.selects[name]));
     }
-    this.filters.append(h("label", { for: "filter-text" }, "Name or attribute (model=a100)",
+    this.filters.append(field("Name or attribute (model=a100)",
       h("input", { id: "filter-text", type: "search", value: this.wanted.text, oninput: (event) => this.want("text", event.target.value) })));
     replace(main, h("h1", {}, "Devices"), this.tiles, this.filters, legend(), this.count, this.empty, this.map);
     this.render();

@@ -1,0 +1,154 @@
+"""What people do with the dashboard: look, filter, click, follow; with the mouse and with the keyboard."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open, apply
+from tests.e2e.kubectl.tool import Kubectl
+from tests.servers import Server
+from tests.unit.sim.cluster import GPU, device, exactly, resource_slice, template, waiting_pod
+
+expect.set_options(timeout=MILLISECONDS_MAX)
+
+
+def test_the_map_shows_every_device_with_its_state(address: str, open_page: Open) -> None:
+    page = open_page(address)
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#who")).to_have_text("kubernetes-admin")
+    node = page.get_by_label("Node sim-0")
+    expect(node.locator(".dev.held")).to_have_count(1)
+    expect(node.locator(".dev.free")).to_have_count(1)
+    expect(node.locator(".dev.tainted")).to_have_accessible_name("gpu-2: tainted")
+    assert "key=" not in page.url, "the key stays in no history"
+
+
+def test_filters_leave_what_matches(address: str, open_page: Open) -> None:
+    page = open_page(address)
+    page.get_by_label("Class", exact=True).select_option("a100")
+    expect(page.get_by_text("3 devices of 4 match")).to_be_visible()
+    expect(page.get_by_label("Node sim-1")).to_have_count(0)
+    page.get_by_label("State").select_option("free")
+    expect(page.get_by_text("1 device of 4 match")).to_be_visible()
+    page.get_by_label("Class", exact=True).select_option("")
+    page.get_by_label("State").select_option("")
+    page.get_by_label("Name or attribute").fill("model=t4")
+    expect(page.get_by_text("1 device of 4 match")).to_be_visible()
+
+
+def test_from_a_device_to_its_claim_to_its_pod(address: str, open_page: Open) -> None:
+    page = open_page(address)
+    page.locator(".map .dev.held").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("gpu-")
+    expect(page.get_by_text("a100", exact=True)).to_be_visible()
+    page.get_by_role("link", name="team/worker-gpu").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("reserved")
+    expect(page.get_by_text("reserved for Pod worker")).to_be_visible()
+    page.go_back()
+    page.get_by_role("link", name="team/worker", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("team/worker")
+
+
+def test_a_pod_that_waits_says_why_and_what_would_help(address: str, open_page: Open) -> None:
+    page = open_page(address)
+    page.get_by_role("link", name="Pods", exact=True).click()
+    expect(page.get_by_text("not enough free devices").first).to_be_visible()
+    page.get_by_role("link", name="team/hungry", exact=True).click()
+    expect(page.get_by_text("It fits on none of 2 nodes.")).to_be_visible()
+    expect(page.get_by_text("lower the count of request gpu to")).to_be_visible()
+
+
+def test_what_happens_is_seen_at_once(address: str, open_page: Open, kubectl: Kubectl) -> None:
+    page = open_page(address)
+    expect(page.locator("#live")).to_have_text("live")
+    extra = resource_slice("sim-1-more", GPU, device("new-0"), nodeName="sim-1")
+    extra["spec"]["pool"]["name"] = "more"
+    apply(kubectl, extra)
+    new = page.get_by_label("new-0: free")
+    expect(new).to_be_visible()
+    apply(kubectl, template("t4", exactly(1, "device.driver == 'gpu.example.com'")), waiting_pod("late", "t4"))
+    expect(page.locator(".map .dev.held")).to_have_count(2)
+    kubectl("delete", "pod", "late", "--wait=true")
+    expect(page.locator(".map .dev.held")).to_have_count(1)
+    kubectl("delete", "resourceslice", "sim-1-more")
+    expect(new).to_have_count(0)
+
+
+def test_all_of_it_works_by_keyboard(address: str, open_page: Open) -> None:
+    page = open_page(address)
+    expect(page.locator("#live")).to_have_text("live")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    first = page.locator(".map .dev").first
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".map .dev").nth(1)).to_be_focused()
+    page.keyboard.press("End")
+    expect(page.locator(".map .dev").last).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [360, 768, 1920])
+@pytest.mark.parametrize("place", ["", "claims", "pods", "namespaces", f"device/{GPU}/sim-0/gpu-0"])
+def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: int, place: str) -> None:
+    page = open_page(address, width=width, bypass_csp=True)
+    expect(page.locator("#live")).to_have_text("live")
+    page.goto(f"{page.url.partition('#')[0]}#/{place}")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_themes_colour_the_states(address: str, open_page: Open, scheme: str) -> None:
+    page = open_page(address, bypass_csp=True, color_scheme=scheme)
+    colours = {
+        state: page.locator(f".map .dev.{state}").first.evaluate("item => getComputedStyle(item).backgroundColor")
+        for state in ("held", "free", "tainted")
+    }
+    assert len(set(colours.values())) == 3
+    ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    light = sum(int(part) for part in ground.removeprefix("rgb(").removesuffix(")").split(",")) > 3 * 128
+    assert light is (scheme == "light")
+
+
+# --- The page that the API server itself has. ---
+
+
+def test_without_credentials_there_is_only_a_form(server: Server, kubectl: Kubectl, open_page: Open) -> None:
+    page = open_page(f"{server.url}/ui")
+    page.get_by_label("Bearer token").fill("wrong")
+    page.get_by_role("button", name="Show the cluster").click()
+    expect(page.get_by_text("Who are you?")).to_be_visible()
+    page.get_by_label("Bearer token").fill("admin-token")
+    page.get_by_role("button", name="Show the cluster").click()
+    expect(page.locator("#who")).to_have_text("admin")
+    expect(page.get_by_label("Node sim-0")).to_be_visible()
+
+
+def test_readers_see_what_they_may_see(server: Server, kubectl: Kubectl, open_page: Open) -> None:
+    kubectl("create", "clusterrole", "devices", "--verb=get,list,watch", "--resource=resourceslices.resource.k8s.io")
+    kubectl("create", "clusterrolebinding", "devices", "--clusterrole=devices", "--user=alice")
+    page = open_page(f"{server.url}/ui/#token=alice-token")
+    expect(page.locator("#who")).to_have_text("alice")
+    expect(page.locator("#live")).to_contain_text("not shown: Namespace, Node")
+    expect(page.locator(".map .dev.free").first).to_be_visible()
+    expect(page.locator(".map .dev.held")).to_have_count(0)
+    assert "alice-token" not in page.url
+
+
+def test_quotas_and_use_by_namespace(address: str, open_page: Open, kubectl: Kubectl) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": {"gpu.deviceclass.resource.k8s.io/devices": "100"}},
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(quota))
+    page = open_page(address)
+    page.get_by_role("link", name="Namespaces").click()
+    expect(page.get_by_role("cell", name="gpu.deviceclass.resource.k8s.io/devices")).to_be_visible()
+    expect(page.get_by_text("of 100").first).to_be_visible()
