@@ -175,3 +175,25 @@ def test_lost_answers_make_no_pod_twice() -> None:
             assert [verb for verb, _ in world.writes("pods")].count("create") > 4
 
     run_virtually(story())
+
+
+def test_a_pod_that_came_and_went_unseen_is_replaced() -> None:
+    async def story() -> None:
+        async with cluster(ReplicaSetController, nodes=0, scheduler=False) as world:
+            # The informer never tells of the first Pods, as after a watch that broke and a list that came too late.
+            world.transport.held.add("pods")
+            await world.create(REPLICA_SETS, "web", spec(2))
+            await world.settle()
+            pods = await world.list(PODS)
+            assert len(pods) == 2
+            await world.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
+
+            async def replaced() -> bool:
+                names = {pod["metadata"]["name"] for pod in await world.list(PODS)}
+                return len(names) == 2 and pods[0]["metadata"]["name"] not in names
+
+            await world.until(replaced)
+            await world.settle(60)
+            assert len(await world.list(PODS)) == 2
+
+    run_virtually(story())

@@ -13,7 +13,7 @@ from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.interface import Client, DeleteOptions, Resource
-from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING
 from dray.controllers.daemon_set import plan
@@ -118,7 +118,7 @@ class DaemonSetController:
             raise error
         ready = next_available_seconds(pods, daemon_set.spec.min_ready_seconds or 0, scene.now)
         wait = min((item for item in (ready, wanted.requeue_seconds) if item is not None), default=None)
-        return None if wait is None else Requeue(wait)
+        return self._control.sooner(owner, wait)
 
     async def _write(
         self, owner: Owner, daemon_set: DaemonSet, wanted: plan.Plan, revision_hash: str

@@ -15,7 +15,7 @@ from dray.api.errors import APIError, NotFoundError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, Patch, PatchType, Resource
-from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING
 from dray.controllers.job import plan
@@ -168,7 +168,7 @@ class JobController:
             job = changed
         if error is not None:
             raise error
-        return None if wanted.requeue_seconds is None else Requeue(wanted.requeue_seconds)
+        return self._control.sooner(owner, wanted.requeue_seconds)
 
     def _latest(self, key: NamespacedName) -> Job | None:
         """The Job as it was last told of or written: an older status would have Pods counted or started again."""

@@ -15,7 +15,7 @@ from dray.api.types.core_v1 import Pod
 from dray.client.events import Source
 from dray.client.index import BY_OWNER_UID, owner_uid_values
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource
-from dray.client.loop import InformerLoop, Informers
+from dray.client.loop import InformerLoop, Informers, Requeue
 from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
 from dray.controllers.pod_control.building import named, renamed
@@ -29,7 +29,7 @@ from dray.controllers.pod_control.ownership import (
     release_patch,
     sort_out,
 )
-from dray.controllers.pod_control.unseen import UnseenPods
+from dray.controllers.pod_control.unseen import CONFIRMED_SECONDS, UnseenPods
 from dray.lib.clock import Clock
 
 T = TypeVar("T", bound=Owned)
@@ -92,6 +92,7 @@ class PodControl:
 
     async def claim(self, owner: Owner) -> tuple[Pod, ...]:
         """The owner's Pods, after those it should have were adopted and those it should not have were let go."""
+        await self._confirm(owner)
         found = self.belongings(owner)
         if not found.adopt and not found.release:
             return found.owned
@@ -108,6 +109,20 @@ class PodControl:
             for key in keys:
                 self.unseen.not_created(key)
         return self.belongings(owner).owned
+
+    async def _confirm(self, owner: Owner) -> None:
+        """Forget Pods that were deleted before the informer could tell of them."""
+        for key in self.unseen.to_confirm(owner.uid, self._clock.monotonic()):
+            try:
+                await self._client.get(PODS, key.name, key.namespace)
+            except NotFoundError:
+                self.unseen.not_created(key)
+
+    def sooner(self, owner: Owner, wait: float | None) -> Requeue | None:
+        """When to look again: after the wait, and sooner while there is something to confirm."""
+        if self.unseen.awaits(owner.uid):
+            wait = CONFIRMED_SECONDS if wait is None else min(wait, CONFIRMED_SECONDS)
+        return None if wait is None else Requeue(wait)
 
     # --- Writes. ---
 

@@ -18,8 +18,10 @@ from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
 
-# An informer is never this far behind; what it has not told of by then came and went while it did not look.
+# An informer is never this far behind.
 REMEMBERED_SECONDS: Final = 300.0
+# What an informer has not told of by then may have come and gone while it did not look: the server is asked.
+CONFIRMED_SECONDS: Final = 15.0
 
 
 @dataclass(slots=True)
@@ -82,6 +84,19 @@ class UnseenPods:
             for key in self._by_owner.get(owner_uid, ())
             if self._creations[key].pod is None
         ]
+
+    def to_confirm(self, owner_uid: str, now: float) -> list[NamespacedName]:
+        """Creations that the informer should have told of by now."""
+        return [
+            key
+            for key in self._by_owner.get(owner_uid, ())
+            if self._creations[key].pod is not None
+            and self._creations[key].until <= now + REMEMBERED_SECONDS - CONFIRMED_SECONDS
+        ]
+
+    def awaits(self, owner_uid: str) -> bool:
+        """Whether the informer has yet to tell of a creation."""
+        return owner_uid in self._by_owner
 
     def over(self, owner_uid: str, cached: Iterable[Pod], now: float, time: datetime) -> tuple[Pod, ...]:
         """The owner's Pods: those cached, with what the informer has not told of yet."""

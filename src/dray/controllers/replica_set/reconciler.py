@@ -11,7 +11,7 @@ from dray.api.errors import APIError, NotFoundError
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, Resource
-from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
 from dray.controllers.pod_control.building import make_pod
 from dray.controllers.pod_control.facts import is_active, next_available_seconds
@@ -97,7 +97,7 @@ class ReplicaSetController:
         # What was created or deleted wakes the ReplicaSet when the informer tells of it; time alone does not.
         active = (pod for pod in pods if is_active(pod))
         wait = next_available_seconds(active, replica_set.spec.min_ready_seconds or 0, now)
-        return None if wait is None else Requeue(wait)
+        return self._control.sooner(owner, wait)
 
     async def _write(self, owner: Owner, replica_set: ReplicaSet, wanted: plan.Plan) -> APIError | None:
         if wanted.create:

@@ -12,7 +12,7 @@ from dray.api.types.core_v1 import Container, Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.controllers.pod_control import building, facts
 from dray.controllers.pod_control.ownership import Owner, adoption_patch, orphan_index, release_patch, sort_out
-from dray.controllers.pod_control.unseen import REMEMBERED_SECONDS, UnseenPods
+from dray.controllers.pod_control.unseen import CONFIRMED_SECONDS, REMEMBERED_SECONDS, UnseenPods
 from tests.unit.controllers.pod_control.pods import NOW, pod
 
 KIND = GroupVersionKind("apps", "v1", "ReplicaSet")
@@ -173,6 +173,17 @@ class TestUnseen:
         assert unseen.lost("u1") == [(self.key, "slot")]
         unseen.not_created(self.key)
         assert unseen.lost("u1") == []
+
+    def test_what_is_not_told_of_is_to_be_confirmed(self) -> None:
+        unseen = UnseenPods()
+        unseen.creating("u1", self.key, None, 0.0)
+        assert unseen.awaits("u1")
+        assert unseen.to_confirm("u1", 100.0) == []
+        unseen.created(pod())
+        assert unseen.to_confirm("u1", CONFIRMED_SECONDS - 1) == []
+        assert unseen.to_confirm("u1", CONFIRMED_SECONDS) == [self.key]
+        unseen.told(None, pod())
+        assert not unseen.awaits("u1")
 
     def test_creations_expire(self) -> None:
         unseen = UnseenPods()
