@@ -13,8 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
+
+import uvloop
 
 from bench.processes import serving
 from bench.rows import Row, Target, percentile
@@ -71,9 +74,17 @@ class Pods:
 def rows(counts: tuple[int, ...]) -> Iterator[Row]:
     """For each number of Pods."""
     for count in counts:
-        yield from asyncio.run(_admissions(count))
+        yield from _run(_admissions(count))
     for count in counts:
-        yield from asyncio.run(_listing(count))
+        yield from _run(_listing(count))
+
+
+def _run(work: Coroutine[Any, Any, list[Row]]) -> list[Row]:
+    """On the loop that agents have."""
+    # gRPC's handlers around fork only complain when a program is started.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 # --- Admission and preparation. ---

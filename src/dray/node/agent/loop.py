@@ -51,6 +51,7 @@ from dray.node.agent.pod.status import Place, pod_status
 from dray.node.agent.probes.loop import Probed, Prober
 from dray.node.agent.probes.plan import probe_of
 from dray.node.agent.starting.loop import Starter
+from dray.node.agent.stopping.loop import STOP_RETRY_SECONDS, Stopper
 from dray.node.interface import (
     UNEXPECTED_ADMISSION_ERROR,
     Rejection,
@@ -62,11 +63,6 @@ from dray.runtime.logs import fields
 _log = logging.getLogger(__name__)
 
 ORPHAN_GRACE_SECONDS: Final = 30.0
-# kubelet's: what is left for a container to end by itself after a hook that took long.
-GRACE_AFTER_HOOK_SECONDS: Final = 2.0
-# A hook after the start may take long; it is the container's own affair.
-POST_START_SECONDS_MAX: Final = 600.0
-STOP_RETRY_SECONDS: Final = 2.0
 
 
 class PodAgent:
@@ -90,6 +86,7 @@ class PodAgent:
         self._prober = Prober(parts.asker, parts.clock)
         self._pins = Pins(parts.runtime, parts.clock, parts.pinning)
         self._starter = Starter(parts, self._pins, self._tell_of)
+        self._stopper = Stopper(parts, self._address, self._tell_of)
         self._admission = asyncio.Lock()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -377,20 +374,9 @@ class PodAgent:
         self._do(work, self._post_start(work, action), f"hook of {action.container}")
 
     async def _post_start(self, work: PodWork, action: RunPostStart) -> None:
-        failure = await self._hook(work, action.container, action.container_id, "post_start", POST_START_SECONDS_MAX)
+        failure = await self._stopper.post_start(work, action.container, action.container_id)
         text = f"PostStartHook failed: {failure}" if failure else ""
         self._post(work, PostStartDone(action.container, action.container_id, text))
-
-    async def _hook(self, work: PodWork, name: str, container_id: str, which: str, seconds: float) -> str:
-        container = work.machine.slots.by_name[name].spec
-        hook = getattr(container.lifecycle, which) if container.lifecycle is not None else None
-        if hook is None:
-            return ""
-        if hook.sleep is not None:
-            await self._clock.sleep(min(float(hook.sleep.seconds), seconds))
-            return ""
-        answer = await self._parts.asker.ask(hook, container, container_id, self._address(work), seconds)
-        return "" if answer.healthy else answer.text or "the hook failed"
 
     # --- Probes. ---
 
@@ -424,34 +410,8 @@ class PodAgent:
         earlier = work.stopping.pop(action.container_id, None)
         if earlier is not None:
             earlier.cancel()
-        task = self._do(work, self._stop_container(work, action), f"stop of {action.container}")
+        task = self._do(work, self._stopper.stop(work, action), f"stop of {action.container}")
         work.stopping[action.container_id] = task
-
-    async def _stop_container(self, work: PodWork, action: StopContainer) -> None:
-        begun = self._clock.monotonic()
-        if action.hook and action.grace_seconds > 0:
-            failure = await self._hook(work, action.container, action.container_id, "pre_stop", action.grace_seconds)
-            if failure:
-                self._tell_of(
-                    work, Tell(WARNING, "FailedPreStopHook", f"PreStopHook failed: {failure}", action.container)
-                )
-        left = action.grace_seconds - (self._clock.monotonic() - begun)
-        if action.hook and action.grace_seconds > 0:
-            left = max(left, min(GRACE_AFTER_HOOK_SECONDS, action.grace_seconds))
-        ends = self._clock.monotonic() + left
-        while not await self._try_stop(work, action, ends - self._clock.monotonic()):
-            await self._clock.sleep(STOP_RETRY_SECONDS)
-
-    async def _try_stop(self, work: PodWork, action: StopContainer, grace_seconds: float) -> bool:
-        """Whether the container has ended; nothing else can be done for its Pod before it has."""
-        try:
-            await self._parts.runtime.stop_container(action.container_id, max(grace_seconds, 0.0))
-        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, it is tried again
-            if not isinstance(error, RuntimeFailure | OSError):
-                _log.exception("stop", extra=fields(pod=str(key_of(work.pod)), container=action.container))
-            self._tell_of(work, Tell(WARNING, "FailedKillPod", f"error killing pod: {error}", action.container))
-            return False
-        return True
 
     async def _tell_exit(self, work: PodWork, record: ContainerRecord) -> None:
         self._end_probes(work, record.name)

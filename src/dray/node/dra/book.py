@@ -12,6 +12,7 @@ failed call is no event: the claim stays where it is, and the next `PodAdmitted`
 from __future__ import annotations
 
 import enum
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,9 @@ from typing import Final
 
 from dray.api.document import UID, NamespacedName
 from dray.node.dra.claims import ClaimInfo, Device
+
+# Faster than comparing the names themselves, and done for every checkpoint.
+_BY_NAME: Final = operator.attrgetter("namespace", "name")
 
 
 class Phase(enum.StrEnum):
@@ -165,7 +169,7 @@ class ClaimBook:
 
     def claims(self) -> tuple[ClaimInfo, ...]:
         """All claims in use, by namespace and name."""
-        return tuple(self._entries[self._by_key[key]].info for key in sorted(self._by_key))
+        return tuple(self._entries[self._by_key[key]].info for key in sorted(self._by_key, key=_BY_NAME))
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many claims are in use, and how many of each driver."""
@@ -185,7 +189,7 @@ class ClaimBook:
     def claims_of(self, pod_uid: UID) -> tuple[ClaimInfo, ...]:
         """The claims the Pod uses."""
         found = (entry.info for entry in self._entries.values() if pod_uid in entry.info.pod_uids)
-        return tuple(sorted(found, key=lambda info: info.key))
+        return tuple(sorted(found, key=lambda info: _BY_NAME(info.key)))
 
     def pod_uids(self) -> tuple[UID, ...]:
         """Every Pod that uses a claim."""

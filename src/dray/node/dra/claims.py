@@ -72,6 +72,8 @@ class PodClaim:
     entry: str
     name: str
     owned: bool
+    # The Pod can do without.
+    optional: bool = False
 
 
 def base_request(request: str) -> str:
@@ -111,15 +113,29 @@ def pod_claims(pod: Pod, *, extended: bool = True) -> tuple[PodClaim, ...]:
 
 def _pod_claim(pod: Pod, entry: PodResourceClaim) -> PodClaim | None:
     if entry.resource_claim_name is not None:
-        return PodClaim(entry.name, entry.resource_claim_name, owned=False)
+        return PodClaim(entry.name, entry.resource_claim_name, owned=False, optional=bool(entry.optional))
+    if entry.template is not None:
+        # A claim of cdi.k8s.io.
+        return None
     place = f'pod "{pod.metadata.namespace}/{pod.metadata.name}"'
     if entry.resource_claim_template_name is None:
         raise ClaimError(f'{place}, spec.resourceClaim "{entry.name}": {UNSUPPORTED}')
     for status in pod.status.resource_claim_statuses:
         if status.name == entry.name:
             made = status.resource_claim_name
-            return None if made is None else PodClaim(entry.name, made, owned=True)
+            return None if made is None else PodClaim(entry.name, made, owned=True, optional=bool(entry.optional))
     raise ClaimError(f"{place}: {NOT_CREATED}")
+
+
+def optional_names(pod: Pod) -> frozenset[str]:
+    """The names of claims that the Pod can do without."""
+    found = [claim for entry in pod.spec.resource_claims if entry.optional and (claim := _pod_claim(pod, entry))]
+    return frozenset(claim.name for claim in found)
+
+
+def is_left_out(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> bool:
+    """Whether the Pod was placed without the claim, and can do without."""
+    return wanted.optional and (claim.status.allocation is None or not _is_reserved_for(pod, claim))
 
 
 def check_usable(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> ClaimInfo:
@@ -130,10 +146,14 @@ def check_usable(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> ClaimInfo:
             f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name} was not created for pod "
             f"{pod.metadata.namespace}/{name} (pod is not owner)"
         )
-    consumers = claim.status.reserved_for
-    if not any(item.resource == "pods" and not item.api_group and item.uid == uid for item in consumers):
+    if not _is_reserved_for(pod, claim):
         raise ClaimError(f"pod {name} ({uid}) is not allowed to use ResourceClaim {wanted.name} ({claim.metadata.uid})")
     return info_of(claim)
+
+
+def _is_reserved_for(pod: Pod, claim: ResourceClaim) -> bool:
+    users = claim.status.reserved_for
+    return any(item.resource == "pods" and not item.api_group and item.uid == pod.metadata.uid for item in users)
 
 
 def _made_for(pod: Pod, claim: ResourceClaim) -> bool:

@@ -15,47 +15,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dray.api.document import UID, NamespacedName
-from dray.api.errors import APIError
+from dray.api.errors import APIError, NotFoundError
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Container, Pod, ResourceStatus
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import Client, Resource
 from dray.lib.clock import Clock
 from dray.node.dra import checkpoint
-from dray.node.dra.book import (
-    Action,
-    CallPrepare,
-    CallUnprepare,
-    ClaimBook,
-    DriverPrepared,
-    DriverUnprepared,
-    OldClaimError,
-    PodAdmitted,
-    PodGone,
-    SaveCheckpoint,
+from dray.node.dra.book import CallPrepare, CallUnprepare, DriverPrepared, DriverUnprepared
+from dray.node.dra.claims import (
+    ClaimError,
+    ClaimInfo,
+    PodClaim,
+    check_usable,
+    container_requests,
+    is_left_out,
+    optional_names,
+    pod_claims,
 )
-from dray.node.dra.claims import ClaimError, ClaimInfo, PodClaim, check_usable, container_requests, pod_claims
 from dray.node.dra.drivers.choice import Instances, choose_service
 from dray.node.dra.drivers.loop import DriverConnection
 from dray.node.dra.drivers.metrics import DriverMetrics
-from dray.node.dra.files import load_checkpoint, save_checkpoint
 from dray.node.dra.health import cache as health_cache
 from dray.node.dra.health.cache import DeviceKey
 from dray.node.dra.health.loop import HealthWatcher
 from dray.node.dra.health.statuses import resource_statuses
-from dray.node.dra.responses import ResponseError
+from dray.node.dra.keeping.loop import EXPECTED, ClaimKeeper
 from dray.node.dra.slices.loop import SliceCleaner
 from dray.node.plugins.interface import Plugin
-from dray.runtime.locks import KeyedLocks
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.pauses import pause
 from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
@@ -65,15 +60,6 @@ CLAIMS: Final[Resource[ResourceClaim]] = Resource(
 )
 # The reason of the event that a Pod gets while its claims cannot be prepared.
 FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
-RECONCILE_SECONDS: Final = 60.0
-
-
-class SaveError(Exception):
-    """The checkpoint could not be written, so nothing may be asked of drivers."""
-
-
-# What may go wrong without being a bug; told to the Pod, and tried again.
-_EXPECTED: Final = (ClaimError, OldClaimError, ResponseError, SaveError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +107,19 @@ class DynamicResources:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._path = str(Path(root) / checkpoint.FILE_NAME)
         self._extended = gates.enabled("DRAExtendedResource")
         self._follow_health = gates.enabled("ResourceHealthStatus")
         self._metrics = DriverMetrics(metrics)
-        self._book = ClaimBook(load_checkpoint(self._path))
+        path = str(Path(root) / checkpoint.FILE_NAME)
+        self._keeper = ClaimKeeper(path, self._call, clock, self._show_claims)
+        self._book = self._keeper.book
         self._instances: Instances[_Instance] = Instances()
         self._cleaner = SliceCleaner(client, node_name, clock)
         self._health = HealthWatcher(str(Path(root) / health_cache.FILE_NAME), clock, self._health_changed)
-        self._locks = KeyedLocks()
-        # Writes follow each other, so that an older state never replaces a newer one.
-        self._saving = asyncio.Lock()
-        self._written: checkpoint.Written = {}
         self._group: TaskGroup | None = None
         self._running = asyncio.Event()
-        # A driver has come: what could not be unprepared without it now can.
-        self._wake = asyncio.Event()
+        # Whether a claim that the Pod names is one of cdi.k8s.io, and so not ours; set by the owner.
+        self.is_classic: Callable[[Pod, str], bool] = lambda _pod, _name: False
         # Told of Pods whose devices' health has changed; set by the owner.
         self.on_health: Callable[[frozenset[UID]], None] = lambda _: None
         # Told that a driver has come; set by the owner.
@@ -153,7 +136,7 @@ class DynamicResources:
             try:
                 group.spawn(self._cleaner.run(), "slice clean-up")
                 group.spawn(self._health.run(), "health expiry")
-                group.spawn(self._reconcile_forever(known_pods), "claims of gone pods")
+                group.spawn(self._keeper.run(known_pods, self.reconcile), "claims of gone pods")
                 await group.wait(asyncio.Event())
             finally:
                 self._group = None
@@ -163,21 +146,13 @@ class DynamicResources:
 
     async def reconcile(self, known_pods: Collection[UID]) -> None:
         """Unprepare what Pods left behind that the node no longer has; failures are tried again the next time."""
-        for uid in self._book.pod_uids():
-            if uid not in known_pods and (error := await self.unprepare(uid)) is not None:
+        for uid in self._keeper.left_behind(known_pods):
+            if (error := await self.unprepare(uid)) is not None:
                 _log.warning("claims of a gone pod", extra=fields(pod_uid=uid, error=error.message))
 
     def look_again(self) -> None:
         """The known Pods have become fewer: reconcile now."""
-        self._wake.set()
-
-    async def _reconcile_forever(self, known_pods: Callable[[], Collection[UID] | None]) -> None:
-        while True:
-            self._wake.clear()
-            known = known_pods()
-            if known is not None:
-                await self.reconcile(known)
-            await pause(self._clock, self._wake, RECONCILE_SECONDS)
+        self._keeper.look_again()
 
     # --- For whoever runs Pods. ---
 
@@ -187,7 +162,7 @@ class DynamicResources:
         outcome: Prepared | PrepareError
         try:
             outcome = Prepared(await self._prepare(pod))
-        except _EXPECTED as error:
+        except EXPECTED as error:
             outcome = PrepareError(f"prepare dynamic resources: {error}")
         failed = isinstance(outcome, PrepareError)
         self._metrics.observe_operation("PrepareResources", self._clock.monotonic() - started, failed=failed)
@@ -198,12 +173,17 @@ class DynamicResources:
         started = self._clock.monotonic()
         failure: UnprepareError | None = None
         try:
-            await self._unprepare(pod_uid)
-        except _EXPECTED as error:
+            await self._keeper.leave(pod_uid)
+        except EXPECTED as error:
             failure = UnprepareError(f"unprepare dynamic resources: {error}")
         seconds = self._clock.monotonic() - started
         self._metrics.observe_operation("UnprepareResources", seconds, failed=failure is not None)
         return failure
+
+    def has_claim(self, pod: Pod, name: str) -> bool:
+        """Whether the Pod uses the claim."""
+        info = self._book.get(NamespacedName(pod.metadata.namespace or "", name))
+        return info is not None and UID(pod.metadata.uid or "") in info.pod_uids
 
     def uses_claims(self, pod_uid: UID) -> bool:
         """Whether the Pod still holds any claim, prepared or not."""
@@ -213,7 +193,7 @@ class DynamicResources:
         """The CDI names of the container's devices, in the order of its claims; raises `ClaimError`."""
         return tuple(
             name
-            for claim, request in container_requests(pod, container, extended=self._extended)
+            for claim, request in self._requests(pod, container)
             for name in self._info(pod, claim).cdi_device_ids(request)
         )
 
@@ -224,7 +204,7 @@ class DynamicResources:
 
     def claim_infos(self, pod: Pod, container: Container) -> tuple[ClaimInfo, ...]:
         """The claims the container uses, each once, for PodResources; raises `ClaimError`."""
-        names = dict.fromkeys(name for name, _ in container_requests(pod, container, extended=self._extended))
+        names = dict.fromkeys(name for name, _ in self._requests(pod, container))
         return tuple(self._info(pod, name) for name in names)
 
     def resource_statuses(self, pod: Pod, container: Container) -> tuple[ResourceStatus, ...]:
@@ -261,7 +241,8 @@ class DynamicResources:
             tasks.append(self._health.follow(connection))
         instance.tasks = tuple(self._group.spawn(task, f"driver {driver}") for task in tasks)
         self._sync_slices(driver)
-        self._wake.set()
+        # What could not be unprepared without the driver now can.
+        self._keeper.look_again()
         self.on_driver()
 
     async def deregister(self, plugin: Plugin) -> None:
@@ -278,69 +259,44 @@ class DynamicResources:
     # --- Inside. ---
 
     async def _prepare(self, pod: Pod) -> tuple[ClaimInfo, ...]:
-        pod_uid = UID(pod.metadata.uid or "")
-        infos = await self._validated(pod)
-        # A Pod's lock always comes before those of claims: two callers cannot wait for each other.
-        async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(info.uid for info in infos):
-            await self._perform(self._book.handle(PodAdmitted(pod_uid, infos)))
-            return self._book.claims_of(pod_uid)
+        return await self._keeper.admit(UID(pod.metadata.uid or ""), await self._validated(pod))
 
     async def _validated(self, pod: Pod) -> tuple[ClaimInfo, ...]:
         """Check everything before anything is noted: a Pod that fails here can go without a trace."""
         infos = []
         for wanted in pod_claims(pod, extended=self._extended):
-            info = check_usable(pod, wanted, await self._fetch(pod, wanted))
+            if self.is_classic(pod, wanted.name):
+                continue
+            claim = await self._fetch(pod, wanted)
+            if claim is None or is_left_out(pod, wanted, claim):
+                continue
+            info = check_usable(pod, wanted, claim)
             for driver in info.drivers:
                 self._connection(driver)
             infos.append(info)
         return tuple(infos)
 
-    async def _fetch(self, pod: Pod, wanted: PodClaim) -> ResourceClaim:
+    async def _fetch(self, pod: Pod, wanted: PodClaim) -> ResourceClaim | None:
+        """None when the Pod can do without, and has to."""
         try:
             return await self._client.get(CLAIMS, wanted.name, pod.metadata.namespace or "")
         except APIError as error:
+            if wanted.optional and isinstance(error, NotFoundError):
+                return None
             raise ClaimError(f"fetch ResourceClaim {wanted.name}: {error}") from error
 
-    async def _unprepare(self, pod_uid: UID) -> None:
-        # Under the Pod's lock its claims do not change; their own locks keep other Pods' calls away.
-        async with (
-            self._locks.held([f"pod/{pod_uid}"]),
-            self._locks.held(info.uid for info in self._book.claims_of(pod_uid)),
-        ):
-            await self._perform(self._book.handle(PodGone(pod_uid)))
-
-    async def _perform(self, actions: Sequence[Action]) -> None:
-        """Save first, then call all drivers at once; the first failure counts once every call has ended."""
-        calls = []
-        for action in actions:
-            if isinstance(action, SaveCheckpoint):
-                await self._save()
-            else:
-                calls.append(self._call(action))
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        # A bug must not hide behind an expected failure.
-        failures.sort(key=lambda failure: isinstance(failure, _EXPECTED))
-        if failures:
-            raise failures[0]
-
-    async def _call(self, action: CallPrepare | CallUnprepare) -> None:
+    async def _call(self, action: CallPrepare | CallUnprepare) -> DriverPrepared | DriverUnprepared:
         connection = self._connection(action.driver)
         if isinstance(action, CallPrepare):
-            devices = await connection.prepare(action.claims)
-            following = self._book.handle(DriverPrepared(action.driver, devices))
-        else:
-            uids = await connection.unprepare(action.claims)
-            following = self._book.handle(DriverUnprepared(action.driver, uids))
-        await self._perform(following)
+            return DriverPrepared(action.driver, await connection.prepare(action.claims))
+        return DriverUnprepared(action.driver, await connection.unprepare(action.claims))
 
-    async def _save(self) -> None:
-        self._show_claims()
-        async with self._saving:
-            try:
-                await asyncio.to_thread(save_checkpoint, self._path, self._book.claims(), self._written)
-            except OSError as error:
-                raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
+    def _requests(self, pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
+        """What the container has of claims that are ours, and there."""
+        optional = optional_names(pod)
+        for name, request in container_requests(pod, container, extended=self._extended):
+            if not self.is_classic(pod, name) and (name not in optional or self.has_claim(pod, name)):
+                yield name, request
 
     def _connection(self, driver: str) -> DriverConnection:
         instance = self._instances.get(driver)

@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 Pinning = Callable[[Pod, str], tuple[str, str]]
 # kubelet's: how often it looks whether containers are where they should be.
 LOOK_SECONDS: Final = 10.0
+# Some runtimes start a program for each.
+MOVES_AT_ONCE_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Pins:
         self._told: dict[str, str] = {}
         # Two that compare at once would both tell, and the older could come last.
         self._telling = asyncio.Lock()
+        self._at_once = asyncio.Semaphore(MOVES_AT_ONCE_MAX)
 
     def of(self, pod: Pod, container: str) -> tuple[str, str]:
         """Where a container is to start."""
@@ -56,8 +59,8 @@ class Pins:
         if self._pinning is None:
             return
         async with self._telling:
-            for item in running:
-                await self._move(item, self._pinning(item.pod, item.name)[0])
+            wanted = [(item, self._pinning(item.pod, item.name)[0]) for item in running]
+            await asyncio.gather(*(self._move(item, cpus) for item, cpus in wanted))
 
     async def keep(self, running: Callable[[], Iterable[Running]]) -> None:
         """Look now and then, until cancelled: a container that could not be moved is tried again."""
@@ -72,7 +75,8 @@ class Pins:
         if not cpus or self._told.get(item.id) == cpus:
             return
         try:
-            await self._runtime.set_cpus(item.id, cpus)
+            async with self._at_once:
+                await self._runtime.set_cpus(item.id, cpus)
         except (RuntimeFailure, OSError) as error:
             where = fields(pod=item.pod.metadata.name, container=item.name, cpus=cpus, error=str(error))
             _log.warning("the container was not moved to its CPUs", extra=where)

@@ -1,0 +1,1 @@
+"""From a container that runs to one that has ended."""
