@@ -114,19 +114,21 @@ def _walk(document: Document, table: dict[str, _Check], struct: str, unknown: li
     """Check and replace every value; the keys to drop are returned."""
     drop: list[str] = []
     key = ""
+    mark = len(unknown)
     try:
         for key, value in document.items():
             handler = table.get(key)
             if handler is None:
                 unknown.append(key)
                 drop.append(key)
+                mark += 1
             elif value is None:
                 drop.append(key)
             else:
-                mark = len(unknown)
                 kept = handler(value, unknown)
                 if len(unknown) != mark:
                     _prefix(unknown, mark, key)
+                    mark = len(unknown)
                 if kept is _DROP:
                     drop.append(key)
                 elif kept is not value:
