@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from dray.node.agent.registration.document import (
     node_status,
     parse_labels,
     parse_taints,
+    stale_resources,
     without_heartbeats,
 )
 from dray.node.interface import HostDevice, Mount, NodeResources, RunOptions, merge_options
@@ -95,6 +97,23 @@ def test_the_message_of_a_full_node() -> None:
     assert found.message == "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000"
 
 
+@pytest.mark.behaviour("XR-32")
+def test_what_a_claim_stands_for_is_not_asked_of_the_node() -> None:
+    gpu = {"requests": {"example.com/gpu": "1", "cpu": "1"}, "limits": {"example.com/gpu": "1"}}
+    mapping = {"containerName": "a", "resourceName": "example.com/gpu", "requestName": "r"}
+    granted = {"name": "a", "allocatedResources": gpu["requests"], "resources": gpu}
+    subject = pod(
+        container("a", resources=gpu),
+        container("b", resources=gpu),
+        status={
+            "extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]},
+            "containerStatuses": [granted],
+        },
+    )
+    assert own_requests(subject) == {"cpu": 2000, "example.com/gpu": 1}
+    assert own_requests(pod(container("a", resources=gpu)))["example.com/gpu"] == 1
+
+
 def test_a_pod_that_selects_another_node_is_rejected() -> None:
     found = check_place(pod(nodeSelector={"zone": "a"}), {"zone": "b"})
     assert found is not None
@@ -129,6 +148,17 @@ def test_the_node_says_what_the_machine_has_and_what_managers_add() -> None:
         "Ready": "True",
     }
     assert status["nodeInfo"]["architecture"] == "amd64"
+
+
+@pytest.mark.behaviour("DP-20")
+def test_stale_resources_are_none_until_a_plugin_has_them() -> None:
+    known = {"capacity": {"cpu": "4", "vendor.com/a": "3", "vendor.com/b": "1", "hugepages-2Mi": "0", "pods": "110"}}
+    assert stale_resources(known) == ("vendor.com/a", "vendor.com/b")
+    spec = replace(SPEC, stale=stale_resources(known))
+    added = [NodeResources({"vendor.com/b": "2"}, {"vendor.com/b": "1"})]
+    status = node_status(spec, added, {}, START)
+    assert [status[name]["vendor.com/a"] for name in ("capacity", "allocatable")] == ["0", "0"]
+    assert [status[name]["vendor.com/b"] for name in ("capacity", "allocatable")] == ["2", "1"]
 
 
 def test_heartbeats_are_no_change_and_transitions_keep_their_time() -> None:

@@ -1,0 +1,92 @@
+"""The agent's smaller hands with a runtime that the test controls: CPUs of running containers, and stopping them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from dray.node.agent.parts import Parts, PodWork
+from dray.node.agent.pinning.loop import Pins, Running
+from dray.node.agent.pod.events import StopContainer
+from dray.node.agent.stopping.loop import STOP_RETRY_SECONDS, Stopper
+from dray.node.runtimes.interface import RuntimeFailure
+from tests.unit.node.agent.builders import Life, pod
+
+
+class Clock:
+    """Time that passes only in sleeps."""
+
+    def __init__(self) -> None:
+        self.now_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_seconds += seconds
+
+
+class Runtime:
+    """Notes what it is told; `failures` is how often it fails first."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.told: list[Any] = []
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        self._note((container_id, cpus))
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        self._note((container_id, grace_seconds))
+
+    def _note(self, what: Any) -> None:
+        self.told.append(what)
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeFailure("not now")
+
+
+A, B = (Running(pod(), name, f"id-{name}") for name in ("a", "b"))
+
+
+async def test_containers_are_told_once_and_again_when_their_cpus_are_others() -> None:
+    runtime, shared = Runtime(), ["0-3"]
+    pins = Pins(cast(Any, runtime), cast(Any, Clock()), lambda _pod, name: (shared[0] if name == "a" else "7", ""))
+    pins.started("id-a", "0-3")
+    # The other one was started by an earlier agent.
+    await pins.follow([A, B])
+    assert runtime.told == [("id-b", "7")]
+    shared[0] = "0-1"
+    await pins.follow([A, B])
+    await pins.follow([A, B])
+    assert runtime.told == [("id-b", "7"), ("id-a", "0-1")]
+
+
+async def test_a_container_that_was_not_moved_is_tried_again() -> None:
+    runtime = Runtime(failures=1)
+    pins = Pins(cast(Any, runtime), cast(Any, Clock()), lambda _pod, _name: ("0", ""))
+    for _ in range(3):
+        await pins.follow([A])
+    assert runtime.told == [("id-a", "0")] * 2
+
+
+async def test_where_nothing_is_pinned_nobody_is_told() -> None:
+    runtime = Runtime()
+    pins = Pins(cast(Any, runtime), cast(Any, Clock()), None)
+    assert pins.of(pod(), "a") == ("", "")
+    await pins.follow([A])
+    assert runtime.told == []
+
+
+@pytest.mark.parametrize(("grace", "expected"), [(5.0, [5.0, 3.0, 1.0, 0.0]), (0.0, [0.0] * 4)])
+async def test_a_container_is_stopped_until_it_has_ended_within_its_grace(grace: float, expected: list[float]) -> None:
+    runtime, clock, said = Runtime(failures=3), Clock(), []
+    life = Life(pod())
+    work = PodWork(life.machine.pod, life.machine)
+    parts = cast(Parts, type("P", (), {"runtime": runtime, "clock": clock, "asker": None}))
+    stopper = Stopper(parts, lambda _work: "", lambda _work, tell: said.append(tell.reason))
+    await stopper.stop(work, StopContainer("a", "id-a", grace, hook=False))
+    assert [seconds for _, seconds in runtime.told] == expected
+    assert said == ["FailedKillPod"] * 3
+    assert clock.now_seconds == 3 * STOP_RETRY_SECONDS
