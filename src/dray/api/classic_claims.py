@@ -96,6 +96,7 @@ LIFE: Final[tuple[Move, ...]] = (
     Move(State.IN_USE, State.IN_USE, (Actor.NODE, Actor.CONTROLLER), "remove one Pod of several, or add as above"),
     Move(State.IN_USE, State.ALLOCATED, _LEAVING, "remove the last Pod"),
     Move(State.ALLOCATED, State.REALLOCATE, (Actor.SCHEDULER,), "ask for the resource elsewhere"),
+    Move(State.REALLOCATE, State.REALLOCATE, _LEAVING, "remove Pods, if somebody else asked too early"),
     Move(State.REALLOCATE, State.PENDING, (Actor.DRIVER,), "free the resource"),
     Move(State.PENDING, State.DELETING, _ANYBODY, "delete"),
     Move(State.ALLOCATING, State.DELETING, _ANYBODY, "delete"),

@@ -74,7 +74,7 @@ def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClas
     if claim is None or not is_ours(claim, driver, claim_class):
         return Task.NOTHING
     task = _TASKS[classic.state_of(claim)][has_finalizer(claim, driver)]
-    if task is Task.RELEASE and classic.status_of(claim).reserved_for:
+    if task in (Task.RELEASE, Task.FREE) and classic.status_of(claim).reserved_for:
         return Task.NOTHING
     if task is Task.CHECK and not classic.scheduler_part(claim).potential_nodes:
         return Task.NOTHING

@@ -1,0 +1,216 @@
+"""The claim controller of cdi.k8s.io, on the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from dray.api.errors import NotFoundError
+from dray.apiserver.authorization.bootstrap_roles import CONTROLLER_ROLES
+from dray.client.interface import Patch, PatchType
+from dray.sim.replica.virtual_loop import run_virtually
+from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Cluster, cluster, inline, named
+
+Story = Callable[[Cluster], Coroutine[Any, Any, None]]
+
+
+def tell(story: Story) -> None:
+    async def told() -> None:
+        async with cluster(scheduler=False) as world:
+            await world.furnish()
+            await story(world)
+
+    run_virtually(told())
+
+
+async def _exists(world: Cluster, name: str) -> bool:
+    try:
+        await world.get_claim(name)
+    except NotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.behaviour("CL-19", "CL-15", "CL-16", "CL-21", "CL-23")
+def test_a_template_becomes_a_claim_that_belongs_to_the_pod() -> None:
+    async def story(world: Cluster) -> None:
+        pod = await world.pod("p", inline("gpu", memory="2Gi"), inline("fpga", mode="Immediate"))
+        await world.eventually(lambda: _exists(world, "p-fpga"), bool)
+        claim = await world.get_claim("p-gpu")
+        assert claim["metadata"]["labels"] == {"made": "here"}
+        assert claim["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "p",
+                "uid": pod["metadata"]["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+        wanted = {"resourceClassName": "gpu", "allocationMode": "Delayed", "parameters": {"memory": "2Gi"}}
+        assert claim["spec"] == wanted
+        version = claim["metadata"]["resourceVersion"]
+        await asyncio.sleep(100)
+        assert (await world.get_claim("p-gpu"))["metadata"]["resourceVersion"] == version
+        text = world.metrics.exposition().decode()
+        assert "resource_controller_create_total 2.0" in text
+        assert "resource_controller_create_failures_total 0.0" in text
+        assert 'workqueue_adds_total{name="resource_claim"}' in text
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-20", "CL-23")
+def test_a_claim_of_somebody_else_is_not_used() -> None:
+    async def story(world: Cluster) -> None:
+        await world.claim("p-gpu", memory="other")
+        await world.pod("p", inline("gpu"))
+        [message] = await world.events("p", "FailedResourceClaimCreation")
+        assert message == (
+            "PodResourceClaim gpu: ResourceClaim team/p-gpu was not created for pod team/p (pod is not owner)"
+        )
+        assert "ownerReferences" not in (await world.get_claim("p-gpu"))["metadata"]
+        await world.user.delete(CLAIMS, "p-gpu", TEAM)
+        await world.eventually(lambda: _exists(world, "p-gpu"), bool)
+        assert (await world.get_claim("p-gpu"))["metadata"]["ownerReferences"][0]["name"] == "p"
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-20")
+def test_a_claim_can_be_given_to_a_pod() -> None:
+    async def story(world: Cluster) -> None:
+        world.start_scheduler()
+        await world.claim("p-gpu", memory="other")
+        pod = await world.pod("p", inline("gpu"))
+        await world.events("p", "FailedResourceClaimCreation")
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}
+        given = Patch(PatchType.MERGE, {"metadata": {"ownerReferences": [owner]}})
+        await world.user.patch(CLAIMS, "p-gpu", TEAM, given)
+        await world.message("p", "waiting for resource driver to allocate resource")
+        assert (await world.get_claim("p-gpu"))["spec"]["parameters"] == {"memory": "other"}
+
+    tell(story)
+
+
+async def _allocate(world: Cluster, name: str, *pods: Any, limit: int = 1) -> None:
+    claim = await world.get_claim(name)
+    status = {"phase": "Allocated", "driverName": "gpu.example.com", "userLimit": limit}
+    claim = await world.user.update_status(CLAIMS, {**claim, "status": status})
+    users = [
+        {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        for pod in pods
+    ]
+    await world.user.update_status(CLAIMS, {**claim, "status": {**status, "reservedFor": users}})
+
+
+async def _users(world: Cluster, name: str) -> list[str]:
+    return [user["name"] for user in (await world.get_claim(name))["status"].get("reservedFor") or ()]
+
+
+@pytest.mark.behaviour("CL-22", "CL-30")
+def test_users_that_are_gone_are_forgotten_and_the_claim_stays_allocated() -> None:
+    async def story(world: Cluster) -> None:
+        await world.claim("shared")
+        gone = await world.pod("gone", named("shared"), nodeName="n1")
+        done = await world.pod("done", named("shared"), nodeName="n1")
+        stays = await world.pod("stays", named("shared"), nodeName="n2")
+        await _allocate(world, "shared", gone, done, stays, limit=-1)
+        # Its node has died: nobody but the controller can take its reservation back.
+        await world.user.delete(PODS, "gone", TEAM, NOW)
+        await world.eventually(lambda: _users(world, "shared"), lambda users: users == ["done", "stays"])
+        await world.set_phase("done", "Failed")
+        await world.eventually(lambda: _users(world, "shared"), lambda users: users == ["stays"])
+        await world.user.delete(PODS, "stays", TEAM, NOW)
+        await world.eventually(lambda: _users(world, "shared"), lambda users: users == [])
+        await asyncio.sleep(100)
+        assert (await world.get_claim("shared"))["status"]["phase"] == "Allocated"
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-12", "CL-22")
+def test_users_other_than_pods_are_left_alone() -> None:
+    async def story(world: Cluster) -> None:
+        claim = await world.claim("shared")
+        status = {"phase": "Allocated", "driverName": "gpu.example.com", "userLimit": 1}
+        claim = await world.user.update_status(CLAIMS, {**claim, "status": status})
+        user = {"apiVersion": "example.com/v1", "kind": "Robot", "name": "r", "uid": "1"}
+        await world.user.update_status(CLAIMS, {**claim, "status": {**status, "reservedFor": [user]}})
+        await asyncio.sleep(100)
+        assert (await world.get_claim("shared"))["status"]["reservedFor"] == [user]
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-19", "CL-30")
+@pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
+def test_a_claim_goes_when_its_pod_is_done(end: str) -> None:
+    async def story(world: Cluster) -> None:
+        await world.pod("p", inline("gpu"))
+        await world.eventually(lambda: _exists(world, "p-gpu"), bool)
+        if end == "deleted":
+            await world.user.delete(PODS, "p", TEAM, NOW)
+        else:
+            await world.set_phase("p", end)
+        await world.eventually(lambda: _exists(world, "p-gpu"), lambda there: not there)
+
+    tell(story)
+
+
+def test_a_pod_of_the_same_name_gets_its_own_claim() -> None:
+    async def story(world: Cluster) -> None:
+        await world.pod("p", inline("gpu"))
+        await world.eventually(lambda: _exists(world, "p-gpu"), bool)
+        first = await world.get_claim("p-gpu")
+        await world.user.delete(PODS, "p", TEAM, NOW)
+        second = await world.pod("p", inline("gpu"))
+
+        async def owner() -> str:
+            if not await _exists(world, "p-gpu"):
+                return ""
+            return str((await world.get_claim("p-gpu"))["metadata"]["ownerReferences"][0]["uid"])
+
+        await world.eventually(owner, lambda uid: uid == second["metadata"]["uid"])
+        assert (await world.get_claim("p-gpu"))["metadata"]["uid"] != first["metadata"]["uid"]
+
+    tell(story)
+
+
+def test_nothing_is_made_for_a_pod_that_is_done() -> None:
+    async def story(world: Cluster) -> None:
+        stop = world.start_controller()
+        await stop()
+        await world.pod("p", inline("gpu"))
+        await world.eventually(lambda: _exists(world, "p-gpu"), bool)
+        await world.set_phase("p", "Succeeded")
+        await world.eventually(lambda: _exists(world, "p-gpu"), lambda there: not there)
+        await asyncio.sleep(100)
+        assert not await _exists(world, "p-gpu")
+
+    tell(story)
+
+
+def test_a_pod_whose_binding_came_late_gets_its_reservation() -> None:
+    async def story(world: Cluster) -> None:
+        await world.claim("shared")
+        await _allocate(world, "shared")
+        await world.pod("p", named("shared"), nodeName="n1")
+        await world.eventually(lambda: _users(world, "shared"), lambda users: users == ["p"])
+        await world.pod("late", named("shared"), nodeName="n1")
+        await world.pod("optional", named("shared", optional=True), nodeName="n1")
+        await asyncio.sleep(100)
+        assert await _users(world, "shared") == ["p"]
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-22")
+def test_the_controllers_role_allows_what_it_does() -> None:
+    rules = [rule for rule in CONTROLLER_ROLES["resource-claim-controller"] if rule["apiGroups"] == ["cdi.k8s.io"]]
+    allowed = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+    assert allowed >= {("create", "resourceclaims"), ("delete", "resourceclaims"), ("update", "resourceclaims/status")}
