@@ -139,7 +139,7 @@ async def start(
     )
     await agent.start()
     resources = NodeParts(settings, root=str(root), name=name, client=client, clock=clock, metrics=metrics, agent=agent)
-    managers += [resources.claims, resources.local.manager]
+    managers += resources.managers
     verdicts.append(resources.local.manager.verdict)
     local.parts = resources.local
     registration.forget_resources = resources.is_new

@@ -10,10 +10,13 @@ from dray.client.interface import Client
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.claims.loop import ClaimManager
+from dray.node.agent.classic.loop import ClassicManager
 from dray.node.agent.loop import PodAgent
+from dray.node.classic.loop import ClassicResources
 from dray.node.devices.loop import DeviceSettings, NodePods
 from dray.node.dra.loop import DynamicResources
-from dray.node.plugins.interface import DEVICE_PLUGIN, DRA_PLUGIN, PluginHandler
+from dray.node.interface import ResourceManager
+from dray.node.plugins.interface import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN, PluginHandler
 from dray.node.plugins.loop import PluginRegistry
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.loop import PodResourcesServer
@@ -41,8 +44,11 @@ class NodeParts:
         gates = settings.feature_gates
         self._agent = agent
         self._dynamic = DynamicResources(client, name, root, clock, metrics, gates)
-        self.claims = ClaimManager(self._dynamic)
-        agent.on_gone = self._dynamic.look_again
+        self._classic: ClassicResources | None = None
+        if gates.enabled("DRAControlPlaneController"):
+            self._classic = ClassicResources(client, root, clock, metrics)
+        self.claims = ClaimManager(self._dynamic, self._classic)
+        agent.on_gone = self._look_again
         self.local: LocalResources = local_resources(
             root,
             NodePods(agent, lambda: agent.all_seen, agent.ran_before, agent.orphans),
@@ -52,6 +58,8 @@ class NodeParts:
             topology=_topology(settings),
         )
         handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dynamic}
+        if self._classic is not None:
+            handlers[RESOURCE_PLUGIN] = self._classic
         if self.local.devices is not None:
             handlers[DEVICE_PLUGIN] = self.local.devices.connections
         self.plugins = PluginRegistry(f"{root}/plugins_registry", handlers, clock, metrics)
@@ -65,9 +73,22 @@ class NodeParts:
         """Whether the node was set up anew, so that its Node object may tell of device plugins it does not have."""
         return self.local.devices is not None and self.local.devices.is_new
 
+    @property
+    def managers(self) -> list[ResourceManager]:
+        """Whom the agent asks, in order: which claims are classic ones is known once their manager has been asked."""
+        first: list[ResourceManager] = [] if self._classic is None else [ClassicManager(self._classic)]
+        return [*first, self.claims, self.local.manager]
+
+    def _look_again(self) -> None:
+        self._dynamic.look_again()
+        if self._classic is not None:
+            self._classic.look_again()
+
     def spawn(self, group: TaskGroup) -> None:
         """Run everything in the group."""
         group.spawn(self._dynamic.run(self._known), "claims")
+        if self._classic is not None:
+            group.spawn(self._classic.run(self._known), "classic claims")
         group.spawn(self.plugins.run(), "plugins")
         group.spawn(self._pod_resources.run(), "pod resources")
         if self.local.devices is not None:

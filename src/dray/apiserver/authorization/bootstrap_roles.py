@@ -68,6 +68,8 @@ NODE_RULES: Final = (
     rule(_READ, "node.k8s.io", "runtimeclasses"),
     rule("get", "resource.k8s.io", "resourceclaims"),
     rule(_READ_WRITE, "resource.k8s.io", "resourceslices"),
+    rule("get", "cdi.k8s.io", "resourceclaims"),
+    rule("patch update", "cdi.k8s.io", "resourceclaims/status"),
 )
 
 CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from dray.api.document import NamespacedName
 from dray.apiserver.authorization.bootstrap_roles import NODE_RULES
-from dray.apiserver.authorization.node_index import NodeIndex
+from dray.apiserver.authorization.node_index import CLASSIC_CLAIMS, NodeIndex
 from dray.apiserver.authorization.rbac import DENIED, Decision
 from dray.apiserver.authorization.rules import Rule, read_rules
 from dray.apiserver.request import Attributes, UserInfo
@@ -101,6 +101,14 @@ class NodeAuthorizer:
             return _ALLOWED
         return _unrelated(node_name)
 
+    def _classic_claim(self, node_name: str, attributes: Attributes) -> Decision:
+        """Pods' classic claims are read, and Pods that end are taken out of their users."""
+        match attributes.subresource, attributes.verb:
+            case ("", "get") | ("status", "update" | "patch"):
+                key = NamespacedName(attributes.namespace, attributes.name)
+                return _ALLOWED if self.index.uses(node_name, CLASSIC_CLAIMS, key) else _unrelated(node_name)
+        return _deny("can only get claims, and update their status")
+
     def _service_account(self, node_name: str, attributes: Attributes) -> Decision:
         if attributes.verb == "get" and not attributes.subresource:
             return self._related(node_name, attributes)
@@ -177,6 +185,7 @@ _SPECIAL: Final[Mapping[tuple[str, str], _Check]] = {
     ("", "secrets"): NodeAuthorizer._read_referenced,  # noqa: SLF001 - the class's own table
     ("", "configmaps"): NodeAuthorizer._read_referenced,  # noqa: SLF001
     ("resource.k8s.io", "resourceclaims"): NodeAuthorizer._get_referenced,  # noqa: SLF001
+    ("cdi.k8s.io", "resourceclaims"): NodeAuthorizer._classic_claim,  # noqa: SLF001
     ("", "serviceaccounts"): NodeAuthorizer._service_account,  # noqa: SLF001
     ("coordination.k8s.io", "leases"): NodeAuthorizer._lease,  # noqa: SLF001
     _SLICES: NodeAuthorizer._slice,  # noqa: SLF001

@@ -13,6 +13,9 @@ from dray.api.document import Document, NamespacedName, key_of
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
+# Stands for the resourceclaims of cdi.k8s.io, since those of resource.k8s.io have the same name.
+CLASSIC_CLAIMS: Final = "resourceclaims.cdi.k8s.io"
+
 # A resource (plural) and the object's key.
 Reference: TypeAlias = tuple[str, NamespacedName]
 
@@ -120,6 +123,9 @@ def _names(pod: Document) -> Iterator[tuple[str, str]]:
     yield from secret_and_config_names(spec)
     for claim in spec.get("resourceClaims") or ():
         yield "resourceclaims", claim.get("resourceClaimName") or ""
+        # A name may be that of a claim of either kind; one from the Pod's own template can only be a classic one.
+        made = f"{pod['metadata'].get('name')}-{claim.get('name')}" if claim.get("template") else ""
+        yield CLASSIC_CLAIMS, claim.get("resourceClaimName") or made
     status = pod.get("status") or {}
     for generated in status.get("resourceClaimStatuses") or ():
         yield "resourceclaims", generated.get("resourceClaimName") or ""

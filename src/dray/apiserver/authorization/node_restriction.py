@@ -281,6 +281,29 @@ def _check_slice(write: _Write) -> None:
             write.forbid(f"can only {verb} ResourceSlice with the same NodeName as the requesting node")
 
 
+def _check_classic_claim(write: _Write) -> None:
+    """A node takes its own Pods out of a claim's users, and changes nothing else of it."""
+    if write.operation != UPDATE or write.attributes.subresource != "status":
+        write.forbid_node("can only update the status of classic claims")
+    users = [_users(document) for document in (write.old, write.new)]
+    removed = {uid: name for uid, name in users[0].items() if uid not in users[1]}
+    if users[1].keys() - users[0].keys() or _without_users(write.old) != _without_users(write.new):
+        write.forbid_node("can only remove users of classic claims")
+    for uid, name in removed.items():
+        pod = write.index.pod(NamespacedName(write.attributes.namespace, name))
+        if pod is None or pod.uid != uid or pod.node_name != write.node_name:
+            write.forbid_node("can only remove pods with spec.nodeName set to itself from the users of classic claims")
+
+
+def _users(claim: Document | None) -> dict[str, str]:
+    users = ((claim or {}).get("status") or {}).get("reservedFor") or ()
+    return {user.get("uid", ""): user.get("name", "") for user in users}
+
+
+def _without_users(claim: Document | None) -> Document:
+    return {key: value for key, value in ((claim or {}).get("status") or {}).items() if key != "reservedFor"}
+
+
 _Check: TypeAlias = Callable[[_Write], None]
 
 _CHECKS: Final[Mapping[tuple[str, str], _Check]] = {
@@ -289,4 +312,5 @@ _CHECKS: Final[Mapping[tuple[str, str], _Check]] = {
     ("", "serviceaccounts"): _check_service_account,
     ("coordination.k8s.io", "leases"): _check_lease,
     ("resource.k8s.io", "resourceslices"): _check_slice,
+    ("cdi.k8s.io", "resourceclaims"): _check_classic_claim,
 }

@@ -8,6 +8,8 @@ from typing import Final
 from dray.api.codec import to_document
 from dray.api.document import UID, Document
 from dray.api.types.core_v1 import Container, Pod
+from dray.node.classic.claims import variables
+from dray.node.classic.loop import ClassicResources
 from dray.node.dra.claims import ClaimError
 from dray.node.dra.loop import FAILED_PREPARE, DynamicResources, PrepareError
 from dray.node.interface import NO_OPTIONS, NodeResources, Rejection, ResourceError, RunOptions
@@ -20,14 +22,20 @@ class ClaimManager:
 
     name = "claims"
 
-    def __init__(self, claims: DynamicResources) -> None:
+    def __init__(self, claims: DynamicResources, classic: ClassicResources | None = None) -> None:
         self._claims = claims
+        # Whose claims are not ours.
+        self._classic = classic
+        if classic is not None:
+            claims.is_classic = classic.has_claim
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         claims.on_health = self._health_changed
 
     def on_driver(self, listener: Callable[[], None]) -> None:
         """Call the listener when a driver has come."""
         self._claims.on_driver = listener
+        if self._classic is not None:
+            self._classic.on_driver = listener
 
     async def admit(self, pod: Pod) -> Rejection | None:
         """The scheduler has reserved the claims; whether that still holds is seen when they are prepared."""
@@ -40,14 +48,18 @@ class ClaimManager:
             raise ResourceError(FAILED_PREPARE, f"Failed to prepare dynamic resources: {outcome.message}")
 
     def container_options(self, pod: Pod, container: str) -> RunOptions:
-        """The CDI devices of the container's claims."""
-        found = _container(pod, container)
+        """The CDI devices of the container's claims, and what it is told of those that its Pod can do without."""
+        found = container_of(pod, container)
         if found is None:
             return NO_OPTIONS
         try:
-            return RunOptions(cdi_devices=self._claims.container_devices(pod, found))
+            devices = self._claims.container_devices(pod, found)
+            return RunOptions(envs=variables(pod, found, lambda name: self._has(pod, name)), cdi_devices=devices)
         except ClaimError as error:
             raise ResourceError(FAILED_PREPARE, str(error)) from error
+
+    def _has(self, pod: Pod, claim: str) -> bool:
+        return self._claims.has_claim(pod, claim) or (self._classic is not None and self._classic.has_claim(pod, claim))
 
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Nothing is left to do."""
@@ -64,7 +76,7 @@ class ClaimManager:
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """The health of the container's devices."""
-        found = _container(pod, container)
+        found = container_of(pod, container)
         return [] if found is None else [to_document(item) for item in self._claims.resource_statuses(pod, found)]
 
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
@@ -76,6 +88,6 @@ class ClaimManager:
             listener(sorted(uids))
 
 
-def _container(pod: Pod, name: str) -> Container | None:
+def container_of(pod: Pod, name: str) -> Container | None:
     """None for an ephemeral container, which has no resources."""
     return next((item for item in (*pod.spec.init_containers, *pod.spec.containers) if item.name == name), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import grpc
 import grpc.aio
@@ -28,27 +28,24 @@ CALL_TIMEOUT_SECONDS: Final = 45.0
 _GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
 
 
-class DriverConnection:
-    """Speaks to one registered instance; `on_change` hears when it connects or disconnects."""
+class PluginConnection:
+    """Speaks to one registered instance of a plugin; `on_change` hears when it connects or disconnects."""
+
+    # The gRPC service's name without its package.
+    service_name: ClassVar[str]
 
     def __init__(
-        self,
-        driver: str,
-        endpoint: str,
-        service: str,
-        metrics: DriverMetrics,
-        clock: Clock,
-        on_change: Callable[[], None],
+        self, driver: str, endpoint: str, metrics: DriverMetrics, clock: Clock, on_change: Callable[[], None]
     ) -> None:
         self.driver = driver
         self.endpoint = endpoint
-        self.service = service
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
         self._channel = connect(endpoint)
-        self._messages: Any = v1 if service == V1 else v1beta1
-        self._stub: Any = (V1Stub if service == V1 else V1Beta1Stub)(self._channel)
+        # The module of the service's messages, and the stub; set by those who know the service.
+        self._messages: Any
+        self._stub: Any
         self._connected = False
 
     @property
@@ -65,6 +62,51 @@ class DriverConnection:
                 self._connected = connected
                 self._on_change()
             await self._channel.wait_for_state_change(state)
+
+    async def close(self) -> None:
+        """Give up the connection; calls under way end."""
+        await self._channel.close(None)
+
+    async def _call(self, method: str, request: Any) -> Any:
+        started, code = self._clock.monotonic(), grpc.StatusCode.OK
+        try:
+            return await answer_of(getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_SECONDS))
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            raise ResponseError(f"{method}: {error_text(error)}") from error
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except ChannelClosedError as error:
+            # The plugin was deregistered.
+            code = grpc.StatusCode.CANCELLED
+            raise ResponseError(f"{method}: {_GONE}") from error
+        except grpc.aio.UsageError as error:
+            code = grpc.StatusCode.UNAVAILABLE
+            raise ResponseError(f"{method}: {_GONE}") from error
+        finally:
+            path = f"/{self._messages.DESCRIPTOR.package}.{self.service_name}/{method}"
+            self._metrics.observe_call(self.driver, path, code_name(code), self._clock.monotonic() - started)
+
+
+class DriverConnection(PluginConnection):
+    """Speaks to one registered instance of a DRA driver."""
+
+    service_name = "DRAPlugin"
+
+    def __init__(
+        self,
+        driver: str,
+        endpoint: str,
+        service: str,
+        metrics: DriverMetrics,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        super().__init__(driver, endpoint, metrics, clock, on_change)
+        self.service = service
+        self._messages = v1 if service == V1 else v1beta1
+        self._stub = (V1Stub if service == V1 else V1Beta1Stub)(self._channel)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[UID, tuple[Device, ...]]:
         """Have the driver prepare the claims; raises `ResponseError` unless it did so for all of them."""
@@ -88,35 +130,10 @@ class DriverConnection:
         finally:
             stream.cancel()
 
-    async def close(self) -> None:
-        """Give up the connection; calls under way end."""
-        await self._channel.close(None)
-
     def _claims(self, claims: Sequence[ClaimRef]) -> list[Any]:
         return [
             self._messages.Claim(namespace=claim.key.namespace, uid=claim.uid, name=claim.key.name) for claim in claims
         ]
-
-    async def _call(self, method: str, request: Any) -> Any:
-        started, code = self._clock.monotonic(), grpc.StatusCode.OK
-        try:
-            return await answer_of(getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_SECONDS))
-        except grpc.aio.AioRpcError as error:
-            code = error.code()
-            raise ResponseError(f"{method}: {error_text(error)}") from error
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        except ChannelClosedError as error:
-            # The plugin was deregistered.
-            code = grpc.StatusCode.CANCELLED
-            raise ResponseError(f"{method}: {_GONE}") from error
-        except grpc.aio.UsageError as error:
-            code = grpc.StatusCode.UNAVAILABLE
-            raise ResponseError(f"{method}: {_GONE}") from error
-        finally:
-            path = f"/{self._messages.DESCRIPTOR.package}.DRAPlugin/{method}"
-            self._metrics.observe_call(self.driver, path, code_name(code), self._clock.monotonic() - started)
 
 
 def _device(item: Any) -> Device:

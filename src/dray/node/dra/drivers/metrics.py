@@ -15,21 +15,21 @@ ANY_DRIVER: Final = "<any>"
 class DriverMetrics:
     """What is measured about claims and calls."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, prefix: str = "") -> None:
         self.operations = metrics.histogram(
-            "dra_operations_duration_seconds",
+            f"{prefix}dra_operations_duration_seconds",
             "Time to prepare or unprepare all claims of a Pod",
             ["operation_name", "is_error"],
             BUCKETS,
         )
         self.calls = metrics.histogram(
-            "dra_grpc_operations_duration_seconds",
+            f"{prefix}dra_grpc_operations_duration_seconds",
             "Time of a gRPC call to a DRA driver",
             ["driver_name", "method_name", "grpc_status_code"],
             BUCKETS,
         )
         self.in_use = metrics.gauge(
-            "dra_resource_claims_in_use",
+            f"{prefix}dra_resource_claims_in_use",
             "Claims in use on the node, by driver and altogether",
             ["driver_name"],
         )

@@ -1,0 +1,1 @@
+"""Classic claims as one of the agent's resource managers."""
