@@ -70,12 +70,15 @@ def sort_out(owner: Owner, owned: Iterable[T], orphans: Iterable[T]) -> Belongin
     kept: list[T] = []
     released: list[T] = []
     for item in owned:
-        controller = controller_of(item)
-        if controller is None or controller.uid != owner.uid:
+        if not _is_controlled_by(item, owner.uid):
             continue
         (kept if owner.deleting or owner.selector.matches(item.metadata.labels) else released).append(item)
     adopted = () if owner.deleting else tuple(item for item in orphans if _is_adoptable(owner, item))
     return Belongings(tuple(kept), adopted, tuple(released))
+
+
+def _is_controlled_by(item: Owned, uid: str) -> bool:
+    return any(reference.controller and reference.uid == uid for reference in item.metadata.owner_references)
 
 
 def _is_adoptable(owner: Owner, item: Owned) -> bool:
