@@ -37,7 +37,7 @@ WRITERS = 64
 # The controllers have nothing left to do when nothing was written for so long.
 QUIET_SECONDS = 0.5
 # As the command sets it.
-GC_THRESHOLDS = (10_000, 20, 50)
+GC_THRESHOLDS = (50_000, 20, 50)
 _NEVER = 1e9
 
 
