@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 # Kubernetes' usual buckets for calls, from 1 ms to 16 s.
@@ -34,6 +35,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._made: dict[str, MetricWrapperBase] = {}
+        self._collectors: set[str] = set()
         self._lock = threading.Lock()
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
@@ -51,6 +53,13 @@ class Metrics:
         return self._once(
             name, Histogram, lambda: Histogram(name, text, labels, buckets=buckets, registry=self.registry)
         )
+
+    def collect_once(self, name: str, make: Callable[[], Collector]) -> None:
+        """Have a collector asked whenever somebody looks; a second one of the name is not made."""
+        with self._lock:
+            if name not in self._collectors:
+                self._collectors.add(name)
+                self.registry.register(make())
 
     def exposition(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -17,9 +17,12 @@ from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.scheduler.handle import Handle
 from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, UNFINISHED
+from dray.scheduler.plugins.dynamic_resources.collector import NAME as NAME_OF_COLLECTOR
+from dray.scheduler.plugins.dynamic_resources.collector import ClassCollector
 from dray.scheduler.plugins.dynamic_resources.extended import is_special
 from dray.scheduler.plugins.dynamic_resources.hints import claim_keys_of
 from dray.scheduler.plugins.dynamic_resources.loop import ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.measures import ClassMeasure, measure
 from dray.scheduler.plugins.dynamic_resources.offers import OFFERED_TWICE, DoubleOffer, DoubleOffers
 from dray.scheduler.plugins.dynamic_resources.special.loop import SpecialClaims
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
@@ -47,7 +50,8 @@ class Cluster:
         self.writer = ClaimWriter(handle.client, handle.clock, self.tracker)
         self.special_claims = SpecialClaims(handle, self.tracker, self.writer)
         self.resources = ClassResources()
-        self.variants = Variants(self.resources, enabled=handle.features.enabled("DRAExtendedResource"))
+        enabled = handle.features.enabled("DRAExtendedResource")
+        self.variants = Variants(self.resources, self.allocator.usage, enabled=enabled)
         self._double_offers = DoubleOffers(self.allocator, self.resources)
         self._handle = handle
         self._pods = handle.informers.informer(PODS, UNFINISHED, indexes={_BY_CLAIM: _claim_keys})
@@ -57,6 +61,10 @@ class Cluster:
         handle.informers.informer(NODES).add_handler(self._node_changed)
         if handle.features.enabled("DRADeviceTaints") and handle.features.enabled("DRADeviceTaintRules"):
             handle.informers.informer(TAINT_RULES).add_handler(self._rule_changed)
+        handle.metrics.collect_once(NAME_OF_COLLECTOR, lambda: ClassCollector(self._measured, handle.clock.monotonic))
+
+    def _measured(self) -> dict[str, ClassMeasure]:
+        return measure(self.inventory, self.allocations, self.allocator.gates)
 
     def is_used_on_a_node(self, claim: ResourceClaim, besides: Pod) -> bool:
         """Whether another Pod that has a node uses the claim; its reservation may be on its way."""

@@ -41,6 +41,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
 from dray.framework.pod_info import device_resources
 from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
+from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
@@ -59,6 +60,7 @@ DELETED: Final = "deletion of ResourceClaim completed"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 STILL_NOT: Final = "still not schedulable"
 NO_CLAIMS: Final = "no new claims to deallocate"
+STEPS: Final = exponential_buckets(start=1, factor=4, count=12)
 # Different explanations in one message: more than a few nobody reads.
 EXPLAINED_MAX: Final = 4
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
@@ -87,6 +89,11 @@ class DynamicResources:
         self._is_classic = classic_names(handle)
         self._variants = cluster.variants
         self._hints = Hints(self._tracker.get, self._is_classic)
+        self._steps = handle.metrics.histogram(
+            "dray_allocation_steps", "Steps of the search for a placed Pod's devices, on all nodes together.", (), STEPS
+        )
+        # Of the attempt under way; the cycle makes one after the other.
+        self._steps_taken = 0
         self._pre_binder = PreBinder(handle, cluster, arguments.binding_timeout_seconds)
         handle.serves_resource = cluster.variants.serves
         handle.device_usage = cluster.device_usage
@@ -155,6 +162,7 @@ class DynamicResources:
             if not claims and special is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
             own = state[NAME] = PodState(pod, claims)
+            self._steps_taken = 0
             for position, claim in enumerate(claims):
                 self._check(own, position, claim)
         except NotReadyError as why:
@@ -246,7 +254,9 @@ class DynamicResources:
     def _allocate(self, variant: Variant, node: NodeInfo) -> Outcome:
         if variant.known is NOTHING_KNOWN:
             variant.known = self._allocator.recall(variant.claims)
-        return self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
+        outcome = self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
+        self._steps_taken += outcome.steps
+        return outcome
 
     def _deadline(self) -> Callable[[], bool]:
         if not self._filter_timeout:
@@ -361,6 +371,7 @@ class DynamicResources:
             return error(f"claims were not allocated on node {node_name}")
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
+        self._steps.observe(self._steps_taken)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:

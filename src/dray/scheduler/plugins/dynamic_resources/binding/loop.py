@@ -27,6 +27,7 @@ from dray.scheduler.plugins.dynamic_resources.conditions import (
     seconds_left,
 )
 from dray.scheduler.plugins.dynamic_resources.extended import status_of
+from dray.scheduler.plugins.dynamic_resources.measures import classes_given
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
 
@@ -58,6 +59,12 @@ class PreBinder:
             "scheduler_dra_bindingconditions_wait_duration_seconds",
             "Time until binding conditions were met, failed or timed out.",
             ("status",),
+            _WAIT_BUCKETS,
+        )
+        self._claim_waits = handle.metrics.histogram(
+            "dray_claim_wait_seconds",
+            "Time from a claim's creation to its allocation, by class.",
+            ("class",),
             _WAIT_BUCKETS,
         )
 
@@ -131,7 +138,17 @@ class PreBinder:
         self._tracker.assume(written)
         # Only now: between the two the devices would look free.
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
-        return SUCCESS if allocation is None else await self._make_sure(written, pod)
+        if allocation is None:
+            return SUCCESS
+        self._observe_wait(written, allocation)
+        return await self._make_sure(written, pod)
+
+    def _observe_wait(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
+        created = claim.metadata.creation_timestamp
+        if created is not None:
+            seconds = max((self._clock.now() - created).total_seconds(), 0.0)
+            for name in classes_given(claim, allocation):
+                self._claim_waits.labels(name).observe(seconds)
 
     async def _make_sure(self, claim: ResourceClaim, pod: Pod) -> Status:
         """Nobody else may have given the same devices away before; if so, this claim gives way."""

@@ -1,0 +1,94 @@
+"""How much of each class is there, free, and free in one place: is the cluster full, or fragmented? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dray.allocator import Allocations, Inventory
+from dray.allocator.gates import Gates
+from dray.allocator.pools import Pool, PoolDevice
+from dray.allocator.selection import SelectorGroup, SelectorGroups
+from dray.allocator.taints import blocks
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+
+# Devices that are not one node's count as being in one place.
+_ANYWHERE: Final = ""
+
+
+@dataclass(slots=True)
+class ClassMeasure:
+    """The devices of one class."""
+
+    total: int = 0
+    free: int = 0
+    # The most that are free on one node.
+    largest: int = 0
+
+    @property
+    def fragmentation(self) -> float:
+        """The part of the free devices that no single node has: 0 when one node has them all."""
+        return 1 - self.largest / self.free if self.free else 0.0
+
+
+def classes_given(claim: ResourceClaim, allocation: AllocationResult) -> set[str]:
+    """The classes of the requests, or of the alternatives, that were given something."""
+    given = {result.request for result in allocation.devices.results}
+    names = set()
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None and request.name in given:
+            names.add(request.exactly.device_class_name)
+        for alternative in request.first_available:
+            if f"{request.name}/{alternative.name}" in given:
+                names.add(alternative.device_class_name)
+    return names
+
+
+def measure(inventory: Inventory, allocations: Allocations, gates: Gates) -> dict[str, ClassMeasure]:
+    """Every class by name."""
+    groups = SelectorGroups(list_attributes=gates.list_attributes, consumable_capacity=gates.consumable_capacity)
+    classes = [
+        (name, groups.group([item.cel.expression for item in known.spec.selectors if item.cel], ()))
+        for name, known in sorted(inventory.classes.items())
+    ]
+    found = {name: ClassMeasure() for name, _ in classes}
+    free_by_place: dict[tuple[str, str], int] = {}
+    for place, device, is_free in _devices(inventory, allocations, gates):
+        for name in _matching(classes, device):
+            found[name].total += 1
+            if is_free:
+                found[name].free += 1
+                free_by_place[name, place] = free_by_place.get((name, place), 0) + 1
+    for (name, _), count in free_by_place.items():
+        found[name].largest = max(found[name].largest, count)
+    return found
+
+
+def _matching(classes: list[tuple[str, SelectorGroup]], device: PoolDevice) -> Iterator[str]:
+    for name, group in classes:
+        if group.verdict(device.content) is None:
+            yield name
+
+
+def _devices(inventory: Inventory, allocations: Allocations, gates: Gates) -> Iterator[tuple[str, PoolDevice, bool]]:
+    """Every device of a usable pool with its place, and whether an ordinary request could have it."""
+    for pool in inventory.pools():
+        pool.refresh(counters=gates.partitionable)
+        if not pool.complete or pool.problem is not None:
+            continue
+        used = pool.used_counters(allocations)
+        for entry in pool.entries():
+            for device in entry.devices:
+                taken = allocations.in_use(device.key, shareable=device.content.allow_multiple)
+                free = (
+                    not taken and pool.lacking_counter(device, used) is None and not _tainted(inventory, pool, device)
+                )
+                yield entry.node_name or device.spec.node_name or _ANYWHERE, device, free
+
+
+def _tainted(inventory: Inventory, pool: Pool, device: PoolDevice) -> bool:
+    if any(blocks(taint) for taint in device.taints):
+        return True
+    rules = inventory.taint_rules.rules
+    return any(blocks(rule.taint) and rule.selects(pool.driver, pool.name, device.name) for rule in rules)
