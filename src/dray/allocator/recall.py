@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 class Known:
     """An outcome, and what it was found for."""
 
-    __slots__ = ("node", "outcome", "rules", "stamps", "version", "view")
+    __slots__ = ("fits", "node", "outcome", "rules", "stamps", "version", "view")
 
     def __init__(
         self, view: NodeView, rules: TaintRules, allocations: Allocations, version: int, outcome: Outcome
@@ -38,6 +38,7 @@ class Known:
         pools = dict.fromkeys(segment.pool.key for segment in view.segments)
         self.stamps = tuple((pool, allocations.stamp(pool)) for pool in pools)
         self.outcome = outcome
+        self.fits = outcome.allocations is not None
         # The node and the inventory's version for which the view is known to be the newest.
         self.node: Node = view.node
         self.version = version

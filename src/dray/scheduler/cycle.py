@@ -139,8 +139,9 @@ class Cycle:
                 break
         if not feasible:
             return None
-        last = next(at for at, node in enumerate(ordered) if node is feasible[-1])
-        evaluated = last + 1 if len(feasible) >= wanted else len(ordered)
+        evaluated = len(ordered)
+        if len(feasible) >= wanted:
+            evaluated = 1 + next(at for at, node in enumerate(ordered) if node is feasible[-1])
         return Search(feasible, statuses, evaluated - len(feasible) - len(statuses))
 
 

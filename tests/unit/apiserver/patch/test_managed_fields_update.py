@@ -498,3 +498,22 @@ def test_times_alone_can_be_told() -> None:
     assert same_but_for_times(old, new)
     assert not same_but_for_times(old, other)
     assert same_but_for_times(None, None)
+
+
+def test_what_a_creator_owns_comes_in_order_whatever_the_order_it_was_sent_in() -> None:
+    containers = [
+        {
+            "name": name,
+            "ports": [{"containerPort": port, "protocol": "TCP"} for port in (10250, 9, 80)],
+            "env": [{"name": "Z", "value": "1"}, {"name": "A", "value": "2"}],
+        }
+        for name in ("web", "app", "10")
+    ]
+    pod = {
+        "metadata": {"name": "p", "labels": {"z": "1", "a": "2", "a.b/c": "3"}, "finalizers": ["y/z", "b/c"]},
+        "spec": {"containers": containers, "tolerations": [{"key": "k"}], "nodeSelector": {"b": "1", "a": "2"}},
+    }
+    for document, struct in ((pod, POD), (claim(), CLAIM)):
+        fields = created_fields(document, struct)
+        assert json.dumps(fields.tree) == json.dumps(fields.to_fields_v1())
+    assert '"k:{\\"name\\":\\"10\\"}"' in json.dumps(created_fields(pod, POD).tree)

@@ -106,7 +106,8 @@ def _created(
     fields = created_fields(new, struct).without_below(ignored) - _NOBODYS
     if not fields:
         return None
-    return [write(me, Entry(fields, me.api_version, format_time(now)))]
+    # Neither of the two differences changes the order.
+    return [write(me, Entry(fields, me.api_version, format_time(now), wire=fields.tree))]
 
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:

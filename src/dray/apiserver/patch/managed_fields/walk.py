@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.schema.model import StructType
-from dray.apiserver.patch.managed_fields.field_set import FieldSet, Tree, is_member
+from dray.apiserver.patch.managed_fields.field_set import FieldSet, Tree, is_member, sorted_elements
 from dray.apiserver.patch.managed_fields.shape import DEDUCED, MISSING, Form, ItemKeyError, Shape, Slot, shape_of
 
 
@@ -112,7 +112,7 @@ def compare(old: Document | None, new: Document, struct: StructType) -> Comparis
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
-    """What a creator owns: all that differs from the empty object of the kind."""
+    """What a creator owns: all that differs from the empty object of the kind, in Kubernetes' order."""
     return FieldSet(_created(new, shape_of(struct)))
 
 
@@ -186,6 +186,10 @@ def is_written(item: Any, slot: Slot) -> bool:
     return bool(item) or not slot.drops_empty
 
 
+# The dot, and the item itself.
+_ONE_ITEM: Final = 2
+
+
 def _every_item(items: list[Any], shape: Shape) -> Tree:
     tree: Tree = {".": {}}
     repeated: set[str] = set()
@@ -198,7 +202,9 @@ def _every_item(items: list[Any], shape: Shape) -> Tree:
         tree[element] = {} if shape.form is Form.SET else everything(item, shape.item or DEDUCED)
     for element in repeated:
         tree[element] = {}
-    return tree if len(tree) > 1 else {}
+    if len(tree) > _ONE_ITEM:
+        return {element: tree[element] for element in sorted_elements(tree)}
+    return tree if len(tree) == _ONE_ITEM else {}
 
 
 class _Walk:

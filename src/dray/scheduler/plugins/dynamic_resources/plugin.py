@@ -239,7 +239,7 @@ class DynamicResources:
             node
             for node in nodes
             if (known := known_of(node.name)) is None
-            or known.outcome.allocations is not None
+            or known.fits
             or known.node is not node.node
             or known.version != version
             or node.requested.scalars
