@@ -21,6 +21,7 @@ from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import (
     DeviceClaim,
     DeviceRequest,
+    DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
@@ -35,6 +36,7 @@ _PREFIX_MAX: Final = 58
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LETTER_COUNT: Final = 5
 _ALWAYS: Final = "Always"
+_ANY_TAINT: Final = DeviceToleration(operator="Exists")
 # Different kinds of Pods whose requests are kept.
 _KINDS_MAX: Final = 1024
 
@@ -260,7 +262,9 @@ def held_back(counts: Mapping[str, int]) -> tuple[ResourceClaim, ...]:
     for device_class, count in sorted(counts.items()):
         for start in range(0, count, DEVICES_MAX):
             part = min(DEVICES_MAX, count - start)
-            exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode=EXACT_COUNT, count=part)
+            exactly = ExactDeviceRequest(
+                device_class_name=device_class, allocation_mode=EXACT_COUNT, count=part, tolerations=(_ANY_TAINT,)
+            )
             spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="held", exactly=exactly),)))
             metadata = ObjectMeta(name="<held by a device plugin>", uid=f"held {device_class} {start}")
             claims.append(ResourceClaim(metadata=metadata, spec=spec))

@@ -6,12 +6,13 @@ devices that a former device plugin has given to running Pods are not given away
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Final
 
 from dray.allocator import claim_label
 from dray.api.class_resources import ClassResources
 from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.node_info import NodeInfo
 from dray.framework.resources import Resources
@@ -47,10 +48,16 @@ def extended_names(requests: Resources) -> tuple[str, ...]:
 
 
 class Variants:
-    """Finds the variant for each node; `resources` is kept up to date by others."""
+    """Finds the variant for each node; `resources` is kept up to date by others.
 
-    def __init__(self, resources: ClassResources, *, enabled: bool) -> None:
+    `usage` says how many devices of a class are in use on a node, and how many there are.
+    """
+
+    def __init__(
+        self, resources: ClassResources, usage: Callable[[Node, str], tuple[int, int]], *, enabled: bool
+    ) -> None:
         self._resources = resources
+        self._usage = usage
         self.enabled = enabled
 
     def serves(self, name: str) -> bool:
@@ -76,7 +83,7 @@ class Variants:
         lacking = own.names
         if available and lacking:
             lacking = tuple([name for name in lacking if not available.get(name)])
-        held = self._held(own, node) if node.requested.scalars else _NONE
+        held = self._held(node) if node.requested.scalars and (own.pending or lacking) else _NONE
         if not own.needs and not held:
             return own.plain
         key = (lacking, held)
@@ -97,18 +104,25 @@ class Variants:
         problem = wanted.problem()
         if problem and special is not None:
             return Variant((), rejection=unresolvable(f"claim {claim_label(special)}: {problem}"))
-        kept = {name: count for name, count in held if name in set(_classes(own, wanted))}
-        return Variant(own.pending, special, held_back(kept), wanted)
+        return Variant(own.pending, special, held_back(dict(held)), wanted)
 
-    def _held(self, own: PodState, node: NodeInfo) -> Held:
-        """Classes, and how many of their devices running Pods have from a device plugin that is gone."""
+    def _held(self, node: NodeInfo) -> Held:
+        """Classes, and how many of their free devices running Pods have from a device plugin that is gone.
+
+        Never more than are free: what is held back may keep others from these devices, not from the node.
+        """
         counts: dict[str, int] = {}
         for name, amount in node.requested.scalars.items():
             if amount > 0 and not node.allocatable.scalars.get(name) and self.enabled:
                 device_class = self._resources.class_of(name)
                 if device_class is not None:
                     counts[device_class] = counts.get(device_class, 0) + amount
-        return tuple(sorted(counts.items()))
+        free = (
+            (name, total - used, count)
+            for name, count in counts.items()
+            for used, total in (self._usage(node.node, name),)
+        )
+        return tuple(sorted((name, min(count, left)) for name, left, count in free if left > 0))
 
 
 def _special(own: PodState, wanted: Wanted) -> ResourceClaim | None:
@@ -116,12 +130,3 @@ def _special(own: PodState, wanted: Wanted) -> ResourceClaim | None:
     if own.special is not None:
         return own.special if own.special.status.allocation is None else None
     return make_claim(own.pod, wanted.requests) if wanted.requests else None
-
-
-def _classes(own: PodState, wanted: Wanted) -> Iterator[str]:
-    requests = [request for claim in own.pending for request in claim.spec.devices.requests]
-    for request in (*requests, *wanted.requests):
-        if request.exactly is not None:
-            yield request.exactly.device_class_name
-        for alternative in request.first_available:
-            yield alternative.device_class_name
