@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import allocator, node, rows, scheduler, server, store, workloads
+from bench import allocator, classic, node, rows, scheduler, server, store, workloads
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -39,11 +39,17 @@ def scheduler_rows(size: Size) -> Iterator[Row]:
     return scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
 
 
+def classic_rows(size: Size) -> Iterator[Row]:
+    """Pods whose claims a classic driver allocates."""
+    return classic.rows(classic.QUICK if size is server.QUICK else classic.FULL)
+
+
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     **server.BENCHMARKS,
     "store": store_rows,
     "allocator": allocator_rows,
     "scheduler": scheduler_rows,
+    "classic": classic_rows,
     "node": node_rows,
 }
 

@@ -57,7 +57,7 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("VolumeBinding", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
-    # Only Pods with optional claims have scores of it, and to have what was asked for outweighs everything else.
+    # Only Pods with claims that are optional or yet to be allocated have scores of it; then it outweighs everything.
     ("ClassicResources", 20),
     ("DynamicResources", 2),
     ("NodeResourcesBalancedAllocation", 1),

@@ -27,7 +27,9 @@ class Hints:
         self._has_structured = has_structured
 
     def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """The claim is one of the Pod's, or has the name of one."""
+        """News of the Pod's own claims, or of one that has the name of one of them."""
+        if not concerns(pod, old, new):
+            return Hint.SKIP
         if old is None or new is None:
             return Hint.QUEUE
         # That the Pod itself has let go of the claim is no news to it.
@@ -68,6 +70,16 @@ def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
     if classic.selected_node(old) and not classic.selected_node(new):
         return True
     return classic.driver_part(old) != classic.driver_part(new) or classic.has_answer(old) != classic.has_answer(new)
+
+
+def concerns(pod: Pod, old: Any, new: Any) -> bool:
+    """Whether a claim that changed is one of the Pod's; keys alone do not tell of what happened during an attempt."""
+    return not set(keys_of_change(old, new)).isdisjoint(keys_of_pod(pod))
+
+
+def same_name(pod: Pod, old: Any, new: Any) -> Hint:
+    """A claim of the other group that has the name of one of the Pod's."""
+    return Hint.QUEUE if concerns(pod, old, new) else Hint.SKIP
 
 
 def keys_of_pod(pod: Pod) -> Iterator[str]:

@@ -36,7 +36,7 @@ from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.arguments import read_arguments
 from dray.scheduler.plugins.classic_resources.binding.loop import WAIT_ALLOCATION, ClassicBinder, waiting
 from dray.scheduler.plugins.classic_resources.entries import Wanted, claims_of
-from dray.scheduler.plugins.classic_resources.hints import CLAIM_KEYS, Hints
+from dray.scheduler.plugins.classic_resources.hints import CLAIM_KEYS, Hints, same_name
 from dray.scheduler.plugins.classic_resources.loop import ClassicWriter
 from dray.scheduler.plugins.classic_resources.pod_state import PodState
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
@@ -51,6 +51,8 @@ NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 UNSUITABLE: Final = "resourceclaim cannot be allocated for the node (unsuitable)"
 DEALLOCATING: Final = "deallocation of ResourceClaim requested"
 UNRESERVED: Final = "reservation of ResourceClaim removed"
+# More claims than this waiting for one node make it no worse.
+WAITING_MAX: Final = 1000
 ABANDONED: Final = ClusterEvent(CLASSIC_CLAIM, Action.UPDATE, "ClassicClaimAbandoned")
 
 # With their author, so that nobody has to make copies that have one.
@@ -115,7 +117,7 @@ class ClassicResources:
         return (
             EventRegistration(ClusterEvent(CLASSIC_CLAIM, Action.ALL), self._hints.claim_changed, CLAIM_KEYS),
             # Of two claims with one name, either may go.
-            EventRegistration(ClusterEvent(RESOURCE_CLAIM, Action.DELETE), None, CLAIM_KEYS),
+            EventRegistration(ClusterEvent(RESOURCE_CLAIM, Action.DELETE), same_name, CLAIM_KEYS),
             EventRegistration(ClusterEvent(NODE, nodes), self._hints.node_changed),
             EventRegistration(ClusterEvent(CLASSIC_CLASS, Action.ADD), self._hints.class_added),
         )
@@ -229,28 +231,37 @@ class ClassicResources:
     # --- Preferring nodes. ---
 
     def pre_score(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
-        """Remember the nodes for the driver; only optional claims make one better than another."""
+        """Remember the nodes for the driver; claims that are yet to be allocated, or optional, make one the better."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return SKIP
         own.nodes = tuple(node.name for node in nodes)
-        return SUCCESS if own.optional else SKIP
+        return SUCCESS if own.optional or own.pending else SKIP
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """The share of optional claims that may be had on the node; one that is there counts more than a hope."""
+        """Optional claims that may be had there, one that is there counting more than a hope; then, few that wait.
+
+        The Pods that wait for a driver are on no node yet: without this, all would go where the first one goes.
+        """
         own: PodState = state[NAME]
         worth = sum(2 if item.allocated else 1 for item in own.optional if item.may_be_on(node))
-        return worth * SCORE_MAX // (2 * len(own.optional))
+        return worth * WAITING_MAX - min(self._tracker.waiting_on(node.name), WAITING_MAX - 1)
+
+    def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
+        """The worst node gets 0 and the best 100; when all are the same, all get 100."""
+        least, most = min(scores), max(scores)
+        spread = most - least
+        scores[:] = [(score - least) * SCORE_MAX // spread if spread else SCORE_MAX for score in scores]
 
     # --- Taking and giving back. ---
 
-    def reserve(self, state: CycleState, pod: Pod, _node_name: str) -> Status:
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Tell other attempts what this one is about to do; nothing is written yet."""
         own: PodState | None = state.get(NAME)
         if own is not None:
             own.touched = [item.claim for item in own.pending or own.needed]
             for claim in own.touched:
-                self._tracker.start(claim, pod.metadata.uid or "")
+                self._tracker.start(claim, pod.metadata.uid or "", node_name)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, _node_name: str) -> None:

@@ -6,9 +6,10 @@ what another Pod of this scheduler is already doing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
-from dray.api.classic_claims import UNLIMITED, is_reserved_for, status_of, user_limit
+from dray.api.classic_claims import UNLIMITED, is_allocated, is_reserved_for, selected_node, status_of, user_limit
 from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
@@ -27,6 +28,9 @@ class ClassicTracker:
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
         # Uid of a claim -> uids of the Pods that are about to select a node for it or to use it.
         self._meant: dict[str, dict[str, None]] = {}
+        # Uid of a claim -> the node that is selected for it, or about to be; and how many of those each node has.
+        self._selected: dict[str, str] = {}
+        self._waiting: Counter[str] = Counter()
         self._watchers: dict[str, list[Watcher]] = {}
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
@@ -36,6 +40,7 @@ class ClassicTracker:
         assumed = self._assumed.get(key_of(claim))
         if assumed is not None and (new is None or not is_older(new, assumed)):
             del self._assumed[key_of(claim)]
+        self._note_selected(claim, self.get(key_of(claim)))
         for watcher in tuple(self._watchers.get(claim.metadata.uid or "", ())):
             watcher(new)
 
@@ -44,6 +49,7 @@ class ClassicTracker:
         observed = self._find(key_of(claim))
         if observed is not None and observed.metadata.uid == claim.metadata.uid and is_older(observed, claim):
             self._assumed[key_of(claim)] = claim
+            self._note_selected(claim, claim)
 
     def get(self, key: NamespacedName) -> ResourceClaim | None:
         """The claim as last written or last told of, whichever is newer."""
@@ -52,9 +58,11 @@ class ClassicTracker:
 
     # --- What Pods are about to do. ---
 
-    def start(self, claim: ResourceClaim, pod_uid: str) -> None:
-        """The Pod's attempt is about to write the claim."""
+    def start(self, claim: ResourceClaim, pod_uid: str, node_name: str) -> None:
+        """The Pod's attempt is about to write the claim, for use on the node."""
         self._meant.setdefault(claim.metadata.uid or "", {})[pod_uid] = None
+        if not is_allocated(claim):
+            self._set_selected(claim.metadata.uid or "", node_name)
 
     def end(self, claim: ResourceClaim, pod_uid: str) -> bool:
         """The attempt's write has ended; says whether there was one."""
@@ -65,6 +73,7 @@ class ClassicTracker:
         del pods[pod_uid]
         if not pods:
             del self._meant[uid]
+        self._note_selected(claim, self.get(key_of(claim)))
         return True
 
     def is_meant_by_others(self, claim: ResourceClaim, pod: Pod) -> bool:
@@ -79,6 +88,23 @@ class ClassicTracker:
             claim.metadata.uid or "", {}
         ).keys()
         return len(users - {pod.metadata.uid}) < user_limit(claim)
+
+    def waiting_on(self, node_name: str) -> int:
+        """For how many claims the node is selected, as yet in vain."""
+        return self._waiting[node_name]
+
+    def _note_selected(self, claim: ResourceClaim, now: ResourceClaim | None) -> None:
+        uid = claim.metadata.uid or ""
+        waits = now is not None and now.metadata.uid == uid and not is_allocated(now)
+        self._set_selected(uid, selected_node(now) if waits and now is not None else "")
+
+    def _set_selected(self, uid: str, node_name: str) -> None:
+        before = self._selected.pop(uid, "")
+        if before:
+            self._waiting[before] -= 1
+        if node_name:
+            self._selected[uid] = node_name
+            self._waiting[node_name] += 1
 
     # --- Waiting. ---
 

@@ -24,7 +24,6 @@ from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
     ASSIGNED_POD,
-    CLASSIC_CLAIM,
     DEVICE_CLASS,
     DEVICE_TAINT_RULE,
     NODE,
@@ -47,7 +46,7 @@ from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
-from dray.scheduler.plugins.dynamic_resources.classic import CLASSIC_KEYS, classic_names
+from dray.scheduler.plugins.dynamic_resources.classic import classic_events, classic_names
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
 from dray.scheduler.plugins.dynamic_resources.pod_state import NOTHING_KNOWN, PodState, Variant
@@ -121,8 +120,7 @@ class DynamicResources:
             EventRegistration(
                 ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
             ),
-            # A name that is known to neither group may come to be known to the other one.
-            EventRegistration(ClusterEvent(CLASSIC_CLAIM, Action.ADD | Action.DELETE), None, CLASSIC_KEYS),
+            *classic_events(self._features),
             EventRegistration(
                 ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._hints.class_changed
             ),
