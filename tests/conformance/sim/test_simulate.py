@@ -191,3 +191,21 @@ def test_manifests_are_judged_as_the_server_would() -> None:
     broken["spec"]["containers"] = []
     with pytest.raises(InvalidError, match=r"spec\.containers: Required value"):
         after(manifests=[broken])
+
+
+def test_workloads_are_made_into_pods() -> None:
+    labels = {"app": "train"}
+    spec = waiting_pod("x", "one")["spec"]
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {
+            "replicas": 11,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+    outcome = after(manifests=[deployment])
+    assert (len(outcome.placed), len(outcome.pending)) == (9, 2)
+    assert all(row.name.startswith("train-") for row in outcome.placed)

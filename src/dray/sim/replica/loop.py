@@ -1,4 +1,4 @@
-"""The replica's hands: an API server without a port, the real claim controller and scheduler, in virtual time."""
+"""The replica's hands: an API server without a port, the real controllers and scheduler, in virtual time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from dray.apiserver.portless import portless_server
 from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.memory import memory_client
+from dray.controllers.daemon_set.reconciler import DaemonSetController
+from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.job.reconciler import JobController
+from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.sim.replica.kubelets.loop import Kubelets
 from dray.sim.replica.virtual_loop import LoopClock
 from dray.sim.snapshot import Snapshot
 
@@ -68,6 +73,10 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
         group.spawn(claims.run(), "claims")
         if options.schedules:
             group.spawn(GarbageCollector(client, informers, clock).run(), "garbage collector")
+            group.spawn(DeploymentController(client, informers, clock).run(), "deployments")
+            for kind in (ReplicaSetController, DaemonSetController, JobController):
+                group.spawn(kind(client, informers, clock, rng=rng).run(), kind.__name__)
+            group.spawn(Kubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
         try:

@@ -1,0 +1,1 @@
+"""The nodes of a replica: whatever is placed on them runs."""
