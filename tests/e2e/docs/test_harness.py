@@ -1,0 +1,71 @@
+"""What the harness takes for commands, and that it notices what goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.docs.harness import Step, folder_of_reader, read_page, run_page
+
+PAGE = """
+Save this as `a.yaml`:
+
+```yaml
+# a.yaml
+x: 1
+```
+
+```sh
+name=world
+cat a.yaml
+```
+
+```console
+$ echo hello \\
+> $name
+hello world
+$ false
+```
+
+<!-- not run: needs a rocket -->
+```sh
+exit 3
+```
+"""
+
+
+def test_commands_files_and_what_is_left_out() -> None:
+    page = read_page(PAGE)
+    assert page.files == {"a.yaml": "# a.yaml\nx: 1\n"}
+    assert page.steps == (
+        Step("name=world\ncat a.yaml\n"),
+        Step("echo hello \\\n$name\n", "hello world\n"),
+        Step("false\n", ""),
+    )
+
+
+def test_steps_share_a_shell() -> None:
+    with folder_of_reader() as folder:
+        assert run_page(read_page(PAGE), folder) == ["# a.yaml\nx: 1\n", "hello world\n", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```sh\necho a\nfalse\necho b\n```\n```sh\necho c\n```\n", "ended by 1 in\necho a"),
+        ("```sh\nfalse\n```\n", "false"),
+        ("```console\n$ echo a ... b\na c\n```\n", "expected:\na c\n"),
+        ("```console\n$ echo a\n```\n", "expected:\n\n"),
+    ],
+)
+def test_what_goes_wrong_is_noticed(text: str, complaint: str) -> None:
+    with folder_of_reader() as folder, pytest.raises(AssertionError) as failure:
+        run_page(read_page(text), folder)
+    assert complaint in str(failure.value)
+
+
+def test_what_a_page_starts_ends_with_it() -> None:
+    with folder_of_reader() as folder:
+        (output,) = run_page(read_page("```sh\nsleep 1000 &\necho $!\n```\n"), folder)
+    assert not Path(f"/proc/{output.strip()}").exists()
