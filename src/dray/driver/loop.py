@@ -25,7 +25,7 @@ from dray.driver.files import sole_server
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth, Driver
 from dray.driver.prepared.files import PreparedClaims
-from dray.driver.prepared.loop import Preparer
+from dray.driver.prepared.loop import Preparer, claims_from
 from dray.driver.prepared.record import RecordError
 from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher
 from dray.lib.clock import Clock
@@ -111,7 +111,7 @@ class DriverRunner:
         os.makedirs(self._folder, _FOLDER_MODE, exist_ok=True)
         claims = PreparedClaims(self._folder, options.cdi_folder)
         lock_folder = self._folder if options.serialize else ""
-        self._preparer = Preparer(driver, client, claims, lock_folder, clock, metrics)
+        self._preparer = Preparer(driver, claims_from(client, driver.name), claims, lock_folder, clock, metrics)
         # Set by the node agent's last word on the registration.
         self.registered = asyncio.Event()
         self.registration_error = ""
@@ -152,7 +152,7 @@ class DriverRunner:
         service = self._options.service_socket(self._driver.name)
         registration = self._options.registration_socket(self._driver.name)
         with sole_server(service):
-            async with _listening(self._service(), service), _listening(self._registration(), registration):
+            async with listening(self._service(), service), listening(self._registration(), registration):
                 yield
 
     def _service(self) -> grpc.aio.Server:
@@ -185,7 +185,8 @@ class DriverRunner:
 
 
 @asynccontextmanager
-async def _listening(server: grpc.aio.Server, path: str) -> AsyncIterator[None]:
+async def listening(server: grpc.aio.Server, path: str) -> AsyncIterator[None]:
+    """Serve at the socket for the time of the block."""
     await listen(server, path)
     try:
         yield

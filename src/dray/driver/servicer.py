@@ -33,10 +33,15 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
     """Says who the driver is, and hears whether the node agent took it."""
 
     def __init__(
-        self, name: str, endpoint: str, services: Sequence[str], on_status: Callable[[bool, str], None]
+        self,
+        name: str,
+        endpoint: str,
+        services: Sequence[str],
+        on_status: Callable[[bool, str], None],
+        plugin_type: str = "DRAPlugin",
     ) -> None:
         self._info = registration.PluginInfo(
-            type="DRAPlugin", name=name, endpoint=endpoint, supported_versions=services
+            type=plugin_type, name=name, endpoint=endpoint, supported_versions=services
         )
         self._on_status = on_status
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from dray.api.classic_claims import UNLIMITED
 from dray.api.document import UID, NamespacedName
 from dray.api.types.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dray.client.interface import Client
 
 
 class NoRoomError(Exception):
@@ -79,6 +80,10 @@ class ClassicController:
     name: ClassVar[str]
     # How many calls may run at the same time.
     concurrency: ClassVar[int] = 1
+    # Resources are the nodes' own: each node has an instance that allocates there, and this one only judges nodes.
+    node_local: ClassVar[bool] = False
+    # The API server, for coroutines; set before anything is called.
+    client: Client
 
     def start(self, held: Sequence[Claim]) -> Awaitable[None] | None:
         """Called before anything else with the claims that hold something, or may: the driver's memory."""
@@ -88,6 +93,10 @@ class ClassicController:
     ) -> Iterable[str] | Awaitable[Iterable[str]]:
         """Those of the nodes on which the claims of one Pod could not all be allocated now; must be quick."""
         return ()
+
+    def choose_node(self, claim: Claim, refused: Sequence[str]) -> str | Awaitable[str]:
+        """With `node_local`: where to allocate a claim that no Pod waits for; empty to be asked again later."""
+        return ""
 
     def allocate(
         self,

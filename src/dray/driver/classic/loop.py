@@ -43,6 +43,8 @@ class Options:
     # Unique among the instances.
     identity: str = ""
     timing: Timing | None = None
+    # Allocate on this node only, without an election: each node has one.
+    node_name: str = ""
 
 
 async def serve(
@@ -55,10 +57,11 @@ async def serve(
     """Work until cancelled, while leading; raises `LeadershipLostError` when another may have taken over."""
     options = options or Options()
     metrics = metrics or Metrics()
+    controller.client = client
 
     async def work() -> None:
         informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
-        reconciler = DriverReconciler(controller, client, informers, clock, metrics)
+        reconciler = DriverReconciler(controller, client, informers, clock, metrics, options.node_name)
         async with TaskGroup(controller.name) as group:
             group.spawn(informers.run(), "informers")
             group.spawn(reconciler.run(), "claims")
@@ -67,7 +70,7 @@ async def serve(
             finally:
                 await group.cancel()
 
-    if not options.leader_elect:
+    if options.node_name or not options.leader_elect:
         await work()
         return
     elector = LeaderElector(

@@ -29,6 +29,8 @@ class Task(enum.StrEnum):
     # Say which of the potential nodes will not do.
     CHECK = "check"
     ALLOCATE = "allocate"
+    # Select a node for a claim that no Pod waits for.
+    PLACE = "place"
     # Free the resource and make the claim pending.
     FREE = "free"
     # Nobody wants the claim allocated, but an attempt was begun.
@@ -49,19 +51,19 @@ _TASKS: Final[Mapping[State, tuple[Task, Task]]] = {
 }
 
 
-def finalizer_of(driver: str) -> str:
-    """What keeps a claim while the driver holds something for it."""
-    return f"{driver}/deletion-protection"
+def finalizer_of(driver: str, node: str = "") -> str:
+    """What keeps a claim while the driver holds something for it; where nodes allocate, each has its own."""
+    return f"{driver}/{node or 'deletion-protection'}"
 
 
-def has_finalizer(claim: ResourceClaim, driver: str) -> bool:
+def has_finalizer(claim: ResourceClaim, driver: str, node: str = "") -> bool:
     """Whether the driver holds something for the claim, or may."""
-    return finalizer_of(driver) in claim.metadata.finalizers
+    return finalizer_of(driver, node) in claim.metadata.finalizers
 
 
-def is_ours(claim: ResourceClaim, driver: str, claim_class: ResourceClass | None) -> bool:
+def is_ours(claim: ResourceClaim, driver: str, claim_class: ResourceClass | None, node: str = "") -> bool:
     """Whether the claim is the driver's: it has begun with it, or the class says so and nobody else has begun."""
-    if has_finalizer(claim, driver):
+    if has_finalizer(claim, driver, node):
         return True
     begun_by = classic.status_of(claim).driver_name
     if begun_by:
@@ -69,19 +71,39 @@ def is_ours(claim: ResourceClaim, driver: str, claim_class: ResourceClass | None
     return claim_class is not None and claim_class.driver_name == driver
 
 
-def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None) -> Task:
+def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, node: str = "") -> Task:
     """What is to be done; nothing new is begun without the class."""
-    if claim is None or not is_ours(claim, driver, claim_class):
+    if claim is None or not is_ours(claim, driver, claim_class, node):
         return Task.NOTHING
-    task = _TASKS[classic.state_of(claim)][has_finalizer(claim, driver)]
+    task = _TASKS[classic.state_of(claim)][has_finalizer(claim, driver, node)]
     if task in (Task.RELEASE, Task.FREE) and classic.status_of(claim).reserved_for:
         return Task.NOTHING
     if task is Task.CHECK and not classic.scheduler_part(claim).potential_nodes:
         return Task.NOTHING
     if task in (Task.CHECK, Task.ALLOCATE) and claim_class is None:
         # What an attempt may have left behind can go.
-        return Task.CLEAN if has_finalizer(claim, driver) else Task.NOTHING
+        return Task.CLEAN if has_finalizer(claim, driver, node) else Task.NOTHING
     return task
+
+
+def task_on_node(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, node: str) -> Task:
+    """What is to be done by the part of the driver that allocates on one node."""
+    task = task_for(claim, driver, claim_class, node)
+    if claim is None or task is Task.CHECK:
+        return Task.NOTHING
+    held = has_finalizer(claim, driver, node)
+    if task is Task.ALLOCATE and classic.selected_node(claim) != node:
+        # What an attempt here may have left behind can go.
+        return Task.CLEAN if held else Task.NOTHING
+    return Task.NOTHING if task is Task.FREE and not held else task
+
+
+def task_beside_nodes(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None) -> Task:
+    """What is to be done by the part of the driver that leaves allocation to nodes."""
+    task = task_for(claim, driver, claim_class)
+    if claim is not None and task is Task.ALLOCATE and not classic.selected_node(claim):
+        return Task.PLACE
+    return task if task is Task.CHECK else Task.NOTHING
 
 
 def to_claim(claim: ResourceClaim, claim_class: ResourceClass | None) -> Claim:
@@ -109,14 +131,15 @@ def siblings(claim: ResourceClaim, others: Iterable[ResourceClaim]) -> list[Reso
 # --- Versions to write. ---
 
 
-def protected(claim: ResourceClaim, driver: str) -> ResourceClaim:
+def protected(claim: ResourceClaim, driver: str, node: str = "") -> ResourceClaim:
     """The claim with the driver's finalizer."""
-    return _with_finalizers(claim, (*claim.metadata.finalizers, finalizer_of(driver)))
+    return _with_finalizers(claim, (*claim.metadata.finalizers, finalizer_of(driver, node)))
 
 
-def unprotected(claim: ResourceClaim, driver: str) -> ResourceClaim:
+def unprotected(claim: ResourceClaim, driver: str, node: str = "") -> ResourceClaim:
     """The claim without it."""
-    return _with_finalizers(claim, tuple(name for name in claim.metadata.finalizers if name != finalizer_of(driver)))
+    ours = finalizer_of(driver, node)
+    return _with_finalizers(claim, tuple(name for name in claim.metadata.finalizers if name != ours))
 
 
 def _with_finalizers(claim: ResourceClaim, finalizers: tuple[str, ...]) -> ResourceClaim:
@@ -144,6 +167,14 @@ def refused(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> Resou
     scheduler = msgspec.structs.replace(classic.scheduler_part(claim), selected_node=None)
     scheduling = msgspec.structs.replace(scheduling, scheduler=scheduler)
     return classic.with_status(after, msgspec.structs.replace(classic.status_of(after), scheduling=scheduling))
+
+
+def placed(claim: ResourceClaim, node: str) -> ResourceClaim:
+    """The claim with a node selected."""
+    status = classic.status_of(claim)
+    scheduler = msgspec.structs.replace(classic.scheduler_part(claim), selected_node=node)
+    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=scheduler)
+    return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
 
 
 def _with_unsuitable(claim: ResourceClaim, nodes: tuple[str, ...]) -> ResourceClaim:

@@ -75,10 +75,18 @@ class DriverReconciler:
     """One driver's controller at work; only one may lead at a time."""
 
     def __init__(
-        self, driver: ClassicController, client: Client, informers: Informers, clock: Clock, metrics: Metrics
+        self,
+        driver: ClassicController,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        metrics: Metrics,
+        node: str = "",
     ) -> None:
         self._driver = driver
         self._name = driver.name
+        # The node on which it allocates; empty for a controller of the whole cluster.
+        self._node = node
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source(driver.name))
@@ -109,7 +117,7 @@ class DriverReconciler:
             group.spawn(self._recorder.run(), "events")
             await self._classes.wait_for_sync()
             await self._claims.wait_for_sync()
-            held = [claim for claim in self._claims.lister.list() if plan.has_finalizer(claim, self._name)]
+            held = [claim for claim in self._claims.lister.list() if plan.has_finalizer(claim, self._name, self._node)]
             await self._call("start", self._driver.start, [plan.to_claim(claim, self._class(claim)) for claim in held])
             await self.controller.run()
 
@@ -122,9 +130,10 @@ class DriverReconciler:
                 self._waiting.pop(key_of(_old), None)
                 self._refused.pop(key_of(_old), None)
             return
-        if plan.task_for(new, self._name, self._class(new)) is not Task.CHECK:
+        task = self._task(new)
+        if task is not Task.CHECK:
             self._waiting.pop(key_of(new), None)
-        if plan.task_for(new, self._name, self._class(new)) is not Task.NOTHING:
+        if task is not Task.NOTHING:
             self.controller.queue.add(key_of(new))
 
     def _class_changed(self, _old: ResourceClass | None, new: ResourceClass | None) -> None:
@@ -141,6 +150,13 @@ class DriverReconciler:
     def _class(self, claim: ResourceClaim) -> ResourceClass | None:
         return self._classes.lister.get(claim.spec.resource_class_name)
 
+    def _task(self, claim: ResourceClaim) -> Task:
+        if self._node:
+            return plan.task_on_node(claim, self._name, self._class(claim), self._node)
+        if self._driver.node_local:
+            return plan.task_beside_nodes(claim, self._name, self._class(claim))
+        return plan.task_for(claim, self._name, self._class(claim))
+
     # --- One claim. ---
 
     async def reconcile(self, key: NamespacedName | Refresh) -> Result:
@@ -156,7 +172,9 @@ class DriverReconciler:
             # Its end, or what was written here, is still to be told of; that wakes the key again.
             return None
         claim_class = self._class(claim)
-        task = plan.task_for(claim, self._name, claim_class)
+        task = self._task(claim)
+        if task is Task.PLACE:
+            return await self._place(claim)
         if task is Task.CHECK and claim_class is not None:
             return await self._check(claim)
         if task is Task.ALLOCATE and claim_class is not None:
@@ -196,10 +214,20 @@ class DriverReconciler:
         together = [
             item
             for item in plan.siblings(claim, family)
-            if item is claim or plan.task_for(item, self._name, self._class(item)) in (Task.CHECK, Task.ALLOCATE)
+            if item is claim or self._task(item) in (Task.CHECK, Task.ALLOCATE)
         ]
         asked = [plan.to_claim(item, self._class(item)) for item in together]
         return list(await self._call("unsuitable_nodes", self._driver.unsuitable_nodes, asked, nodes))
+
+    async def _place(self, claim: ResourceClaim) -> Result:
+        """The node is asked as if the scheduler had selected it."""
+        mine = plan.to_claim(claim, self._class(claim))
+        refused = classic.driver_part(claim).unsuitable_nodes
+        node = await self._call("choose_node", self._driver.choose_node, mine, refused)
+        if not node:
+            return Requeue(REFRESH_SECONDS)
+        await self._write_status(claim, plan.placed(claim, node))
+        return None
 
     # --- Allocation. ---
 
@@ -226,8 +254,8 @@ class DriverReconciler:
 
     async def _begin(self, claim: ResourceClaim) -> ResourceClaim:
         """Finalizer and driver's name are written; of an earlier attempt nothing is left."""
-        if not plan.has_finalizer(claim, self._name):
-            claim = await self._write(claim, plan.protected(claim, self._name))
+        if not plan.has_finalizer(claim, self._name, self._node):
+            claim = await self._write(claim, plan.protected(claim, self._name, self._node))
         else:
             if classic.status_of(claim).driver_name:
                 claim = await self._write_status(claim, plan.with_driver(claim, None))
@@ -274,14 +302,16 @@ class DriverReconciler:
 
     async def _free(self, claim: ResourceClaim) -> None:
         await self._deallocate(claim)
-        if plan.has_finalizer(claim, self._name):
+        if plan.has_finalizer(claim, self._name, self._node):
             claim = await self._write_status(claim, plan.freed(claim))
             await self._unprotect(claim)
         else:
             await self._write_status(claim, plan.freed(claim))
 
     async def _clean(self, claim: ResourceClaim) -> None:
-        if classic.status_of(claim).driver_name:
+        # Another node's attempt is none of this one's business.
+        elsewhere = self._node and classic.selected_node(claim) not in ("", self._node)
+        if classic.status_of(claim).driver_name and not elsewhere:
             claim = await self._write_status(claim, plan.with_driver(claim, None))
         await self._deallocate(claim)
         await self._unprotect(claim)
@@ -295,7 +325,7 @@ class DriverReconciler:
         self._room_changed()
 
     async def _unprotect(self, claim: ResourceClaim) -> None:
-        await self._write(claim, plan.unprotected(claim, self._name))
+        await self._write(claim, plan.unprotected(claim, self._name, self._node))
 
     # --- The driver's code. ---
 

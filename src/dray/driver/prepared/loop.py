@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dray.api.cdi import CdiError
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import Client, Resource
-from dray.driver.claims import Claim, ClaimError, PreparedClaim, claim_for
-from dray.driver.interface import Driver
+from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, claim_for
 from dray.driver.prepared.cdi import claim_file, claim_spec
 from dray.driver.prepared.files import PreparedClaims, serialized
 from dray.driver.prepared.record import AnsweredDevice, Entry, Phase
@@ -49,16 +48,70 @@ class Outcome:
 
     devices: tuple[AnsweredDevice, ...] = ()
     error: str = ""
+    # The error is that there is no such claim.
+    missing: bool = False
+
+
+class ClaimMissingError(ClaimError):
+    """There is no such claim."""
+
+
+class ClaimToPrepare(Protocol):
+    """A claim as far as it goes into the record."""
+
+    @property
+    def uid(self) -> UID:
+        """Which it is."""
+
+    @property
+    def key(self) -> NamespacedName:
+        """Its name."""
+
+    @property
+    def devices(self) -> tuple[AllocatedDevice, ...]:
+        """What is to be prepared."""
+
+
+class Author(Protocol):
+    """The driver's code; `Driver` is one."""
+
+    @property
+    def name(self) -> str:
+        """The driver's name."""
+
+    @property
+    def prepare(self) -> Callable[[Any], Any]:
+        """As in `Driver`: a plain method or a coroutine, given what was fetched."""
+
+    @property
+    def unprepare(self) -> Callable[[PreparedClaim], Any]:
+        """As in `Driver`."""
+
+
+Fetch = Callable[[ClaimRef], Awaitable[ClaimToPrepare]]
+
+
+def claims_from(client: Client, driver: str) -> Fetch:
+    """Asks the API server for claims of resource.k8s.io."""
+
+    async def fetch(ref: ClaimRef) -> Claim:
+        try:
+            found = await client.get(CLAIMS, ref.key.name, ref.key.namespace)
+        except APIError as error:
+            raise ClaimError(f"retrieve claim {ref.key}: {error}") from error
+        return claim_for(driver, ref.uid, found)
+
+    return fetch
 
 
 class Preparer:
     """Answers the node agent's calls for one instance of a driver."""
 
     def __init__(
-        self, driver: Driver, client: Client, claims: PreparedClaims, folder: str, clock: Clock, metrics: Metrics
+        self, driver: Author, fetch: Fetch, claims: PreparedClaims, folder: str, clock: Clock, metrics: Metrics
     ) -> None:
         self._driver = driver
-        self._client = client
+        self._fetch = fetch
         self._claims = claims
         # Where the lock between instances is; empty when calls need not follow each other.
         self._folder = folder
@@ -99,7 +152,7 @@ class Preparer:
             return Outcome(await work(ref))
         except (ClaimError, APIError, CdiError) as error:
             _log.warning("%s failed", operation, extra=fields(claim=str(ref.key), error=error))
-            return Outcome(error=str(error))
+            return Outcome(error=str(error), missing=isinstance(error, ClaimMissingError))
         except Exception as error:  # noqa: BLE001 - the edge to the author's code: one claim must not fail the others
             _log.error("%s failed", operation, exc_info=error, extra=fields(claim=str(ref.key)))
             return Outcome(error=f"{operation} claim {ref.key}: {str(error) or type(error).__name__}")
@@ -138,13 +191,6 @@ class Preparer:
         self._claims.remove_spec(claim_file(self._driver.name, ref.uid))
         self._claims.remove(ref.uid)
         return ()
-
-    async def _fetch(self, ref: ClaimRef) -> Claim:
-        try:
-            found = await self._client.get(CLAIMS, ref.key.name, ref.key.namespace)
-        except APIError as error:
-            raise ClaimError(f"retrieve claim {ref.key}: {error}") from error
-        return claim_for(self._driver.name, ref.uid, found)
 
     def _show(self) -> None:
         self._held.labels(self._driver.name).set(len(self._claims.all()))
