@@ -29,6 +29,8 @@ class PodClaim:
     claim_name: str | None
     # Empty for claims that the user made.
     template: str = ""
+    # The Pod can do without.
+    optional: bool = False
 
     @property
     def generated(self) -> bool:
@@ -43,11 +45,11 @@ def pod_claims(pod: Pod) -> Iterator[PodClaim]:
     statuses = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name is not None:
-            yield PodClaim(entry.name, entry.resource_claim_name)
+            yield PodClaim(entry.name, entry.resource_claim_name, optional=bool(entry.optional))
         elif entry.resource_claim_template_name is not None:
             name = statuses.get(entry.name)
             if name is not None or entry.name not in statuses:
-                yield PodClaim(entry.name, name, entry.resource_claim_template_name)
+                yield PodClaim(entry.name, name, entry.resource_claim_template_name, optional=bool(entry.optional))
 
 
 def special_claim_name(pod: Pod) -> str:

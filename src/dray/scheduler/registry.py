@@ -20,6 +20,7 @@ from dray.scheduler.plugins.node_ports import NodePorts
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from dray.scheduler.plugins.not_built import PodTopologySpread, VolumeBinding
+from dray.scheduler.plugins.optional_claims import OptionalClaims
 from dray.scheduler.plugins.priority_sort import PrioritySort
 from dray.scheduler.plugins.scheduling_gates import SchedulingGates
 from dray.scheduler.plugins.taint_toleration import TaintToleration
@@ -39,6 +40,7 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "InterPodAffinity": lambda _args, handle: InterPodAffinity(handle),
     "ClassicResources": make_classic_resources,
     "DynamicResources": make_dynamic_resources,
+    "OptionalClaims": lambda _args, _handle: OptionalClaims(),
     "NodeResourcesBalancedAllocation": BalancedAllocation,
     "ImageLocality": lambda _args, handle: ImageLocality(handle),
     "DefaultBinder": lambda _args, handle: DefaultBinder(handle),
@@ -57,9 +59,11 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("VolumeBinding", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
-    # Only Pods with claims that are optional or yet to be allocated have scores of it; then it outweighs everything.
-    ("ClassicResources", 20),
+    # Only Pods with claims that are yet to be allocated have scores of it.
+    ("ClassicResources", 5),
     ("DynamicResources", 2),
+    # To have what was asked for outweighs everything else.
+    ("OptionalClaims", 20),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),

@@ -47,6 +47,7 @@ def test_defaults() -> None:
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "OptionalClaims": 20,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
     }

@@ -109,7 +109,7 @@ def plan_pod(
     for entry in pod_claims(pod):
         claim = find_usable(pod, entry, find)
         if claim is not None:
-            if needs_reservation(pod, claim):
+            if not entry.optional and needs_reservation(pod, claim):
                 reserve.append(with_user(claim, pod))
         elif entry.generated:
             existing = _find_again(pod, entry.entry, owned)
@@ -338,6 +338,6 @@ def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
         if claim is None:
             if entry.generated:
                 return True
-        elif needs_reservation(pod, claim):
+        elif not entry.optional and needs_reservation(pod, claim):
             return True
     return False

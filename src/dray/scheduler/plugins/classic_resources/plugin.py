@@ -51,8 +51,6 @@ NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 UNSUITABLE: Final = "resourceclaim cannot be allocated for the node (unsuitable)"
 DEALLOCATING: Final = "deallocation of ResourceClaim requested"
 UNRESERVED: Final = "reservation of ResourceClaim removed"
-# More claims than this waiting for one node make it no worse.
-WAITING_MAX: Final = 1000
 ABANDONED: Final = ClusterEvent(CLASSIC_CLAIM, Action.UPDATE, "ClassicClaimAbandoned")
 
 # With their author, so that nobody has to make copies that have one.
@@ -231,21 +229,16 @@ class ClassicResources:
     # --- Preferring nodes. ---
 
     def pre_score(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
-        """Remember the nodes for the driver; claims that are yet to be allocated, or optional, make one the better."""
+        """Remember the nodes for the driver; claims that are yet to be allocated prefer nodes where few others wait."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return SKIP
         own.nodes = tuple(node.name for node in nodes)
-        return SUCCESS if own.optional or own.pending else SKIP
+        return SUCCESS if own.pending else SKIP
 
-    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """Optional claims that may be had there, one that is there counting more than a hope; then, few that wait.
-
-        The Pods that wait for a driver are on no node yet: without this, all would go where the first one goes.
-        """
-        own: PodState = state[NAME]
-        worth = sum(2 if item.allocated else 1 for item in own.optional if item.may_be_on(node))
-        return worth * WAITING_MAX - min(self._tracker.waiting_on(node.name), WAITING_MAX - 1)
+    def score(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        """The fewer wait, the better: Pods that wait for a driver are on no node yet, and all would go to the same."""
+        return -self._tracker.waiting_on(node.name)
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
         """The worst node gets 0 and the best 100; when all are the same, all get 100."""

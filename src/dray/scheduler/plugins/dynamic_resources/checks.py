@@ -37,6 +37,8 @@ def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = no_classic) -> 
             if claim is not None:
                 raise NotReadyError(ambiguous(entry.claim_name))
             continue
+        if entry.optional and (claim is None or claim.metadata.deletion_timestamp is not None):
+            continue
         if claim is None:
             raise NotReadyError(f'could not find claim "{namespace}/{entry.claim_name}"')
         if claim.metadata.deletion_timestamp is not None:

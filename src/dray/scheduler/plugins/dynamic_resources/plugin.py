@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -49,6 +49,7 @@ from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check
 from dray.scheduler.plugins.dynamic_resources.classic import classic_events, classic_names
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
+from dray.scheduler.plugins.dynamic_resources.optional import optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pod_state import NOTHING_KNOWN, PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, extended_names
 
@@ -156,6 +157,9 @@ class DynamicResources:
         names = extended_names(state.pod_info.requests) if scalars and self._variants.enabled else ()
         try:
             claims = claims_of(pod, self._tracker.get, self._is_classic)
+            optional = optional_uids(pod, claims)
+            if optional:
+                claims = [claim for claim in claims if claim.metadata.uid not in optional or self._is_usable(claim)]
             special = self._tracker.special_of(pod.metadata.uid or "") if names else None
             if not claims and special is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
@@ -166,13 +170,31 @@ class DynamicResources:
         except NotReadyError as why:
             return None, unresolvable(str(why))
         rejection = self._use_extended(state, own, names, special) if names else None
+        if optional:
+            own.reduced = tuple(self._reduced(own, optional, names, special))
         return None, SUCCESS if rejection is None else rejection
+
+    def _is_usable(self, claim: ResourceClaim) -> bool:
+        try:
+            self._check(PodState(Pod(), ()), 0, claim)
+        except NotReadyError:
+            return False
+        return True
+
+    def _reduced(
+        self, own: PodState, optional: frozenset[str], names: tuple[str, ...], special: ResourceClaim | None
+    ) -> Iterator[PodState]:
+        """The Pod as it would be without some of its optional claims."""
+        for claims in reduced(own.claims, optional):
+            less = PodState(own.pod, claims)
+            if not names or self._variants.prepare(less, names, special) is None:
+                yield less
 
     def _use_extended(
         self, state: CycleState, own: PodState, names: tuple[str, ...], special: ResourceClaim | None
     ) -> Status | None:
         """The Pod's extended resources, and its claim of an earlier attempt, whose devices must be nobody else's."""
-        state.device_resources = own.device_resources
+        state.device_resources = lambda node_name: own.on_node(node_name).device_resources(node_name)
         rejection = self._variants.prepare(own, names, special)
         if rejection is None and special is not None and self._tracker.rivals(special, special.status.allocation):
             own.stale = True
@@ -192,8 +214,17 @@ class DynamicResources:
         check_requests(claim, lambda name: self._inventory.device_class(name) is not None, self._features)
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Allocated claims must reach the node; the others must find devices there."""
+        """Allocated claims must reach the node; the others must find devices there, or be optional."""
         own: PodState = state[NAME]
+        status = self._fits(own, node)
+        if status is not SUCCESS and own.reduced and status.is_rejected:
+            for less in own.reduced:
+                if self._fits(less, node) is SUCCESS:
+                    own.instead[node.name] = less
+                    return SUCCESS
+        return status
+
+    def _fits(self, own: PodState, node: NodeInfo) -> Status:
         missed = False
         for position, reaches in own.placed:
             if not reaches(node):
@@ -345,7 +376,7 @@ class DynamicResources:
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
         """8 for a first alternative down to 1 for an eighth, over all lists of the claims allocated here."""
-        own: PodState = state[NAME]
+        own: PodState = state[NAME].on_node(node.name)
         return allocation_score(own.pending, own.node_allocations[node.name][: len(own.pending)])
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
@@ -361,6 +392,8 @@ class DynamicResources:
         own: PodState | None = state.get(NAME)
         if own is None:
             return SUCCESS
+        if own.instead:
+            own = state[NAME] = own.on_node(node_name)
         own.chosen = own.variant_on(node_name)
         if not own.chosen.count:
             return SUCCESS

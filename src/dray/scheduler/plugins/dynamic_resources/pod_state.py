@@ -56,6 +56,7 @@ class PodState:
         "created",
         "creating",
         "in_doubt",
+        "instead",
         "names",
         "needs",
         "node_allocations",
@@ -64,6 +65,7 @@ class PodState:
         "placed",
         "plain",
         "pod",
+        "reduced",
         "special",
         "special_reaches",
         "stale",
@@ -111,6 +113,13 @@ class PodState:
         self.in_doubt: dict[str, ResourceClaim] = {}
         # Claims as PreBind has written them, by uid.
         self.written: dict[str, ResourceClaim] = {}
+        # The same Pod with fewer of its optional claims, best first; and what counts on nodes that lack some of them.
+        self.reduced: tuple[PodState, ...] = ()
+        self.instead: dict[str, PodState] = {}
+
+    def on_node(self, node_name: str) -> PodState:
+        """What counts on a node that was looked at."""
+        return self.instead.get(node_name, self)
 
     def use_special(self, claim: ResourceClaim) -> None:
         """Go on with the special claim of an earlier attempt."""
