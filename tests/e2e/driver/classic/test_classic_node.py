@@ -1,0 +1,378 @@
+"""Classic claims on a node, with a plugin over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from dray.api.document import UID, Document
+from dray.node.dra.checkpoint import decode
+from dray.node.interface import ResourceError
+from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
+from tests.e2e.driver.classic.world import (
+    CLAIMS,
+    ClassicNode,
+    by_name,
+    classic_node,
+    inline,
+    make_claim,
+    plugin_serving,
+    pod,
+    users,
+)
+from tests.e2e.driver.world import World, result, until
+
+
+@pytest.fixture
+async def node(world: World) -> AsyncIterator[ClassicNode]:
+    async with classic_node(world.folder / "kubelet", world.client) as running:
+        yield running
+
+
+@pytest.fixture
+async def plugin(node: ClassicNode) -> AsyncIterator[FakePlugin]:
+    async with plugin_serving(FakePlugin(), node) as fake:
+        yield fake
+
+
+def uid_of(claim: Any) -> str:
+    return str(claim["metadata"]["uid"])
+
+
+# --- Registration. ---
+
+
+@pytest.mark.behaviour("CL-46")
+@pytest.mark.parametrize("versions", [("v1alpha1",), (), ("1.0.0", "v7")])
+async def test_a_resource_plugin_registers_whatever_its_versions(node: ClassicNode, versions: tuple[str, ...]) -> None:
+    async with plugin_serving(FakePlugin(versions=versions), node) as fake:
+        assert await fake.statuses.get() == (True, "")
+        assert node.drivers() == [DRIVER]
+    await until(lambda: node.drivers() == [])
+
+
+@pytest.mark.behaviour("CL-46")
+async def test_both_kinds_of_plugins_live_side_by_side(node: ClassicNode, plugin: FakePlugin) -> None:
+    other = FakePlugin(versions=("v1.DRAPlugin",), kind="DRAPlugin")
+    async with plugin_serving(other, node, socket="structured"):
+        assert await other.statuses.get() == (True, "")
+        assert node.drivers() == [DRIVER, DRIVER]
+        assert {item.type for item in node.plugins.plugins} == {"DRAPlugin", "ResourcePlugin"}
+
+
+# --- Preparing and giving back. ---
+
+
+@pytest.mark.behaviour("CL-43", "CL-47", "CL-48")
+async def test_a_claim_is_prepared_for_its_first_pod_and_unprepared_after_its_last(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    uid = uid_of(await make_claim(world, "a", ["p", "q"]))
+    first, second = pod("p", by_name("a")), pod("q", by_name("a"))
+    await node.manager.prepare(first)
+    await node.manager.prepare(second)
+    await node.manager.prepare(first)
+    assert plugin.calls == [("prepare", uid)]
+    assert node.manager.container_options(second, "main").cdi_devices == (f"example.com/gpu={uid}",)
+    await node.manager.release(first)
+    assert plugin.calls == [("prepare", uid)]
+    await node.manager.release(second)
+    assert plugin.calls[1:] == [("unprepare", uid, f"example.com/gpu={uid}")]
+    await node.manager.release(second)
+    assert len(plugin.calls) == 2
+    assert node.claims.claims() == ()
+
+
+@pytest.mark.behaviour("CL-50")
+async def test_only_containers_that_list_a_claim_get_its_devices(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    made = [uid_of(await make_claim(world, name, ["p"])) for name in ("a", "b")]
+    inline_uid = uid_of(await make_claim(world, "p-own", ["p"], owner="p"))
+    containers: list[Document] = [
+        {"name": "both", "resources": {"claims": [{"name": "b"}, {"name": "a"}]}},
+        {"name": "one", "resources": {"claims": [{"name": "own"}]}},
+        {"name": "none"},
+    ]
+    user = pod("p", by_name("a"), by_name("b"), inline("own"), containers=containers)
+    await node.manager.prepare(user)
+    await node.structured.prepare(user)
+    devices = {
+        name: (
+            node.manager.container_options(user, name).cdi_devices,
+            node.structured.container_options(user, name).cdi_devices,
+        )
+        for name in ("both", "one", "none")
+    }
+    assert devices == {
+        "both": (tuple(f"example.com/gpu={uid}" for uid in made), ()),
+        "one": ((f"example.com/gpu={inline_uid}",), ()),
+        "none": ((), ()),
+    }
+
+
+@pytest.mark.behaviour("CL-47")
+async def test_a_claim_may_have_no_devices_at_all(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+    async def nothing(_uid: str, _context: Any) -> list[str]:
+        return []
+
+    plugin.on_prepare = nothing
+    await make_claim(world, "a", ["p"])
+    user = pod("p", by_name("a"))
+    await node.manager.prepare(user)
+    assert node.manager.container_options(user, "main").cdi_devices == ()
+    await node.manager.release(user)
+    assert plugin.calls[-1] == ("unprepare", plugin.calls[0][1])
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "not reserved": ({"pods": ["other"]}, "pod p (uid-p) is not allowed to use ResourceClaim p-gpu ("),
+    "not allocated": ({"allocated": False}, "ResourceClaim p-gpu: not allocated"),
+    "somebody else's": (
+        {"pods": ["p"], "owner": "other"},
+        "ResourceClaim default/p-gpu was not created for pod default/p (pod is not owner)",
+    ),
+    "of another driver": ({"pods": ["p"], "driver": "else.example.com"}, "resource driver else.example.com is not"),
+}
+
+
+@pytest.mark.behaviour("CL-44", "CL-20")
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_a_pod_that_may_not_use_its_claim_does_not_run(
+    world: World, node: ClassicNode, plugin: FakePlugin, case: str
+) -> None:
+    claim, message = REFUSALS[case]
+    await make_claim(world, "p-gpu", **{"owner": "p", **claim})
+    with pytest.raises(ResourceError, match="Failed to prepare dynamic resources") as caught:
+        await node.manager.prepare(pod("p", inline("gpu")))
+    assert caught.value.reason == "FailedPrepareDynamicResources"
+    assert message in caught.value.message
+    assert plugin.calls == []
+    assert not node.checkpoint.exists()
+
+
+@pytest.mark.behaviour("CL-44")
+async def test_a_pod_whose_claim_is_missing_does_not_run(node: ClassicNode, plugin: FakePlugin) -> None:
+    with pytest.raises(ResourceError, match="ResourceClaim p-gpu does not exist"):
+        await node.manager.prepare(pod("p", inline("gpu")))
+    # A name may belong to either kind; where neither has it, the other manager says so.
+    user = pod("p", by_name("gone"))
+    await node.manager.prepare(user)
+    with pytest.raises(ResourceError, match=r'resourceclaims.resource.k8s.io "gone" not found'):
+        await node.structured.prepare(user)
+
+
+@pytest.mark.behaviour("CL-14")
+async def test_a_name_in_both_groups_is_an_error(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+    await make_claim(world, "a", ["p"])
+    await world.claim("a", result("x"), pods=["p"])
+    with pytest.raises(ResourceError, match=r'"a" exists in resource.k8s.io and in cdi.k8s.io, one of them must go'):
+        await node.manager.prepare(pod("p", by_name("a")))
+
+
+async def test_a_pod_that_has_a_claim_keeps_it_when_a_namesake_appears(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    await make_claim(world, "a", ["p"])
+    user = pod("p", by_name("a"))
+    await node.manager.prepare(user)
+    await world.claim("a", result("x"), pods=["p"])
+    await node.manager.prepare(user)
+    await node.structured.prepare(user)
+
+
+@pytest.mark.behaviour("CL-45")
+async def test_a_deleted_pod_leaves_its_claim_after_it_was_unprepared(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    await make_claim(world, "a", ["p", "other"])
+    seen: list[list[str]] = []
+
+    async def fail_once(_uid: str, context: Any) -> None:
+        seen.append(await users(world, "a"))
+        if len(seen) == 1:
+            await context.abort(grpc.StatusCode.INTERNAL, "not now")
+
+    plugin.on_unprepare = fail_once
+    user = pod("p", by_name("a"), deleted=True)
+    await node.manager.prepare(user)
+    with pytest.raises(ResourceError, match="code = Internal desc = not now"):
+        await node.manager.release(user)
+    assert await users(world, "a") == ["p", "other"]
+    await node.manager.release(user)
+    assert seen == [["p", "other"], ["p", "other"]]
+    assert await users(world, "a") == ["other"]
+
+
+@pytest.mark.behaviour("CL-45")
+async def test_a_pod_that_was_never_prepared_leaves_its_claims_too(world: World, node: ClassicNode) -> None:
+    await make_claim(world, "a", ["p"])
+    await make_claim(world, "p-own", ["p"], owner="p")
+    await node.manager.release(pod("p", by_name("a"), by_name("gone"), inline("own"), deleted=True))
+    assert (await users(world, "a"), await users(world, "p-own")) == ([], [])
+
+
+@pytest.mark.behaviour("CL-45")
+async def test_a_pod_that_ended_by_itself_is_left_to_the_controller(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    await make_claim(world, "a", ["p"])
+    user = pod("p", by_name("a"))
+    await node.manager.prepare(user)
+    await node.manager.release(user)
+    # An agent that restarts before it has told of the end must still find the Pod among the users.
+    assert await users(world, "a") == ["p"]
+
+
+async def test_many_pods_leave_a_shared_claim_at_once(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+    names = [f"p{number}" for number in range(8)]
+    await make_claim(world, "a", names)
+    everyone = [pod(name, by_name("a"), deleted=True) for name in names]
+    await asyncio.gather(*(node.manager.prepare(user) for user in everyone))
+    await asyncio.gather(*(node.manager.release(user) for user in everyone))
+    assert await users(world, "a") == []
+    assert [call[0] for call in plugin.calls] == ["prepare", "unprepare"]
+
+
+# --- Plugins that do not know the resource. ---
+
+
+@pytest.mark.behaviour("CL-49")
+async def test_an_unknown_resource_is_verified_before_it_is_tried_again(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    async def unknown(_uid: str, context: Any) -> None:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "never heard of it")
+
+    uid = uid_of(await make_claim(world, "a", ["p"]))
+    user = pod("p", by_name("a"))
+    good, plugin.on_prepare = plugin.on_prepare, unknown
+    with pytest.raises(ResourceError, match="code = NotFound desc = never heard of it"):
+        await node.manager.prepare(user)
+    plugin.on_prepare = good
+    await node.manager.prepare(user)
+    plugin.on_unprepare = unknown
+    # The claim is there: the plugin must be wrong, and is asked again.
+    with pytest.raises(ResourceError, match="never heard of it"):
+        await node.manager.release(user)
+    await world.local.request("delete", f"{CLAIMS}/a@default")
+    await node.manager.release(user)
+    assert [call[:2] for call in plugin.calls] == [("prepare", uid)] * 2 + [("unprepare", uid)] * 2
+    assert node.claims.claims() == ()
+
+
+@pytest.mark.behaviour("CL-49")
+async def test_a_deleted_claim_is_not_asked_for_again(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+    async def unknown(_uid: str, context: Any) -> None:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "never heard of it")
+
+    await make_claim(world, "p-own", ["p"], owner="p")
+    user = pod("p", inline("own"))
+    plugin.on_prepare = unknown
+    with pytest.raises(ResourceError, match="never heard of it"):
+        await node.manager.prepare(user)
+    await world.local.request("delete", f"{CLAIMS}/p-own@default")
+    with pytest.raises(ResourceError, match="p-own does not exist"):
+        await node.manager.prepare(user)
+    assert len(plugin.calls) == 1
+
+
+# --- What is remembered. ---
+
+
+@pytest.mark.behaviour("CL-43", "CL-48")
+async def test_the_checkpoint_is_there_before_the_call_and_a_restart_undoes_what_was_left(world: World) -> None:
+    root = world.folder / "kubelet"
+    uid = uid_of(await make_claim(world, "a", ["p"]))
+    saved: list[frozenset[UID]] = []
+    async with classic_node(root, world.client) as node, plugin_serving(FakePlugin(), node) as fake:
+
+        async def never(_uid: str, context: Any) -> None:
+            saved.extend(info.pod_uids for info in decode(node.checkpoint.read_bytes()))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the power is gone")
+
+        fake.on_prepare = never
+        with pytest.raises(ResourceError, match="the power is gone"):
+            await node.manager.prepare(pod("p", by_name("a")))
+    assert saved == [frozenset({UID("uid-p")})]
+    # The Pod is gone when the agent comes back; whether the plugin did anything, nobody knows.
+    async with classic_node(root, world.client, known=()) as node, plugin_serving(FakePlugin(), node) as fake:
+        await until(lambda: fake.calls)
+        assert fake.calls == [("unprepare", uid)]
+        await until(lambda: node.claims.claims() == ())
+
+
+@pytest.mark.behaviour("CL-43", "CL-47")
+async def test_after_a_restart_the_plugin_is_asked_once_more(world: World) -> None:
+    root = world.folder / "kubelet"
+    uid = uid_of(await make_claim(world, "a", ["p"]))
+    user = pod("p", by_name("a"))
+    async with classic_node(root, world.client) as node, plugin_serving(FakePlugin(), node):
+        await node.manager.prepare(user)
+    async with classic_node(root, world.client, known=[UID("uid-p")]) as node:
+        # The agent knows the devices also without the plugin.
+        assert node.claims.has_claim(user, "a")
+        async with plugin_serving(FakePlugin(), node) as fake:
+            await node.manager.prepare(user)
+            assert fake.calls == [("prepare", uid)]
+
+
+async def test_two_claims_of_a_pod_do_not_depend_on_each_other(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    good, bad = [uid_of(await make_claim(world, name, ["p"])) for name in ("a", "b")]
+
+    async def some(uid: str, context: Any) -> list[str]:
+        if uid == bad:
+            await context.abort(grpc.StatusCode.INTERNAL, "broken")
+        return [f"example.com/gpu={uid}"]
+
+    plugin.on_prepare = some
+    user = pod("p", by_name("a"), by_name("b"))
+    for _ in range(2):
+        with pytest.raises(ResourceError, match="broken"):
+            await node.manager.prepare(user)
+    # What was prepared is not asked for again.
+    assert sorted(plugin.calls) == sorted([("prepare", good), ("prepare", bad), ("prepare", bad)])
+
+
+# --- Claims that a Pod can do without. ---
+
+
+@pytest.mark.parametrize(
+    ("reserved", "allocated", "told"),
+    [(["p"], True, "allocated"), ([], True, "unavailable"), ([], False, "unavailable")],
+)
+async def test_a_container_learns_whether_it_has_an_optional_claim(
+    world: World, node: ClassicNode, plugin: FakePlugin, reserved: list[str], allocated: bool, told: str
+) -> None:
+    await make_claim(world, "named", reserved, allocated=allocated)
+    await make_claim(world, "p-big-gpu", reserved, allocated=allocated, owner="p")
+    if allocated:
+        await world.claim("s", result("x", driver="gone.example.com"), pods=[])
+    user = pod(
+        "p",
+        by_name("named", optional=True),
+        inline("big-gpu", optional=True),
+        by_name("s", optional=True),
+        by_name("none", optional=True),
+        containers=[
+            {"name": "main", "resources": {"claims": [{"name": name} for name in ("named", "big-gpu", "s", "none")]}},
+            {"name": "other"},
+        ],
+    )
+    await node.manager.prepare(user)
+    await node.structured.prepare(user)
+    assert node.structured.container_options(user, "main").envs == {
+        "DRAY_CLAIM_NAMED": told,
+        "DRAY_CLAIM_BIG_GPU": told,
+        "DRAY_CLAIM_S": "unavailable",
+        "DRAY_CLAIM_NONE": "unavailable",
+    }
+    assert node.structured.container_options(user, "other").envs == {}
+    assert len(node.manager.container_options(user, "main").cdi_devices) == (2 if told == "allocated" else 0)
+    assert node.structured.container_options(user, "main").cdi_devices == ()
