@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 WRITERS = 64
 # The controllers have nothing left to do when nothing was written for so long.
-QUIET_SECONDS = 0.5
+QUIET_SECONDS = 2.0
 # As the command sets it.
 GC_THRESHOLDS = (50_000, 20, 50)
 _NEVER = 1e9
