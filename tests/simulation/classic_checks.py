@@ -28,6 +28,11 @@ def is_allocated(claim: Document) -> bool:
     return bool(claim["status"]["phase"] == "Allocated")
 
 
+def has_room(claim: Document) -> bool:
+    limit = claim["status"].get("userLimit", 1)
+    return bool(limit == -1 or len(users_of(claim)) < limit)
+
+
 def allocated_claims_have_boards(claims: list[Document], held: Mapping[str, str]) -> Iterator[str]:
     """Nothing is freed, or given to others, as long as the claim says that it is there and to stay."""
     for claim in claims:
@@ -131,8 +136,7 @@ def needless_waits(claims: list[Document], pods: list[Document], free: Mapping[s
         if named and (wanted[0] is None or wanted[0]["metadata"].get("deletionTimestamp")):
             continue
         if named and wanted[0] is not None and is_allocated(wanted[0]):
-            limit = wanted[0]["status"].get("userLimit", 1)
-            if limit == -1 or len(users_of(wanted[0])) < limit:
+            if has_room(wanted[0]):
                 yield f"{name_of(pod)} waits although its claim has room"
         elif max(free.values()) >= len(wanted):
             yield f"{name_of(pod)} waits although boards are free: {free}"
@@ -143,8 +147,15 @@ def needless_waits(claims: list[Document], pods: list[Document], free: Mapping[s
 def bound_pods_that_never_ran(
     running: Mapping[str, frozenset[str]], claims: list[Document], pods: list[Document]
 ) -> Iterator[str]:
-    """Nobody has a node and waits there for ever, unless its user took its claim away."""
+    """Nobody has a node and waits there for ever.
+
+    Unless its user took its claim away, or another one got it before a binding came that was taken for failed.
+    """
     for pod in pods:
-        going = any(claim is None or claim["metadata"].get("deletionTimestamp") for claim in claims_of(pod, claims))
-        if uid_of(pod) in _alive(pods) and pod["spec"].get("nodeName") and not going and uid_of(pod) not in running:
+        if uid_of(pod) not in _alive(pods) or not pod["spec"].get("nodeName") or uid_of(pod) in running:
+            continue
+        wanted = claims_of(pod, claims)
+        if all(claim is not None and not claim["metadata"].get("deletionTimestamp") for claim in wanted) and all(
+            uid_of(pod) in users_of(claim) or has_room(claim) for claim in wanted if claim is not None
+        ):
             yield f"{name_of(pod)} is bound and was never started"

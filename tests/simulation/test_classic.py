@@ -13,7 +13,7 @@ from dray.sim.replica.virtual_loop import run_virtually
 from tests.simulation.classic_world import ClassicWorld
 
 # A run takes a third of a second; seeds that once failed stay in the list.
-SEEDS = (8, 18, 19, *range(100, 118))
+SEEDS = (8, 18, 19, 318, *range(100, 117))
 
 
 def _seeds() -> list[int]:
