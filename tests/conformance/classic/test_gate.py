@@ -1,0 +1,132 @@
+"""The gate DynamicResourceAllocation off, and on again: what KEP-3063's production readiness review promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dray.api.document import GroupVersion
+from dray.api.features import FeatureGates
+from dray.client.interface import Client, Patch, PatchType, unstructured
+from dray.client.memory import memory_client
+from dray.cmd import apiserver
+from dray.cmd.settings import APIServerSettings
+from dray.sim.replica.virtual_loop import run_virtually
+from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Boards, Cluster, cluster, inline, named
+
+OFF = "DynamicResourceAllocation=false"
+ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
+
+
+@asynccontextmanager
+async def _server(folder: Path, gates: str) -> AsyncIterator[Client]:
+    """A server on what an earlier one has stored."""
+    settings = APIServerSettings(data_dir=str(folder), port=0, feature_gates=FeatureGates.parse(gates))
+    running = await apiserver.start(settings)
+    try:
+        yield memory_client(running.local, user="admin", groups=("system:masters",))
+    finally:
+        await running.stop()
+
+
+def _pod(name: str) -> dict[str, object]:
+    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], "resourceClaims": [inline()]},
+    }
+
+
+async def _off_and_on(folder: Path) -> None:
+    async with _server(folder, "") as client:
+        await client.create(ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
+        await client.create(PODS, _pod("old"))
+    async with _server(folder, OFF) as client:
+        label = Patch(PatchType.MERGE, {"metadata": {"labels": {"a": "b"}}})
+        changed = await client.patch(PODS, "old", "default", label)
+        assert changed["spec"]["resourceClaims"][0]["template"]["spec"]["resourceClassName"] == "gpu"
+        assert changed["spec"]["containers"][0]["resources"]["claims"] == [{"name": "gpu"}]
+        dropped = await client.create(PODS, _pod("new"))
+        assert "resourceClaims" not in dropped["spec"]
+        assert "claims" not in dropped["spec"]["containers"][0].get("resources", {})
+    async with _server(folder, "") as client:
+        kept = await client.get(PODS, "old", "default")
+        assert kept["metadata"]["labels"] == {"a": "b"}
+        assert kept["spec"]["resourceClaims"][0]["template"]["spec"]["resourceClassName"] == "gpu"
+        assert "resourceClaims" not in (await client.get(PODS, "new", "default"))["spec"]
+
+
+@pytest.mark.behaviour("CL-18")
+def test_fields_of_stored_pods_outlive_the_gate(tmp_path: Path) -> None:
+    asyncio.run(_off_and_on(tmp_path))
+
+
+@pytest.mark.behaviour("CL-42")
+@pytest.mark.parametrize("gates", [OFF, "DRAControlPlaneController=false"])
+def test_a_scheduler_without_the_feature_places_pods_as_if_nothing_was_asked_for(gates: str) -> None:
+    async def main() -> None:
+        async with cluster(scheduler=False) as world:
+            await world.furnish()
+            await world.claim("c", "Immediate")
+            stop = world.start_scheduler(gates)
+            await world.pod("inline", inline())
+            await world.node_of("inline")
+            if gates == OFF:
+                await world.pod("named", named("c"))
+                await world.node_of("named")
+            claim = await world.get_claim("inline-gpu")
+            assert claim["status"]["phase"] == "Pending"
+            assert "scheduling" not in claim["status"]
+            await stop()
+            await _switched_on(world)
+
+    run_virtually(main())
+
+
+async def _switched_on(world: Cluster) -> None:
+    """Pods that were placed without their claims must be made anew; then they are placed properly."""
+    world.start_scheduler()
+    world.start_driver(Boards({"n1": 2, "n2": 2}))
+    await asyncio.sleep(100)
+    claim = await world.get_claim("inline-gpu")
+    assert "reservedFor" not in claim["status"]
+    await world.user.delete(PODS, "inline", TEAM, NOW)
+    await world.pod("inline", inline())
+    await world.node_of("inline")
+    users = (await world.get_claim("inline-gpu"))["status"]["reservedFor"]
+    assert [user["name"] for user in users] == ["inline"]
+
+
+@pytest.mark.behaviour("CL-42")
+def test_what_runs_keeps_its_claims_while_the_feature_is_off() -> None:
+    async def main() -> None:
+        async with cluster(scheduler=False, controller=False) as world:
+            await world.furnish()
+            driver = Boards({"n1": 1})
+            stops = [world.start_scheduler(), world.start_controller(), world.start_driver(driver)]
+            await world.pod("p", inline())
+            node = await world.node_of("p")
+            before = await world.get_claim("p-gpu")
+            for stop in stops:
+                await stop()
+            # Only a scheduler without the feature is left.
+            stop = world.start_scheduler(OFF)
+            await world.pod("other")
+            await world.node_of("other")
+            assert await world.get_claim("p-gpu") == before
+            await stop()
+            world.start_scheduler()
+            world.start_controller()
+            world.start_driver(driver)
+            await asyncio.sleep(100)
+            assert (await world.get_claim("p-gpu"))["status"] == before["status"]
+            assert (await world.get_pod("p"))["spec"]["nodeName"] == node
+            await world.set_phase("p", "Succeeded")
+            await world.eventually(lambda: world.user.list(CLAIMS, TEAM), lambda page: not page.items)
+            assert driver.held == {}
+
+    run_virtually(main())
