@@ -9,7 +9,7 @@ ONLY ?=
 PYTEST_ARGS ?=
 BEHAVIOUR ?= ../shared/spec/BEHAVIOUR.md
 
-.PHONY: demo test check bench coverage-of-behaviour format clean help
+.PHONY: demo test check bench coverage-of-behaviour reference format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -84,6 +84,9 @@ bench: $(STAMPS)/test ## run the benchmarks; ONLY=pattern picks some
 
 coverage-of-behaviour: $(STAMPS)/test ## which behaviour ids no test names
 	@$(BIN)/python tools/coverage_of_behaviour.py --behaviours '$(BEHAVIOUR)' tests
+
+reference: $(STAMPS)/run ## rewrite docs/reference and the generated pictures
+	@$(BIN)/python -m tools.generate_reference
 
 format: $(STAMPS)/lint ## let ruff format and fix what it can
 	@$(BIN)/ruff check --fix .

@@ -27,6 +27,7 @@ from dray.lib.clock import Clock
 from dray.node.agent.building.loop import LocalPods
 from dray.node.agent.logs.http import KubeletServer
 from dray.node.agent.loop import PodAgent
+from dray.node.agent.metrics import StartMetrics
 from dray.node.agent.parts import NodeFacts, Parts
 from dray.node.agent.pod.environment import Surroundings
 from dray.node.agent.pod.events import Timing
@@ -135,6 +136,7 @@ async def start(
             verdicts,
             local.raised,
             local.pinning if pinned else None,
+            StartMetrics(metrics),
         ),
     )
     await agent.start()

@@ -13,6 +13,7 @@ from dray.client.events import ObjectReference, reference_to
 from dray.lib.clock import Clock
 from dray.node.agent.admission import own_requests
 from dray.node.agent.building.loop import PodBuilder
+from dray.node.agent.metrics import StartMetrics
 from dray.node.agent.pinning.loop import Pinning
 from dray.node.agent.pod.events import KUBELET_TIMING, Timing
 from dray.node.agent.pod.machine import PodMachine
@@ -109,3 +110,4 @@ class Parts:
     raised: Callable[[Pod, Mapping[str, int]], Mapping[str, int]] = lambda _pod, allocatable: allocatable
     # Where containers run; None when they run anywhere.
     pinning: Pinning | None = None
+    starts: StartMetrics | None = None

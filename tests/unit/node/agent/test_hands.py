@@ -6,11 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from dray.node.agent.metrics import StartMetrics
 from dray.node.agent.parts import Parts, PodWork
 from dray.node.agent.pinning.loop import Pins, Running
-from dray.node.agent.pod.events import StopContainer
+from dray.node.agent.pod.events import ContainerStarted, StartContainer, StopContainer
+from dray.node.agent.starting.loop import Starter
 from dray.node.agent.stopping.loop import STOP_RETRY_SECONDS, Stopper
-from dray.node.runtimes.interface import RuntimeFailure
+from dray.node.runtimes.interface import ImageFailure, RuntimeFailure
+from dray.runtime.metrics import Metrics
 from tests.unit.node.agent.builders import Life, pod
 
 
@@ -90,3 +93,32 @@ async def test_a_container_is_stopped_until_it_has_ended_within_its_grace(grace:
     assert [seconds for _, seconds in runtime.told] == expected
     assert said == ["FailedKillPod"] * 3
     assert clock.now_seconds == 3 * STOP_RETRY_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("answer", "counted"),
+    [
+        (None, {}),
+        (ImageFailure("ErrImagePull", "no such image"), {"ErrImagePull": 1.0}),
+        (RuntimeFailure("no"), {"CreateContainerError": 1.0}),
+    ],
+)
+async def test_containers_that_do_not_start_are_counted_by_reason(
+    answer: Exception | None, counted: dict[str, float]
+) -> None:
+    metrics, life = Metrics(), Life(pod())
+    parts = cast(Parts, type("P", (), {"starts": StartMetrics(metrics)}))
+    starter = Starter(parts, cast(Any, None), lambda _work, _tell: None)
+
+    async def run(*_: Any) -> ContainerStarted:
+        if answer is not None:
+            raise answer
+        return cast(ContainerStarted, object())
+
+    starter._run = run  # type: ignore[assignment, method-assign]
+    await starter.start(PodWork(life.machine.pod, life.machine), StartContainer("a", 0))
+    failed = "kubelet_started_containers_errors_total"
+    samples = {item.labels["code"]: item.value for family in metrics.registry.collect() for item in family.samples
+               if item.name == failed}  # fmt: skip
+    assert samples == counted
+    assert metrics.value("kubelet_started_containers_total", {"container_type": "container"}) == 1

@@ -9,11 +9,13 @@ from dataclasses import replace
 from dray.api.cdi import CdiError
 from dray.api.types.core_v1 import Container
 from dray.client.objects import key_of
+from dray.node.agent.metrics import CONTAINER, INIT_CONTAINER
 from dray.node.agent.parts import Parts, PodWork
 from dray.node.agent.pinning.loop import Pins, Running
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.pod.events import ContainerExited, ContainerStarted, Event, StartContainer, StartFailed, Tell
 from dray.node.agent.pod.machine import NORMAL, WARNING
+from dray.node.agent.pod.slots import Kind
 from dray.node.interface import ResourceError, merge_options
 from dray.node.runtimes.interface import ImageFailure, RuntimeFailure
 from dray.runtime.logs import fields
@@ -31,7 +33,14 @@ class Starter:
 
     async def start(self, work: PodWork, action: StartContainer) -> Event:
         """Start the container; whatever is in the way, it is tried again."""
-        container = work.machine.slots.by_name[action.container].spec
+        slot = work.machine.slots.by_name[action.container]
+        answer = await self._try(work, action, slot.spec)
+        if self._parts.starts is not None:
+            kind = CONTAINER if slot.kind is Kind.REGULAR else INIT_CONTAINER
+            self._parts.starts.tried(kind, _failure(answer))
+        return answer
+
+    async def _try(self, work: PodWork, action: StartContainer, container: Container) -> Event:
         try:
             return await self._run(work, container, action.attempt)
         except ImageFailure as error:
@@ -70,3 +79,10 @@ class Starter:
         # Someone may have been given CPUs while it started.
         await self._pins.follow([Running(pod, container.name, started.record.id)])
         return ContainerStarted(started.record, started.warnings)
+
+
+def _failure(answer: Event) -> str:
+    """Why a container does not run, in the words of its status; empty when it does."""
+    if isinstance(answer, StartFailed):
+        return answer.reason
+    return "RunContainerError" if isinstance(answer, ContainerExited) else ""

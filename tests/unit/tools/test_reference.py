@@ -1,0 +1,80 @@
+"""The reference is what the code has, and has what it should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from tools.generate_reference import DOCS, generated
+from tools.reference import events, gates, metrics, pictures
+
+from dray.api.features import GATES
+from dray.framework.plugins import EXTENSION_POINTS
+
+# What KEPs 3063, 3573, 3695, 4816 and 5004 name, with the prefix that Kubernetes gave it.
+KEP_METRICS = {
+    "controllers": {
+        *("resource_controller_create_total", "resource_controller_create_failures_total"),
+        *("resourceclaim_controller_create_total", "resourceclaim_controller_create_failures_total"),
+        *("resourceclaim_controller_creates_total", "resourceclaim_controller_resource_claims"),
+        *("resourceclaim_controller_allocated_resource_claims", "workqueue_depth", "workqueue_adds_total"),
+        *("workqueue_queue_duration_seconds", "workqueue_work_duration_seconds", "workqueue_retries_total"),
+    },
+    "scheduler": {
+        *("scheduler_pending_pods", "scheduler_plugin_execution_duration_seconds"),
+        *("scheduler_resourceclaim_creates_total", "scheduler_schedule_attempts_total"),
+    },
+    "node agent": {
+        *("kubelet_device_plugin_registration_total", "kubelet_device_plugin_alloc_duration_seconds"),
+        *("kubelet_pod_resources_endpoint_requests_total", "kubelet_pod_resources_endpoint_requests_list"),
+        *("kubelet_pod_resources_endpoint_requests_get", "kubelet_pod_resources_endpoint_requests_get_allocatable"),
+        *("kubelet_pod_resources_endpoint_errors_list", "kubelet_pod_resources_endpoint_errors_get"),
+        *("kubelet_pod_resources_endpoint_errors_get_allocatable", "kubelet_started_containers_errors_total"),
+    },
+}
+
+
+def test_every_page_is_current() -> None:
+    stale = [path.name for path, text in generated() if not path.exists() or path.read_text() != text]
+    assert not stale, "run python -m tools.generate_reference"
+
+
+@pytest.mark.behaviour("CL-23", "SP-88", "PL-34", "DP-14", "DP-37", "PR-20")
+def test_metrics_that_the_keps_name_are_there_and_say_what_they_are() -> None:
+    found = asyncio.run(metrics.collected())
+    for process, wanted in KEP_METRICS.items():
+        described = {item.name: item for item in metrics.described(found[process])}
+        assert wanted <= described.keys()
+    every = [item for registry in found.values() for item in metrics.described(registry)]
+    assert not [item.name for item in every if not item.help]
+    assert "resource_claim" in metrics.queues_of(found["controllers"])
+
+
+def _rows() -> Iterator[events.Row]:
+    for rows in events.EVENTS.values():
+        yield from rows
+
+
+def test_every_reason_of_an_event_stands_where_the_table_says() -> None:
+    assert not [row for row in _rows() if row.reason not in events.reasons_in(row.module)]
+
+
+def test_every_reason_that_is_told_is_in_the_table() -> None:
+    known = {row.reason for row in _rows()} | events.NO_EVENTS.keys()
+    assert not events.reasons_told() - known, "describe it in tools/reference/events.py"
+    assert not events.NO_EVENTS.keys() - events.reasons_told(), "nobody tells it any more"
+
+
+def test_every_gate_is_explained() -> None:
+    assert gates.MEANINGS.keys() == GATES.keys()
+
+
+def test_every_extension_point_is_in_the_picture() -> None:
+    assert [point for points in pictures.CYCLES.values() for point in points] == list(EXTENSION_POINTS)
+
+
+def test_a_page_without_a_place_for_a_picture_is_refused() -> None:
+    page = (DOCS / "concepts.md").read_text()
+    with pytest.raises(AssertionError, match="no place for layers"):
+        pictures.rewritten(page.replace("generated: layers", "layers"))

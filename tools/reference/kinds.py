@@ -1,0 +1,51 @@
+"""Every kind that the API server serves, from its registry."""
+
+from __future__ import annotations
+
+from tools.reference.markdown import code, page, table
+
+from dray.apiserver.registry.builtin import definitions
+from dray.apiserver.registry.strategy import ResourceDefinition
+
+INTRODUCTION = """What `kubectl api-resources` lists. Objects are kept in the version in **bold**; all versions of a
+kind show the same objects. Kinds of your own come from CustomResourceDefinitions. `kubectl explain KIND` shows the
+fields."""
+CORE = "core"
+
+
+def kinds_page() -> str:
+    """docs/reference/kinds.md."""
+    groups: dict[str, list[ResourceDefinition]] = {}
+    for definition in definitions():
+        groups.setdefault(definition.group or CORE, []).append(definition)
+    parts: list[str] = []
+    for group, members in sorted(groups.items(), key=lambda item: (item[0] != CORE, item[0])):
+        parts += [f"## {group}", _table(members)]
+    return page("Kinds", INTRODUCTION, *parts)
+
+
+def _table(members: list[ResourceDefinition]) -> str:
+    heading = ("kind", "resource", "short", "versions", "namespaced", "verbs", "subresources", "field selectors")
+    return table(heading, (_row(item) for item in sorted(members, key=lambda item: item.kind)))
+
+
+def _row(item: ResourceDefinition) -> tuple[str, ...]:
+    versions = (
+        f"**{name}**" if name == item.storage_version and len(item.versions) > 1 else name for name in item.versions
+    )
+    below = (*(("status",) if item.status_strategy is not None else ()), *item.subresources)
+    return (
+        item.kind,
+        code(item.resource),
+        ", ".join(map(code, item.short_names)),
+        ", ".join(versions),
+        "yes" if item.namespaced else "no",
+        _verbs(item),
+        ", ".join(below),
+        ", ".join(map(code, sorted(item.selectable_fields))),
+    )
+
+
+def _verbs(item: ResourceDefinition) -> str:
+    everything = ResourceDefinition.__dataclass_fields__["verbs"].default
+    return "all" if set(item.verbs) == set(everything) else ", ".join(item.verbs)

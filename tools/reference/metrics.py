@@ -1,0 +1,153 @@
+"""Every metric, by the process that serves it: real parts are made in this process, and their registries are read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from prometheus_client.core import Metric
+from tools.reference.markdown import page, table
+
+from dray.client.interface import Client
+from dray.client.loop import Informers
+from dray.client.memory import memory_client
+from dray.cmd import apiserver
+from dray.cmd.controllers import spawn_controllers
+from dray.cmd.node_parts import NodeParts
+from dray.cmd.scheduler import spawn_scheduler
+from dray.cmd.settings import APIServerSettings, NodeSettings
+from dray.driver import Driver
+from dray.driver.classic import ClassicController
+from dray.driver.classic.reconciler import DriverReconciler
+from dray.driver.loop import DriverRunner, Options
+from dray.node.agent.metrics import StartMetrics
+from dray.runtime.clock import SystemClock
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.files import read_config
+
+INTRODUCTION = """Every process serves them at `/metrics` in the Prometheus text format: see
+[operating](../operating.md#metrics) for where. `dray up` serves those of the API server, the controllers and the
+scheduler on one page. Names are Kubernetes' own; those that start with `dray_`, `dra_driver_` or `classic_` are
+Dray's. A histogram has `_bucket`, `_sum` and `_count`."""
+WHERE = {
+    "API server": "`dray apiserver`, `dray up`",
+    "controllers": "`dray controller-manager`, `dray up`",
+    "scheduler": "`dray scheduler`, `dray up`",
+    "node agent": "`dray node`",
+    "driver": "a driver made with the SDK, `--metrics-port`",
+    "classic driver": "the controller of a classic driver, `--metrics-port`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One metric as it is declared."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
+def metrics_page() -> str:
+    """docs/reference/metrics.md."""
+    found = asyncio.run(collected())
+    parts: list[str] = []
+    for process, where in WHERE.items():
+        parts += [f"## {process[0].upper()}{process[1:]}", f"Served by {where}.", _table(described(found[process]))]
+        queues = queues_of(found[process])
+        if queues:
+            parts.append(f"Work queues (`name`): {', '.join(f'`{name}`' for name in queues)}.")
+    return page("Metrics", INTRODUCTION, *parts)
+
+
+def _table(items: list[Described]) -> str:
+    rows = [(f"`{item.name}`", item.type, ", ".join(f"`{name}`" for name in item.labels), item.help) for item in items]
+    return table(("name", "type", "labels", "what"), rows)
+
+
+def described(metrics: Metrics) -> list[Described]:
+    """What a registry has, by name."""
+    return sorted(_described(metrics), key=lambda item: item.name)
+
+
+def _described(metrics: Metrics) -> Iterator[Described]:
+    for collector in vars(metrics.registry)["_collector_to_names"]:
+        for family in collector.collect():
+            labels = getattr(collector, "_labelnames", None)
+            yield _one(family, tuple(getattr(family, "_labelnames", ()) if labels is None else labels))
+
+
+def _one(family: Metric, labels: tuple[str, ...]) -> Described:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    return Described(name, family.type, labels, family.documentation)
+
+
+def queues_of(metrics: Metrics) -> list[str]:
+    """The work queues that a registry counts for; drivers' have the name of the driver."""
+    samples = (sample for family in metrics.registry.collect() for sample in family.samples)
+    return sorted({item.labels["name"] for item in samples if item.name == "workqueue_depth"} - {_Classic.name})
+
+
+async def collected() -> Mapping[str, Metrics]:
+    """The registry of each process, from parts that are as real as those of `dray.cmd`."""
+    clock = SystemClock()
+    found = {name: Metrics() for name in WHERE}
+    with tempfile.TemporaryDirectory(prefix="ref") as folder:
+        async with _server(Path(folder)) as running:
+            client = memory_client(
+                running.local, user="system:admin", groups=("system:masters",), user_agent="reference"
+            )
+            found["API server"] = running.metrics
+            async with TaskGroup("reference") as group:
+                spawn_controllers(group, client, clock, found["controllers"], root_ca="")
+                spawn_scheduler(group, client, clock, found["scheduler"], config=read_config(""), features=_gates())
+                await group.cancel()
+            _make_node(client, clock, found["node agent"], folder)
+            _make_drivers(client, clock, found, folder)
+    return found
+
+
+def _gates() -> Any:
+    return APIServerSettings().feature_gates
+
+
+@contextlib.asynccontextmanager
+async def _server(folder: Path) -> AsyncIterator[apiserver.Running]:
+    running = await apiserver.start(APIServerSettings(data_dir=str(folder / "server"), port=0, store="memory"))
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+def _make_node(client: Client, clock: SystemClock, metrics: Metrics, folder: str) -> None:
+    # Nothing is asked of the agent while the parts are made, and nothing is counted by it.
+    agent: Any = mock.MagicMock(spec_set=["all_seen", "all", "ran_before", "orphans", "on_gone"])
+    StartMetrics(metrics)
+    NodeParts(
+        NodeSettings(), root=f"{folder}/node", name="node", client=client, clock=clock, metrics=metrics, agent=agent
+    )
+
+
+class _Structured(Driver):
+    name = "driver.example.com"
+
+
+class _Classic(ClassicController):
+    name = "classic.example.com"
+
+
+def _make_drivers(client: Client, clock: SystemClock, found: Mapping[str, Metrics], folder: str) -> None:
+    options = Options("node", root=f"{folder}/driver", cdi_folder=f"{folder}/cdi")
+    DriverRunner(_Structured(), client, options, clock, found["driver"])
+    informers = Informers(client, clock, random.Random(0))
+    DriverReconciler(_Classic(), client, informers, clock, found["classic driver"])
