@@ -1,7 +1,7 @@
 """Simulated GPUs: whole cards, and partitions that share a card's memory and slices through counters.
 
-`GPUS` in the environment sets how many there are. Containers see what they got in GPU_* variables and as /dev/gpu-*.
-A file named after a card in the folder `GPU_FAULTS` makes that card unhealthy and taints it.
+`GPUS` in the environment sets how many there are, and `GPU_MODELS` of which models. Containers see what they got in
+GPU_* variables and as /dev/gpu-*. A file named after a card in the folder `GPU_FAULTS` makes that card unhealthy.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dray import driver as sdk
@@ -23,13 +23,13 @@ LOOK_SECONDS = 1.0
 
 
 class GPUDriver(sdk.Driver):
-    """Cards alternate between two models and two NUMA nodes; four hang on one PCIe root."""
+    """Cards alternate between the models and two NUMA nodes; four hang on one PCIe root."""
 
     name = "gpu.example.com"
     reports_health = True
 
-    def __init__(self, count: int, faults: str = "") -> None:
-        self.count, self.faults = count, faults
+    def __init__(self, count: int, faults: str = "", models: Sequence[tuple[str, int, str]] = MODELS) -> None:
+        self.count, self.faults, self.models = count, faults, models
         self.broken: frozenset[str] = frozenset()
 
     def start(self) -> None:
@@ -51,20 +51,19 @@ class GPUDriver(sdk.Driver):
     def healths(self) -> Iterable[DeviceHealth]:
         """A partition is as healthy as its card."""
         for item in self.pools()[self.host.node_name].devices:
-            health, message = Health.HEALTHY, ""
-            if item.taints:
-                health, message = Health.UNHEALTHY, "card has fallen off the bus"
+            health, message = (Health.UNHEALTHY, "card has fallen off the bus") if item.taints else (Health.HEALTHY, "")
             yield DeviceHealth(self.host.node_name, item.name, health, message)
 
     def pools(self) -> Mapping[str, Pool]:
         """One pool: a counter set for each card, the card itself, and its partitions."""
         cards = range(self.count)
-        counters = tuple(counter_set(f"gpu-{n}", {"memory": f"{MODELS[n % 2][1]}Gi", "slices": 7}) for n in cards)
+        models = [self.models[n % len(self.models)] for n in cards]
+        counters = tuple(counter_set(f"gpu-{n}", {"memory": f"{models[n][1]}Gi", "slices": 7}) for n in cards)
         return {self.host.node_name: Pool(tuple(item for n in cards for item in self.card(n)), counters)}
 
     def card(self, number: int) -> Iterable[sdk.Device]:
         """The card takes all of its counters, a partition its share."""
-        model, memory, version = MODELS[number % 2]
+        model, memory, version = self.models[number % len(self.models)]
         card = f"gpu-{number}"
         shares = {card: ("full", 7, memory)}
         for profile, (slices, eighths) in PROFILES.items():
@@ -97,4 +96,5 @@ class GPUDriver(sdk.Driver):
 
 
 if __name__ == "__main__":
-    sys.exit(sdk.run(GPUDriver(int(os.environ.get("GPUS", "4")), os.environ.get("GPU_FAULTS", ""))))
+    chosen = [model for model in MODELS if model[0] in os.environ.get("GPU_MODELS", "A100,H100").split(",")]
+    sys.exit(sdk.run(GPUDriver(int(os.environ.get("GPUS", "4")), os.environ.get("GPU_FAULTS", ""), chosen)))

@@ -35,7 +35,7 @@ class Process:
 
 PROCESSES: Final = {
     "up": Process("everything in one process", "dray.cmd.up", "UpSettings"),
-    "demo": Process("start a server and show it working", "dray.cmd.demo", "DemoSettings"),
+    "demo": Process("a cluster of four nodes that shows itself working", "dray.cmd.demo", "DemoSettings"),
     "apiserver": Process("the API server alone", "dray.cmd.apiserver", "APIServerSettings"),
     "controller-manager": Process(
         "the controllers, against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"

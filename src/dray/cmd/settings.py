@@ -108,7 +108,8 @@ class DemoSettings(Common):
 
     data_dir: str = setting(STRING, ".dray/demo", "directory of the demo's state")
     port: int = setting(PORT, 0, "port of the demo's server; 0 picks a free one")
-    keep: bool = setting(BOOLEAN, False, "leave the server running")  # noqa: FBT003 - a default
+    keep: bool = setting(BOOLEAN, False, "leave everything running")  # noqa: FBT003 - a default
+    stop: bool = setting(BOOLEAN, False, "end a demo that was left running")  # noqa: FBT003 - a default
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,131 @@
+"""What the demo asks of its cluster: as any client of the API, and of nodes by their PodResources sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from dray.api.document import Document, GroupVersion, NamespacedName
+from dray.api.errors import ForbiddenError
+from dray.api.features import FeatureGates
+from dray.cli.explain import KINDS
+from dray.cli.source.http import read_cluster
+from dray.client.http import HttpTransport, http_client
+from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions, unstructured
+from dray.client.kubeconfig import Access
+from dray.cmd.demo.board import Look
+from dray.cmd.demo.found import ContainerDevices
+from dray.rpc.pb.podresources.v1 import api_pb2
+from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
+from dray.rpc.sockets import connect
+from dray.runtime.clock import SystemClock
+from dray.sim.explain.answers import Answer
+from dray.sim.explain.loop import explain
+from dray.sim.explain.subject import pod_subject
+
+NAMESPACE: Final = "default"
+MANAGER: Final = "dray-demo"
+CALL_SECONDS_MAX: Final = 10.0
+# A moment after the server, the namespace has its account; Pods are refused until then.
+ACCOUNT_TRIES_MAX: Final = 200
+LOOK_SECONDS: Final = 0.05
+_CORE, _DRA, _APPS = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1"), GroupVersion("apps", "v1")
+NODES: Final = unstructured(_CORE, "nodes", "Node", namespaced=False)
+PODS: Final = unstructured(_CORE, "pods", "Pod")
+CLAIMS: Final = unstructured(_DRA, "resourceclaims", "ResourceClaim")
+SLICES: Final = unstructured(_DRA, "resourceslices", "ResourceSlice", namespaced=False)
+_RESOURCES: Final[dict[str, Resource[Document]]] = {
+    "Pod": PODS,
+    "ResourceClaim": CLAIMS,
+    "DeviceClass": unstructured(_DRA, "deviceclasses", "DeviceClass", namespaced=False),
+    "ResourceClaimTemplate": unstructured(_DRA, "resourceclaimtemplates", "ResourceClaimTemplate"),
+    "Deployment": unstructured(_APPS, "deployments", "Deployment"),
+}
+
+
+class Cluster:
+    """The demo's cluster."""
+
+    def __init__(self, access: Access, nodes: Path) -> None:
+        self._client: Client = http_client(access, SystemClock(), user_agent=MANAGER)
+        self._logs = HttpTransport(access, SystemClock(), user_agent=MANAGER)
+        self._nodes = nodes
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._logs.close()
+        await self._client.close()
+
+    async def look(self) -> Look:
+        """Everything that the board shows."""
+        nodes, pods, claims, slices = await asyncio.gather(
+            self._client.list(NODES),
+            self._client.list(PODS, NAMESPACE),
+            self._client.list(CLAIMS, NAMESPACE),
+            self._client.list(SLICES),
+        )
+        return Look(nodes.items, pods.items, claims.items, slices.items)
+
+    async def apply(self, documents: Sequence[Document]) -> None:
+        """As `kubectl apply --server-side`."""
+        for document in documents:
+            resource = _RESOURCES[document["kind"]]
+            await self._apply(resource, document, NAMESPACE if resource.namespaced else "")
+
+    async def _apply(self, resource: Resource[Document], document: Document, namespace: str) -> None:
+        patch, options = Patch(PatchType.APPLY, document), WriteOptions(MANAGER, force=True, field_validation="Strict")
+        for _ in range(ACCOUNT_TRIES_MAX):
+            try:
+                await self._client.patch(resource, document["metadata"]["name"], namespace, patch, options)
+            except ForbiddenError as error:
+                if "service account" not in str(error):
+                    raise
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                return
+        raise TimeoutError(f"namespace {namespace} has got no service account")
+
+    async def log(self, pod: str) -> str:
+        """What a Pod's container has written."""
+        chunks = [chunk async for chunk in self._logs.stream_bytes(PODS.path(NAMESPACE, pod, "log"), {})]
+        return b"".join(chunks).decode(errors="replace")
+
+    async def explain(self, pod: str) -> Answer:
+        """What `dray explain pod` would say."""
+        snapshot = await read_cluster(self._client, KINDS)
+        subject = pod_subject(snapshot, NamespacedName(NAMESPACE, pod))
+        now = SystemClock().now()
+        # It thinks for a while, and the view is to go on meanwhile.
+        return await asyncio.to_thread(explain, snapshot, subject, now, gates=FeatureGates())
+
+    async def pod_resources(self, node: str) -> list[ContainerDevices]:
+        """What a node's PodResources say, over its own socket."""
+        async with connect(str(self._nodes / node / "pod-resources" / "kubelet.sock")) as channel:
+            request = api_pb2.ListPodResourcesRequest()
+            answer = await PodResourcesListerStub(channel).List(request, timeout=CALL_SECONDS_MAX)
+        return [
+            _devices(pod.name, container)
+            for pod in answer.pod_resources
+            for container in pod.containers
+            if container.devices or container.dynamic_resources
+        ]
+
+
+def _devices(pod: str, container: api_pb2.ContainerResources) -> ContainerDevices:
+    plugin: dict[str, list[str]] = {}
+    for item in container.devices:
+        plugin.setdefault(item.resource_name, []).extend(item.device_ids)
+    claims = {
+        item.claim_name: tuple(f"{one.driver_name}/{one.pool_name}/{one.device_name}" for one in item.claim_resources)
+        for item in container.dynamic_resources
+    }
+    return ContainerDevices(pod, container.name, {name: tuple(ids) for name, ids in plugin.items()}, claims)
+
+
+def read_manifest(path: Path) -> list[Document]:
+    """The documents of a file."""
+    return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
