@@ -79,8 +79,8 @@ def given(pod: Document, look: Look, devices: Iterable[ContainerDevices]) -> Ite
         claim = look.claim(claim_name)
         results = (claim or {}).get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
         for result in results:
-            what = f"{result['device']} of {node}{_choice(result)}"
-            yield Fact("given", f"{name} has {what}, by claim {claim_name}", "green")
+            by = "a claim that the scheduler made for it" if claim_name == special_claim(pod) else f"claim {claim_name}"
+            yield Fact("given", f"{name} has {result['device']} of {node}{_choice(result)}, by {by}", "green")
     for item in devices:
         if item.pod == name and RESOURCE in item.plugin:
             ids = ", ".join(item.plugin[RESOURCE])
@@ -99,8 +99,14 @@ def claim_names(pod: Document) -> Iterator[str]:
     for entry in pod["spec"].get("resourceClaims", ()):
         if found := entry.get("resourceClaimName") or made.get(entry["name"]):
             yield found
-    if special := status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"):
+    if special := special_claim(pod):
         yield special
+
+
+def special_claim(pod: Document) -> str:
+    """The claim for a Pod's extended resources; empty when it has none."""
+    status: dict[str, str] = pod.get("status", {}).get("extendedResourceClaimStatus", {})
+    return status.get("resourceClaimName", "")
 
 
 def served_by(pods: Sequence[Document], look: Look) -> Iterator[Fact]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import shutil
@@ -18,7 +19,7 @@ from dray.cmd.demo import programs
 from dray.cmd.demo.cluster import Cluster
 from dray.cmd.demo.processes import ProcessError, Processes, end_processes, read_record
 from dray.cmd.demo.programs import Places
-from dray.cmd.demo.rendering import Line
+from dray.cmd.demo.rendering import Line, board_lines
 from dray.cmd.demo.scene import Fact
 from dray.cmd.demo.screen import Screen, screen_for
 from dray.cmd.demo.telling import Story, StoryError, Teller
@@ -31,6 +32,8 @@ class DemoError(Exception):
 
 async def run(settings: DemoSettings, stop: asyncio.Event) -> None:
     """Tell the story, or end one that was left running."""
+    # Log lines would go right through the view.
+    logging.getLogger("dray").setLevel(logging.WARNING)
     data = _resolved(settings.data_dir)
     if settings.stop:
         await _end_earlier(data, required=True)
@@ -47,9 +50,9 @@ async def run(settings: DemoSettings, stop: asyncio.Event) -> None:
 async def _run(settings: DemoSettings, stop: asyncio.Event, screen: Screen, at: Places) -> None:
     processes = Processes(at.data, at.nodes)
     started = time.monotonic()
-    keep, url = False, ""
+    keep, url, teller = False, "", Teller(screen)
     try:
-        url = await _until_stopped(_tell(settings, screen, at, processes), stop)
+        url = await _until_stopped(_tell(settings, teller, at, processes), stop)
         keep = settings.keep
     except (StoryError, ProcessError, APIError) as error:
         raise DemoError(f"{error}\nThe logs are in {at.data}; {_dray()} demo tries again from the start.") from error
@@ -59,7 +62,7 @@ async def _run(settings: DemoSettings, stop: asyncio.Event, screen: Screen, at: 
             await processes.end()
     if not keep:
         _remove(at)
-    screen.say(_farewell(at, url, told_seconds, keep=keep))
+    screen.say([*board_lines(teller.rows, screen.style), (), *_farewell(at, url, told_seconds, keep=keep)])
 
 
 def _resolved(folder: str) -> Path:
@@ -79,9 +82,8 @@ async def _until_stopped(telling: Coroutine[Any, Any, str], stop: asyncio.Event)
     return told.result()
 
 
-async def _tell(settings: DemoSettings, screen: Screen, at: Places, processes: Processes) -> str:
+async def _tell(settings: DemoSettings, teller: Teller, at: Places, processes: Processes) -> str:
     """The whole story; returns the dashboard's address, if it is kept."""
-    teller = Teller(screen)
     url = ""
     async with teller.chapter("A cluster of four nodes on this machine, without root", "dray up, dray node"):
         teller.doing("API server, controllers and scheduler start")

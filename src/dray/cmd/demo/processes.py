@@ -121,11 +121,10 @@ class Processes:
         return [item.name for item in self.known if item.pid in dead]
 
     async def end(self) -> None:
-        """End everything, and remove the record."""
+        """End everything; the record stays, so that what is left of the demo can be removed by the next one."""
         await end_processes(self.known, self._nodes)
         for process in self._started:
             process.wait()
-        (self._folder / RECORD).unlink(missing_ok=True)
 
     def _write(self) -> None:
         content = {

@@ -28,6 +28,8 @@ _CLEAR_BELOW: Final = "\033[J"
 class Screen(Protocol):
     """Where the story is told."""
 
+    style: Style
+
     def show(self, chapter: Chapter, rows: Sequence[NodeRow]) -> None:
         """A chapter as far as it has come; the same one comes again and again."""
 
@@ -51,7 +53,7 @@ class PlainScreen:
 
     def __init__(self, stream: TextIO, style: Style) -> None:
         self._stream = stream
-        self._style = style
+        self.style = style
         self._number = 0
         self._facts = 0
 
@@ -59,17 +61,17 @@ class PlainScreen:
         """What is new of the chapter."""
         if chapter.number != self._number:
             self._number, self._facts = chapter.number, 0
-            self.say([(), *heading(chapter, self._style)])
+            self.say([(), *heading(chapter, self.style)])
         new = chapter.facts[self._facts :]
         self._facts = len(chapter.facts)
-        self.say(facts_lines(new, self._style))
+        self.say(facts_lines(new, self.style))
         if chapter.state is not State.WORKING:
             self.say([(("   ", ""), (f"{chapter.state} after {chapter.seconds:.1f} s", ""))])
 
     def say(self, lines: Iterable[Line]) -> None:
         """Lines that stay."""
         for line in lines:
-            self._stream.write(text_of(line, self._style) + "\n")
+            self._stream.write(text_of(line, self.style) + "\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -81,7 +83,7 @@ class LiveScreen:
 
     def __init__(self, stream: TextIO, style: Style) -> None:
         self._stream = stream
-        self._style = style
+        self.style = style
         # The lines on the screen that are to be drawn over.
         self._drawn: list[Line] = []
         self._tick = 0
@@ -89,7 +91,7 @@ class LiveScreen:
     def show(self, chapter: Chapter, rows: Sequence[NodeRow]) -> None:
         """Draw it in place of what was there; a chapter that is told stays."""
         width, height = self._size()
-        style = Style(width, self._style.colour, self._style.unicode)
+        style = Style(width, self.style.colour, self.style.unicode)
         if chapter.state is not State.WORKING:
             self._draw([], style)
             self.say([*chapter_lines(chapter, style), ()])
@@ -99,14 +101,14 @@ class LiveScreen:
 
     def say(self, lines: Iterable[Line]) -> None:
         """Lines that stay; they may be longer than the terminal is wide."""
-        style = Style(0, self._style.colour, self._style.unicode)
+        style = Style(0, self.style.colour, self.style.unicode)
         self._draw([], style)
         self._stream.write("".join(text_of(line, style) + "\n" for line in lines))
         self._stream.flush()
 
     def close(self) -> None:
         """The cursor is seen again, below everything."""
-        self._draw([], self._style)
+        self._draw([], self.style)
         self._stream.write(_SHOW)
         self._stream.flush()
 

@@ -71,7 +71,14 @@ STEPS: Final = (
         running=1,
         explained=True,
     ),
-    Step("A device plugin, the way it always was", "KEP-3573", "4-device-plugin.yaml", "device-plugin", running=1),
+    Step(
+        "A device plugin, the way it always was",
+        "KEP-3573",
+        "4-device-plugin.yaml",
+        "device-plugin",
+        running=1,
+        explained=True,
+    ),
     Step(
         f"One request, {RESOURCE}: 1, served by DRA here and by the device plugin there",
         "KEP-5004",

@@ -34,7 +34,8 @@ class Teller:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._chapter = Chapter(0, "", "")
-        self._rows: tuple[NodeRow, ...] = ()
+        # How the nodes were when they were last looked at.
+        self.rows: tuple[NodeRow, ...] = ()
 
     @contextlib.asynccontextmanager
     async def chapter(self, title: str, source: str) -> AsyncIterator[None]:
@@ -62,11 +63,11 @@ class Teller:
 
     def board(self, rows: tuple[NodeRow, ...]) -> None:
         """How the nodes are now."""
-        self._rows = rows
+        self.rows = rows
         self._show()
 
     def _show(self) -> None:
-        self._screen.show(self._chapter, self._rows)
+        self._screen.show(self._chapter, self.rows)
 
     async def _move(self) -> None:
         while True:
