@@ -229,7 +229,10 @@ class Cluster:
 
     async def phase(self, name: str, phase: str) -> Document:
         """Wait until the claim has the phase."""
-        return await self.eventually(lambda: self.get_claim(name), lambda claim: claim["status"]["phase"] == phase)
+        found: Document = await self.eventually(
+            lambda: self.get_claim(name), lambda claim: claim["status"]["phase"] == phase
+        )
+        return found
 
     async def message(self, name: str, containing: str) -> str:
         """Wait until the Pod's condition says so."""
@@ -247,7 +250,8 @@ class Cluster:
             items = (await self.user.list(EVENTS, TEAM)).items
             return [e["message"] for e in items if e["involvedObject"]["name"] == name and e["reason"] == reason]
 
-        return await self.eventually(read, bool)
+        found: list[str] = await self.eventually(read, bool)
+        return found
 
     async def eventually(self, read: Callable[[], Awaitable[Any]], good: Callable[[Any], bool]) -> Any:
         """Read until it is good, or fail with what was read last."""

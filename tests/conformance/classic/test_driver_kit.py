@@ -303,7 +303,8 @@ def test_a_write_that_comes_late_finds_another_version() -> None:
         driver = Boards({"n1": 1})
         world.start_driver(driver)
         transport = world.transports["driver"]
-        inner, late = transport.inner.send, []
+        inner = transport.inner.send
+        late: list[Call] = []
 
         async def send(call: Call) -> Document:
             body = call.body if isinstance(call.body, dict) else {}

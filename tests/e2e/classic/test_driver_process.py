@@ -18,7 +18,7 @@ from dray.client.files import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, unstructured
 from dray.runtime.clock import SystemClock
-from tests.servers import Server, start_server
+from tests.servers import Server, running_server
 
 CORE, CDI = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -61,6 +61,11 @@ async def until(read: Any, good: Any) -> Any:
         await asyncio.sleep(0.1)
 
 
+def _held(hardware: Path) -> Document:
+    found: Document = json.loads(hardware.read_text())
+    return found
+
+
 async def _claims(client: Client) -> list[Document]:
     return list((await client.list(CLAIMS, "default")).items)
 
@@ -90,22 +95,21 @@ async def _story(client: Client, server: Server, hardware: Path) -> None:
         [claim] = await until(lambda: _claims(client), lambda items: len(items) == 1)
         assert claim["metadata"]["name"] == "two-board"
         assert claim["status"]["attributes"]["memory"] == "2Gi"
-        assert json.loads(hardware.read_text()) == {claim["metadata"]["uid"]: claim["status"]["attributes"]["node"]}
+        assert _held(hardware) == {claim["metadata"]["uid"]: claim["status"]["attributes"]["node"]}
         await client.delete(PODS, "two", "default", NOW)
         await until(lambda: _claims(client), lambda items: not items)
-    assert json.loads(hardware.read_text()) == {}
+    assert _held(hardware) == {}
     assert "started with ['default/one-board']" in (server.data_dir / "driver.log").read_text()
 
 
 @pytest.mark.behaviour("CL-19", "CL-24", "CL-30", "CL-32")
 def test_a_driver_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def main() -> None:
-        server = start_server(tmp_path / "state")
+    async def main(server: Server) -> None:
         client = http_client(load_access({}, path=str(server.kubeconfig)), SystemClock())
         try:
             await _story(client, server, tmp_path / "hardware.json")
         finally:
             await client.close()
-            server.stop()
 
-    asyncio.run(main())
+    with running_server(tmp_path / "state") as server:
+        asyncio.run(main(server))

@@ -93,7 +93,7 @@ def test_every_state_is_reached_and_left() -> None:
     assert {move.before for move in LIFE} == set(State) - {State.GONE}
 
 
-LIMITS = {
+LIMITS: dict[str, tuple[dict[str, Any], bool]] = {
     "one, free": ({"phase": "Allocated"}, True),
     "one, taken": ({"phase": "Allocated", "reservedFor": [USER]}, False),
     "two, one taken": ({"phase": "Allocated", "userLimit": 2, "reservedFor": [USER]}, True),
