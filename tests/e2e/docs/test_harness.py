@@ -32,6 +32,20 @@ $ false
 ```sh
 exit 3
 ```
+
+<!-- needs: cat, no-such-program -->
+```sh
+exit 4
+```
+
+* In a list:
+
+  <!-- needs: cat -->
+  ```sh
+  if true; then
+    echo indented
+  fi
+  ```
 """
 
 
@@ -42,12 +56,13 @@ def test_commands_files_and_what_is_left_out() -> None:
         Step("name=world\ncat a.yaml\n"),
         Step("echo hello \\\n$name\n", "hello world\n"),
         Step("false\n", ""),
+        Step("if true; then\n  echo indented\nfi\n"),
     )
 
 
 def test_steps_share_a_shell() -> None:
     with folder_of_reader() as folder:
-        assert run_page(read_page(PAGE), folder) == ["# a.yaml\nx: 1\n", "hello world\n", ""]
+        assert run_page(read_page(PAGE), folder) == ["# a.yaml\nx: 1\n", "hello world\n", "", "indented\n"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.e2e.docs.harness import ROOT, folder_of_reader, has_programs, read_pa
 # Pages that have a test of their own, which looks at more than whether the commands work.
 ELSEWHERE = {"docs/extended-resources.md": "tests/e2e/extended_resources/test_tutorial.py"}
 # Pages that need more than dray and kubectl.
-NEEDS: dict[str, tuple[str, ...]] = {}
+NEEDS: dict[str, tuple[str, ...]] = {"docs/operating.md": ("etcd", "etcdutl", "openssl", "curl")}
 
 
 def _pages() -> list[str]:
