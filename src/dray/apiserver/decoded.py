@@ -14,6 +14,8 @@ from dray.store.interface import Entry
 
 # A burst of events; older ones are parsed again, which is only slower.
 SIZE_MAX: Final = 512
+# Of values together, the newest excepted; their documents take several times as much.
+BYTES_MAX: Final = 2 * 1024 * 1024
 
 
 class _Known(NamedTuple):
@@ -26,8 +28,10 @@ class _Known(NamedTuple):
 class Decoded:
     """Remembers hub documents by the stored value they are the content of; one for the whole server."""
 
-    def __init__(self, size_max: int = SIZE_MAX) -> None:
+    def __init__(self, size_max: int = SIZE_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._size_max = size_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
         # By the value's identity, oldest first.
         self._known: dict[int, _Known] = {}
 
@@ -52,6 +56,7 @@ class Decoded:
         self._remember(_Known(value, document, 0))
 
     def _remember(self, known: _Known) -> None:
-        if len(self._known) >= self._size_max:
-            del self._known[next(iter(self._known))]
+        self._bytes += len(known.value)
+        while self._known and (len(self._known) >= self._size_max or self._bytes > self._bytes_max):
+            self._bytes -= len(self._known.pop(next(iter(self._known))).value)
         self._known[id(known.value)] = known

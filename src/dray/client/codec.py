@@ -15,8 +15,8 @@ from dray.client.interface import Resource
 
 T = TypeVar("T")
 
-# A burst of events; whoever is further behind decodes by itself.
-SHARED_OBJECTS_MAX: Final = 512
+# What is committed together; whoever is further behind decodes by itself.
+SHARED_OBJECTS_MAX: Final = 128
 
 
 def decode(resource: Resource[T], document: Document) -> T:
