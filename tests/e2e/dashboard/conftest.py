@@ -32,7 +32,8 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: its event loop would be in the way of other tests'.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium here")
