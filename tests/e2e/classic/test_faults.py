@@ -198,7 +198,7 @@ def test_a_driver_killed_between_its_work_and_its_answer(
 def test_a_pod_runs_without_what_it_can_do_without(kubectl: Kubectl, machine: MakeMachine, mock: None) -> None:
     node = machine()
     node.example("mock")
-    script = "echo $DRAY_CLAIM_MOCK ${CLASS_COLOUR:-none}"
+    script = "echo $DRAY_CLAIM_MOCK ${CLASS_COLOUR:-colourless}"
     kubectl(
         "create",
         "-f",
@@ -209,7 +209,7 @@ def test_a_pod_runs_without_what_it_can_do_without(kubectl: Kubectl, machine: Ma
         ],
     )
     assert log(kubectl, "lucky") == "allocated blue"
-    assert log(kubectl, "unlucky") == "unavailable none"
+    assert log(kubectl, "unlucky") == "none colourless"
     for name in ("lucky", "unlucky"):
         until(f"{name} is done", lambda name=name: phase(kubectl, name) == "Succeeded")  # type: ignore[misc]
 

@@ -17,7 +17,7 @@ from dray.node.dra.claims import ClaimError, ClaimInfo, Device
 # Tells a container whether it has a claim that its Pod can do without.
 VARIABLE_PREFIX: Final = "DRAY_CLAIM_"
 ALLOCATED: Final = "allocated"
-UNAVAILABLE: Final = "unavailable"
+NONE: Final = "none"
 
 
 def possible_entries(pod: Pod) -> tuple[ClassicEntry, ...]:
@@ -82,7 +82,7 @@ def variables(pod: Pod, container: Container, has: Callable[[str], bool]) -> dic
     """What a container is told of the optional entries that it lists, of either kind; `has` is asked for claims."""
     listed = {asked.name for asked in container.resources.claims}
     return {
-        variable(entry.name): ALLOCATED if has(_claim_name(pod, entry)) else UNAVAILABLE
+        variable(entry.name): ALLOCATED if has(_claim_name(pod, entry)) else NONE
         for entry in pod.spec.resource_claims
         if entry.optional and entry.name in listed
     }

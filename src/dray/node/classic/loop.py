@@ -17,6 +17,7 @@ from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor, ClassicEntry
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError, ConflictError, ForbiddenError, NotFoundError
+from dray.api.pod_claims import is_reserved_for
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Container, Pod
 from dray.client.interface import Client, Resource
@@ -208,11 +209,15 @@ class ClassicResources:
             other = await _found(self._client.get(STRUCTURED_CLAIMS, key.name, key.namespace))
         except APIError as error:
             raise ClaimError(f"fetch ResourceClaim {key.name}: {error}") from error
-        if other is not None:
+        if other is None:
+            return claim
+        # The scheduler lets no such Pod through: one of the two came later, and is not the Pod's.
+        ours = classic.is_reserved_for(claim, pod)
+        if ours == is_reserved_for(other, pod):
             raise ClaimError(
                 f'resourceclaim "{key.name}" exists in resource.k8s.io and in {classic.GROUP}, one of them must go'
             )
-        return claim
+        return claim if ours else None
 
     async def _call(self, action: CallPrepare | CallUnprepare) -> DriverPrepared | DriverUnprepared:
         connection = self._connection(action.driver)

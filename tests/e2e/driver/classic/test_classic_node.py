@@ -174,6 +174,21 @@ async def test_a_name_in_both_groups_is_an_error(world: World, node: ClassicNode
         await node.manager.prepare(pod("p", by_name("a")))
 
 
+@pytest.mark.behaviour("CL-14")
+async def test_of_two_claims_of_a_name_the_reserved_one_counts(
+    world: World, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    await make_claim(world, "a", ["p"])
+    await world.claim("a", result("x"), pods=["other"])
+    await make_claim(world, "b", ["other"])
+    await world.claim("b", result("x", driver="absent.example.com"), pods=["p"])
+    user = pod("p", by_name("a"), by_name("b"))
+    await node.manager.prepare(user)
+    assert [name for name in ("a", "b") if node.claims.has_claim(user, name)] == ["a"]
+    with pytest.raises(ResourceError, match=r"DRA driver absent.example.com is not registered"):
+        await node.structured.prepare(user)
+
+
 async def test_a_pod_that_has_a_claim_keeps_it_when_a_namesake_appears(
     world: World, node: ClassicNode, plugin: FakePlugin
 ) -> None:
@@ -345,7 +360,7 @@ async def test_two_claims_of_a_pod_do_not_depend_on_each_other(
 
 @pytest.mark.parametrize(
     ("reserved", "allocated", "told"),
-    [(["p"], True, "allocated"), ([], True, "unavailable"), ([], False, "unavailable")],
+    [(["p"], True, "allocated"), ([], True, "none"), ([], False, "none")],
 )
 async def test_a_container_learns_whether_it_has_an_optional_claim(
     world: World, node: ClassicNode, plugin: FakePlugin, reserved: list[str], allocated: bool, told: str
@@ -370,8 +385,8 @@ async def test_a_container_learns_whether_it_has_an_optional_claim(
     assert node.structured.container_options(user, "main").envs == {
         "DRAY_CLAIM_NAMED": told,
         "DRAY_CLAIM_BIG_GPU": told,
-        "DRAY_CLAIM_S": "unavailable",
-        "DRAY_CLAIM_NONE": "unavailable",
+        "DRAY_CLAIM_S": "none",
+        "DRAY_CLAIM_NONE": "none",
     }
     assert node.structured.container_options(user, "other").envs == {}
     assert len(node.manager.container_options(user, "main").cdi_devices) == (2 if told == "allocated" else 0)
