@@ -28,6 +28,9 @@ def _askers(documents: Iterable[Document]) -> Iterator[tuple[str, Document]]:
 
 def _wishes(spec: Document, documents: Sequence[Document]) -> Iterator[str]:
     for entry in spec.get("resourceClaims", ()):
+        if "template" in entry:
+            yield _classic(entry["template"]["spec"])
+            continue
         template = entry.get("resourceClaimTemplateName", "")
         name = template or entry["resourceClaimName"]
         kind = "ResourceClaimTemplate" if template else "ResourceClaim"
@@ -37,6 +40,11 @@ def _wishes(spec: Document, documents: Sequence[Document]) -> Iterator[str]:
     for container in spec["containers"]:
         limits = container.get("resources", {}).get("limits", {})
         yield from (f"{name}: {amount}" for name, amount in limits.items() if "/" in name)
+
+
+def _classic(claim: Document) -> str:
+    parameters = ", ".join(f"{name} {value}" for name, value in claim.get("parameters", {}).items())
+    return f"1 {claim['resourceClassName']} with {parameters}"
 
 
 def _request(request: Document) -> str:

@@ -21,6 +21,8 @@ class Look:
     pods: Sequence[Document] = ()
     claims: Sequence[Document] = ()
     slices: Sequence[Document] = ()
+    # Claims of cdi.k8s.io.
+    classic: Sequence[Document] = ()
 
     def pods_of(self, story: str) -> list[Document]:
         """The Pods of a step, by name."""
@@ -28,15 +30,23 @@ class Look:
 
     def node(self, name: str) -> Document | None:
         """One node."""
-        return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
+        return _named(self.nodes, name)
 
     def claim(self, name: str) -> Document | None:
         """One claim of the demo's namespace."""
-        return next((claim for claim in self.claims if claim["metadata"]["name"] == name), None)
+        return _named(self.claims, name)
+
+    def classic_claim(self, name: str) -> Document | None:
+        """One classic claim of the demo's namespace."""
+        return _named(self.classic, name)
 
     def slices_of(self, node: str) -> list[Document]:
         """What drivers publish for a node."""
         return [item for item in self.slices if item["spec"].get("nodeName") == node]
+
+
+def _named(documents: Sequence[Document], name: str) -> Document | None:
+    return next((item for item in documents if item["metadata"]["name"] == name), None)
 
 
 def is_running(pod: Document) -> bool:

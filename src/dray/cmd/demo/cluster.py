@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,16 @@ from dray.api.features import FeatureGates
 from dray.cli.explain import KINDS
 from dray.cli.source.http import read_cluster
 from dray.client.http import HttpTransport, http_client
-from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions, unstructured
+from dray.client.interface import (
+    Client,
+    Patch,
+    PatchType,
+    Resource,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+    unstructured,
+)
 from dray.client.kubeconfig import Access
 from dray.cmd.demo.board import Look
 from dray.cmd.demo.found import ContainerDevices
@@ -33,16 +43,20 @@ CALL_SECONDS_MAX: Final = 10.0
 # A moment after the server, the namespace has its account; Pods are refused until then.
 ACCOUNT_TRIES_MAX: Final = 200
 LOOK_SECONDS: Final = 0.05
-_CORE, _DRA, _APPS = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1"), GroupVersion("apps", "v1")
+_CORE, _APPS = GroupVersion("", "v1"), GroupVersion("apps", "v1")
+_DRA, _CLASSIC = GroupVersion("resource.k8s.io", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
 NODES: Final = unstructured(_CORE, "nodes", "Node", namespaced=False)
 PODS: Final = unstructured(_CORE, "pods", "Pod")
 CLAIMS: Final = unstructured(_DRA, "resourceclaims", "ResourceClaim")
 SLICES: Final = unstructured(_DRA, "resourceslices", "ResourceSlice", namespaced=False)
+CLASSIC: Final = unstructured(_CLASSIC, "resourceclaims", "ResourceClaim")
 _RESOURCES: Final[dict[str, Resource[Document]]] = {
+    "Node": NODES,
     "Pod": PODS,
     "ResourceClaim": CLAIMS,
     "DeviceClass": unstructured(_DRA, "deviceclasses", "DeviceClass", namespaced=False),
     "ResourceClaimTemplate": unstructured(_DRA, "resourceclaimtemplates", "ResourceClaimTemplate"),
+    "ResourceClass": unstructured(_CLASSIC, "resourceclasses", "ResourceClass", namespaced=False),
     "Deployment": unstructured(_APPS, "deployments", "Deployment"),
 }
 
@@ -62,13 +76,14 @@ class Cluster:
 
     async def look(self) -> Look:
         """Everything that the board shows."""
-        nodes, pods, claims, slices = await asyncio.gather(
+        nodes, pods, claims, slices, classic = await asyncio.gather(
             self._client.list(NODES),
             self._client.list(PODS, NAMESPACE),
             self._client.list(CLAIMS, NAMESPACE),
             self._client.list(SLICES),
+            self._client.list(CLASSIC, NAMESPACE),
         )
-        return Look(nodes.items, pods.items, claims.items, slices.items)
+        return Look(nodes.items, pods.items, claims.items, slices.items, classic.items)
 
     async def apply(self, documents: Sequence[Document]) -> None:
         """As `kubectl apply --server-side`."""
@@ -88,6 +103,24 @@ class Cluster:
             else:
                 return
         raise TimeoutError(f"namespace {namespace} has got no service account")
+
+    @asynccontextmanager
+    async def following_classic_claims(self) -> AsyncIterator[list[Document]]:
+        """Every state that classic claims come to for the time of an `async with`."""
+        states: list[Document] = []
+        since = WatchOptions(resource_version=(await self._client.list(CLASSIC, NAMESPACE)).resource_version)
+
+        async def follow() -> None:
+            async with aclosing(self._client.watch(CLASSIC, NAMESPACE, since)) as events:
+                async for event in events:
+                    _note(event, states)
+
+        task = asyncio.create_task(follow())
+        try:
+            yield states
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def log(self, pod: str) -> str:
         """What a Pod's container has written."""
@@ -113,6 +146,11 @@ class Cluster:
             for container in pod.containers
             if container.devices or container.dynamic_resources
         ]
+
+
+def _note(event: WatchEvent[Document] | Bookmark, states: list[Document]) -> None:
+    if isinstance(event, WatchEvent):
+        states.append(event.object)
 
 
 def _devices(pod: str, container: api_pb2.ContainerResources) -> ContainerDevices:

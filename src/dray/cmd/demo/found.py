@@ -13,8 +13,8 @@ from dray.cmd.demo.story import DRA_DRIVER, RESOURCE, DemoNode
 from dray.sim.explain.answers import Answer, NodeAnswer
 
 CHANGES_MAX = 3
-# Differs from run to run and says nothing to a reader.
-_HIDDEN = "GPU_CLAIM="
+# Differ from run to run and say nothing to a reader.
+_HIDDEN = ("GPU_CLAIM=", "ACME_SHARE=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,42 @@ def given(pod: Document, look: Look, devices: Iterable[ContainerDevices]) -> Ite
         for result in results:
             by = "a claim that the scheduler made for it" if claim_name == special_claim(pod) else f"claim {claim_name}"
             yield Fact("given", f"{name} has {result['device']} of {node}{_choice(result)}, by {by}", "green")
+        if classic := look.classic_claim(claim_name):
+            yield from _negotiated(name, classic)
     for item in devices:
         if item.pod == name and RESOURCE in item.plugin:
             ids = ", ".join(item.plugin[RESOURCE])
             yield Fact("given", f"{name} has {ids} of {node}, by the node's device plugin", "green")
+
+
+def _negotiated(pod: str, claim: Document) -> Iterator[Fact]:
+    status = claim["status"]
+    what = ", ".join(f"{name} {value}" for name, value in sorted(status.get("attributes", {}).items()))
+    yield Fact("given", f"{pod} has {what}, allocated by {status['driverName']} itself", "green")
+
+
+def is_negotiated(states: Iterable[Document]) -> bool:
+    """Whether a classic claim has been seen allocated."""
+    return any(state.get("status", {}).get("attributes") for state in states)
+
+
+def negotiation(states: Iterable[Document]) -> Iterator[Fact]:
+    """What scheduler and driver told each other, from all states that a classic claim was in."""
+    said = dict.fromkeys(text for state in states for text in _said(state.get("status", {}).get("scheduling", {})))
+    return (Fact("tried", text) for text in said)
+
+
+def _said(scheduling: Document) -> Iterator[str]:
+    scheduler, driver = scheduling.get("scheduler", {}), scheduling.get("driver", {})
+    if nodes := scheduler.get("potentialNodes"):
+        yield f"the scheduler proposes {', '.join(sorted(nodes))}"
+    if nodes := driver.get("unsuitableNodes"):
+        yield f"the driver finds {', '.join(sorted(nodes))} unsuitable"
+    if node := scheduler.get("selectedNode"):
+        yield f"the scheduler selects {node}"
+    for term in driver.get("availableOnNodes", {}).get("nodeSelectorTerms", ()):
+        names = [value for item in term.get("matchFields", ()) for value in item.get("values", ())]
+        yield f"the driver allocates, for use on {', '.join(names)}"
 
 
 def _choice(result: Document) -> str:
@@ -97,7 +129,9 @@ def claim_names(pod: Document) -> Iterator[str]:
     status = pod.get("status", {})
     made = {item["name"]: item.get("resourceClaimName", "") for item in status.get("resourceClaimStatuses", ())}
     for entry in pod["spec"].get("resourceClaims", ()):
-        if found := entry.get("resourceClaimName") or made.get(entry["name"]):
+        if "template" in entry:
+            yield f"{pod['metadata']['name']}-{entry['name']}"
+        elif found := entry.get("resourceClaimName") or made.get(entry["name"]):
             yield found
     if special := special_claim(pod):
         yield special

@@ -96,8 +96,7 @@ class Processes:
         log = self.log_of(program.name)
 
         def ready() -> str:
-            lines = log.read_text(errors="replace").splitlines()
-            return next((line for line in lines if line.startswith("ready ")), "")
+            return next((line for line in _lines(log) if line.startswith("ready ")), "")
 
         line: str = await until(ready, READY_SECONDS_MAX, lambda: process.poll() is not None)
         if not line:
@@ -112,8 +111,7 @@ class Processes:
 
     def last_words(self, name: str) -> str:
         """The end of a log."""
-        lines = self.log_of(name).read_text(errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
+        return "\n".join(f"  {line}" for line in _lines(self.log_of(name))[-LOG_LINES:])
 
     def ended(self) -> list[str]:
         """The names of those that are not running although nobody ended them."""
@@ -134,6 +132,14 @@ class Processes:
         temporary = self._folder / f"{RECORD}.new"
         temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
         temporary.rename(self._folder / RECORD)
+
+
+def _lines(log: Path) -> list[str]:
+    """What a log says; nothing when somebody has removed it."""
+    try:
+        return log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def read_record(folder: Path) -> tuple[list[Known], Path] | None:

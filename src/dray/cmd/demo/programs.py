@@ -93,9 +93,10 @@ def agent(at: Places, node: DemoNode) -> Program:
     )
 
 
-def provider(at: Places, node: DemoNode) -> Program:
-    """What offers the node's devices: an example, started as its author would."""
-    return _driver(at, node) if node.model else _device_plugin(at, node)
+def providers(at: Places, node: DemoNode) -> tuple[Program, ...]:
+    """What offers the node's devices: examples, started as their authors would."""
+    first = _driver(at, node) if node.model else _device_plugin(at, node)
+    return (first, _classic_plugin(at, node)) if node.classic else (first,)
 
 
 def _driver(at: Places, node: DemoNode) -> Program:
@@ -120,6 +121,32 @@ def _device_plugin(at: Places, node: DemoNode) -> Program:
         f"--folder={at.node(node.name) / 'device-plugins'}",
     )
     return Program(f"plugin-{node.name}", arguments)
+
+
+def classic_controller(at: Places) -> Program:
+    """The part of the classic driver that allocates; one for the cluster."""
+    arguments = (
+        sys.executable,
+        str(at.examples / "classic" / "acme-gpu" / "driver.py"),
+        "controller",
+        f"--kubeconfig={at.kubeconfig}",
+        "--leader-elect=false",
+    )
+    return Program("classic-controller", arguments)
+
+
+def _classic_plugin(at: Places, node: DemoNode) -> Program:
+    root = at.node(node.name)
+    arguments = (
+        sys.executable,
+        str(at.examples / "classic" / "acme-gpu" / "driver.py"),
+        "node",
+        f"--node-name={node.name}",
+        f"--kubeconfig={at.kubeconfig}",
+        f"--root-dir={root}",
+        f"--cdi-dir={root / 'cdi'}",
+    )
+    return Program(f"classic-{node.name}", arguments)
 
 
 def dashboard(at: Places) -> Program:

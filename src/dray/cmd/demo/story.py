@@ -21,6 +21,8 @@ class DemoNode:
     name: str
     model: str = ""
     cards: int = 0
+    # Also runs the node's part of the classic driver.
+    classic: bool = False
 
     @property
     def served_by(self) -> str:
@@ -31,7 +33,7 @@ class DemoNode:
 NODES: Final = (
     DemoNode("h100-node", "H100", 1),
     DemoNode("a100-node-1", "A100", 2),
-    DemoNode("a100-node-2", "A100", 1),
+    DemoNode("a100-node-2", "A100", 1, classic=True),
     DemoNode("plugin-node"),
 )
 
@@ -50,6 +52,8 @@ class Step:
     waiting: int = 0
     # Show what each node said.
     explained: bool = False
+    # Show what scheduler and driver told each other.
+    negotiated: bool = False
     # Nodes whose PodResources are read.
     pod_resources: tuple[str, ...] = ()
 
@@ -87,14 +91,22 @@ STEPS: Final = (
         running=3,
     ),
     Step(
+        "A classic claim: scheduler and driver negotiate, and the driver allocates",
+        "KEP-3063",
+        "6-classic.yaml",
+        "classic",
+        running=1,
+        negotiated=True,
+    ),
+    Step(
         "PodResources: what monitoring asks a node about its devices",
         "KEP-3695",
-        pod_resources=("plugin-node", "a100-node-1"),
+        pod_resources=("plugin-node", "a100-node-1", "a100-node-2"),
     ),
     Step(
         "Nothing is left: why a Pod waits, and what would help",
         "dray explain",
-        "6-latecomer.yaml",
+        "7-latecomer.yaml",
         "latecomer",
         waiting=1,
         explained=True,

@@ -14,7 +14,7 @@ from dray.cmd.demo import found, programs
 from dray.cmd.demo.asked import asked
 from dray.cmd.demo.board import Look, board, is_complete, is_running, is_waiting, standing
 from dray.cmd.demo.cluster import Cluster, read_manifest
-from dray.cmd.demo.processes import Processes
+from dray.cmd.demo.processes import Processes, until
 from dray.cmd.demo.programs import Places
 from dray.cmd.demo.scene import Chapter, Fact, NodeRow, State
 from dray.cmd.demo.screen import Screen
@@ -87,6 +87,7 @@ class Story:
     async def start_nodes(self) -> None:
         """Four agents and what offers their devices, all at the same time."""
         self._teller.doing(f"{len(NODES)} node agents start and register")
+        self._processes.start(programs.classic_controller(self._at))
         starting = asyncio.gather(*(self._start_node(node) for node in NODES))
         try:
             look = await self._until("every node to have its devices", lambda look: is_complete(look, NODES), starting)
@@ -98,7 +99,8 @@ class Story:
 
     async def _start_node(self, node: DemoNode) -> None:
         await self._processes.start_ready(programs.agent(self._at, node))
-        self._processes.start(programs.provider(self._at, node))
+        for program in programs.providers(self._at, node):
+            self._processes.start(program)
 
     async def tell(self) -> None:
         """All steps."""
@@ -110,8 +112,12 @@ class Story:
         if step.manifest:
             documents = read_manifest(self._at.examples / "demo" / step.manifest)
             self._teller.facts(asked(documents))
-            await self._cluster.apply(documents)
-            await self._until_settled(step)
+            async with self._cluster.following_classic_claims() as states:
+                await self._cluster.apply(documents)
+                await self._until_settled(step)
+                if step.negotiated:
+                    await until(lambda: found.is_negotiated(states), STEP_SECONDS_MAX)
+            self._teller.facts(found.negotiation(states))
             await self._show_outcome(step)
         for node in step.pod_resources:
             self._teller.doing(f"asks the PodResources socket of {node}")
