@@ -1,0 +1,77 @@
+"""A thousand nodes and eight thousand devices: the page is there soon, and follows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import expect
+
+from dray.api.document import Document, GroupVersion
+from dray.client.files import load_access
+from dray.client.http import http_client
+from dray.client.interface import unstructured
+from dray.runtime.clock import SystemClock
+from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open
+from tests.e2e.kubectl.tool import Kubectl
+from tests.servers import Server, running_server
+from tests.unit.sim.cluster import GPU, device, resource_slice, taint_rule
+
+expect.set_options(timeout=MILLISECONDS_MAX)
+NODES = 1000
+DEVICES = 8
+WRITERS = 32
+SLICES = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceslices", "ResourceSlice", namespaced=False)
+RULES = unstructured(
+    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
+)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The API server alone: only the page is looked at here."""
+    data_dir = tmp_path_factory.mktemp("large")
+    flags = ("--store=memory", f"--token-auth-file={data_dir / 'tokens.csv'}")
+    with running_server(data_dir, *flags, command="apiserver") as running:
+        # In a thread of its own: this one may have the browser's event loop already.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, furnish(running)).result()
+        yield running
+
+
+def sliced(name: str) -> Document:
+    return resource_slice(name, GPU, *(device(f"gpu-{number}") for number in range(DEVICES)), nodeName=name)
+
+
+async def furnish(server: Server) -> None:
+    client = http_client(load_access(os.environ, path=str(server.kubeconfig)), SystemClock())
+    waiting = [sliced(f"node-{number}") for number in range(NODES)]
+
+    async def write() -> None:
+        while waiting:
+            await client.create(SLICES, waiting.pop())
+
+    try:
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+    finally:
+        await client.close()
+
+
+def test_it_is_there_soon_and_follows(large: Server, open_page: Open, record_property: pytest.RecordProperty) -> None:
+    started = time.monotonic()
+    page = open_page(f"{large.url}/ui/#token=admin-token")
+    expect(page.locator(".tile").first).to_contain_text(str(NODES * DEVICES))
+    expect(page.locator(".map .dev")).to_have_count(NODES * DEVICES)
+    shown = time.monotonic() - started
+    started = time.monotonic()
+    rule = taint_rule("hot", driver=GPU, pool="node-500", device="gpu-0")
+    Kubectl(large.environment, "default")("apply", "-f", "-", stdin=json.dumps(rule))
+    expect(page.get_by_label("Node node-500").locator(".dev.tainted")).to_have_count(1)
+    followed = time.monotonic() - started
+    cluster = f"{NODES} nodes and {NODES * DEVICES} devices"
+    record_property("summary", f"dashboard of {cluster}: shown in {shown:.1f} s, a change in {followed:.1f} s")
