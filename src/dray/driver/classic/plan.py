@@ -177,6 +177,11 @@ def placed(claim: ResourceClaim, node: str) -> ResourceClaim:
     return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
 
 
+def asked_anew(claim: ResourceClaim) -> ResourceClaim:
+    """The claim without a word on nodes."""
+    return _with_unsuitable(claim, ())
+
+
 def _with_unsuitable(claim: ResourceClaim, nodes: tuple[str, ...]) -> ResourceClaim:
     status = classic.status_of(claim)
     driver = msgspec.structs.replace(classic.driver_part(claim), unsuitable_nodes=nodes)

@@ -220,14 +220,22 @@ class DriverReconciler:
         return list(await self._call("unsuitable_nodes", self._driver.unsuitable_nodes, asked, nodes))
 
     async def _place(self, claim: ResourceClaim) -> Result:
-        """The node is asked as if the scheduler had selected it."""
-        mine = plan.to_claim(claim, self._class(claim))
+        """The node is asked as if the scheduler had selected it; when all have refused, they are asked anew later."""
+        key, now = key_of(claim), self._clock.monotonic()
+        due, before = self._refused.get(key, (0.0, 0.0))
+        if now < due:
+            return Requeue(due - now)
         refused = classic.driver_part(claim).unsuitable_nodes
+        mine = plan.to_claim(claim, self._class(claim))
         node = await self._call("choose_node", self._driver.choose_node, mine, refused)
-        if not node:
-            return Requeue(REFRESH_SECONDS)
-        await self._write_status(claim, plan.placed(claim, node))
-        return None
+        if node:
+            await self._write_status(claim, plan.placed(claim, node))
+            return None
+        wait = min(max(2 * before, REFRESH_SECONDS), REPEAT_SECONDS)
+        self._refused[key] = (now + wait, wait)
+        if refused:
+            await self._write_status(claim, plan.asked_anew(claim))
+        return Requeue(wait)
 
     # --- Allocation. ---
 
@@ -288,7 +296,9 @@ class DriverReconciler:
         """The scheduler selects another node; a claim that is for no node in particular waits for room."""
         self._tell(claim, "FailedAllocation", str(why) or "no room")
         if node:
-            claim = await self._write_status(claim, plan.refused(claim, node, await self._unsuitable(claim)))
+            # A node knows of no other; what was said of those stays.
+            others = classic.driver_part(claim).unsuitable_nodes if self._node else await self._unsuitable(claim)
+            claim = await self._write_status(claim, plan.refused(claim, node, others))
             await self._unprotect(claim)
             return None
         _, before = self._refused.get(key_of(claim), (0.0, 0.0))
