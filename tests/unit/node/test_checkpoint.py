@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from dray.api.document import UID, NamespacedName
-from dray.node.dra.checkpoint import CheckpointError, decode, encode
+from dray.node.dra.checkpoint import CheckpointError, Written, decode, encode
 from dray.node.dra.claims import ClaimInfo, Device
 from dray.node.dra.files import load_checkpoint, save_checkpoint
 
@@ -51,6 +51,15 @@ def test_the_class_is_kept_beside_what_kubelet_keeps() -> None:
     claim = replace(CLAIM, class_name="gpu,nic")
     assert decode(encode([claim])) == (claim,)
     assert '"ClassName":"gpu,nic"' in orjson.loads(encode([claim]))["Data"]
+
+
+def test_what_was_written_before_changes_nothing_in_the_file() -> None:
+    written: Written = {}
+    other = replace(CLAIM, uid=UID("other"), key=NamespacedName("default", 'a "quoted" name \u00e9'))
+    for claims in ([], [CLAIM], [CLAIM, other], [replace(CLAIM, class_name="gpu"), other], [other], []):
+        assert encode(claims, written) == encode(claims)
+        assert decode(encode(claims, written)) == tuple(claims)
+        assert written.keys() == {claim.uid for claim in claims}
 
 
 @pytest.mark.behaviour("SP-119")

@@ -185,6 +185,16 @@ class Life:
     def restart(self) -> None:
         self.book = ClaimBook(self.saved)
 
+    def check_indices(self) -> None:
+        """What the book keeps beside its entries is what these say."""
+        anew, kept = ClaimBook(self.book.claims()), self.book
+        assert kept.claims() == tuple(sorted(kept.claims(), key=lambda claim: claim.key)) == anew.claims()
+        assert kept.counts() == anew.counts()
+        assert kept.pod_uids() == anew.pod_uids()
+        assert {uid: kept.claims_of(uid) for uid in kept.pod_uids()} == {
+            uid: tuple(claim for claim in kept.claims() if uid in claim.pod_uids) for uid in kept.pod_uids()
+        }
+
     def perform(self, event: PodAdmitted | PodGone) -> None:
         for action in self.book.handle(event):
             if isinstance(action, SaveCheckpoint):
@@ -220,6 +230,7 @@ def test_drivers_hold_nothing_that_the_checkpoint_does_not_know_whatever_fails(s
         chosen = tuple(life.rng.sample(claims, life.rng.randint(1, 3)))
         life.perform(PodAdmitted(pod, chosen) if life.rng.random() < 0.5 else PodGone(pod))
         assert life.held["d1"] | life.held["d2"] <= {claim.uid for claim in life.saved}
+        life.check_indices()
     for _ in range(200):
         for pod in pods:
             life.perform(PodGone(pod))

@@ -11,8 +11,8 @@ failed call is no event: the claim stays where it is, and the next `PodAdmitted`
 
 from __future__ import annotations
 
+import bisect
 import enum
-import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,6 @@ from typing import Final
 
 from dray.api.document import UID, NamespacedName
 from dray.node.dra.claims import ClaimInfo, Device
-
-# Faster than comparing the names themselves, and done for every checkpoint.
-_BY_NAME: Final = operator.attrgetter("namespace", "name")
 
 
 class Phase(enum.StrEnum):
@@ -160,21 +157,26 @@ class ClaimBook:
 
     def __init__(self, restored: Iterable[ClaimInfo] = ()) -> None:
         # By UID; a namespace and name occurs once, see `OldClaimError`.
-        self._entries: dict[UID, _Entry] = {info.uid: _Entry(info, Phase.RESTORED) for info in restored}
-        self._by_key: dict[NamespacedName, UID] = {entry.info.key: uid for uid, entry in self._entries.items()}
+        self._entries: dict[UID, _Entry] = {}
+        self._by_key: dict[NamespacedName, UID] = {}
+        # What follows is known from the entries: no Pod's admission should have to go through all of them.
+        self._keys: list[NamespacedName] = []
+        self._by_pod: dict[UID, set[UID]] = {}
+        self._drivers: Counter[str] = Counter()
         # Another number whenever something may have changed.
         self.revision = 0
+        for info in restored:
+            self._add(info).phase = Phase.RESTORED
 
     # --- Reading. ---
 
     def claims(self) -> tuple[ClaimInfo, ...]:
         """All claims in use, by namespace and name."""
-        return tuple(self._entries[self._by_key[key]].info for key in sorted(self._by_key, key=_BY_NAME))
+        return tuple([self._entries[self._by_key[key]].info for key in self._keys])
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many claims are in use, and how many of each driver."""
-        drivers = Counter(driver for entry in self._entries.values() for driver in entry.info.devices)
-        return len(self._entries), dict(drivers)
+        return len(self._entries), dict(self._drivers)
 
     def get(self, key: NamespacedName) -> ClaimInfo | None:
         """The claim of that name, if it is in use."""
@@ -188,12 +190,12 @@ class ClaimBook:
 
     def claims_of(self, pod_uid: UID) -> tuple[ClaimInfo, ...]:
         """The claims the Pod uses."""
-        found = (entry.info for entry in self._entries.values() if pod_uid in entry.info.pod_uids)
-        return tuple(sorted(found, key=lambda info: _BY_NAME(info.key)))
+        found = (self._entries[uid].info for uid in self._by_pod.get(pod_uid, ()))
+        return tuple(sorted(found, key=lambda info: info.key))
 
     def pod_uids(self) -> tuple[UID, ...]:
         """Every Pod that uses a claim."""
-        return tuple(sorted({uid for entry in self._entries.values() for uid in entry.info.pod_uids}))
+        return tuple(sorted(self._by_pod))
 
     # --- Changing. ---
 
@@ -216,11 +218,10 @@ class ClaimBook:
             self._check_name(info)
         calls: dict[str, list[ClaimRef]] = {}
         for info in event.claims:
-            entry = self._entries.setdefault(info.uid, _Entry(info))
-            self._by_key[info.key] = info.uid
+            entry = self._entries.get(info.uid) or self._add(info)
             self._step(entry, Step.ADMITTED)
             pods = entry.info.pod_uids | {event.pod_uid}
-            entry.info = replace(entry.info, pod_uids=pods, class_name=info.class_name)
+            self._update(entry, replace(entry.info, pod_uids=pods, class_name=info.class_name))
             if entry.phase is Phase.PREPARING:
                 self._ask_all(entry, calls)
                 if not entry.missing:
@@ -254,7 +255,7 @@ class ClaimBook:
             self._step(entry, Step.ANSWERED if entry.missing else Step.COMPLETE)
             # What the driver said before is replaced, never added to.
             devices = {**entry.info.devices, event.driver: event.devices[uid]}
-            entry.info = replace(entry.info, devices=devices)
+            self._update(entry, replace(entry.info, devices=devices))
         return (SaveCheckpoint(),) if event.devices else ()
 
     def _gone(self, event: PodGone) -> tuple[Action, ...]:
@@ -264,7 +265,7 @@ class ClaimBook:
             entry = self._entries[info.uid]
             if len(info.pod_uids) > 1:
                 self._step(entry, Step.LEFT)
-                entry.info = replace(info, pod_uids=info.pod_uids - {event.pod_uid})
+                self._update(entry, replace(info, pod_uids=info.pod_uids - {event.pod_uid}))
                 changed = True
                 continue
             # The reference stays until the drivers are done: if they cannot be reached, it is found again.
@@ -288,9 +289,38 @@ class ClaimBook:
                 forgotten = True
         return (SaveCheckpoint(),) if forgotten else ()
 
+    def _add(self, info: ClaimInfo) -> _Entry:
+        entry = self._entries[info.uid] = _Entry(info)
+        self._by_key[info.key] = info.uid
+        bisect.insort(self._keys, info.key)
+        self._index(info)
+        return entry
+
+    def _update(self, entry: _Entry, info: ClaimInfo) -> None:
+        self._unindex(entry.info)
+        entry.info = info
+        self._index(info)
+
     def _forget(self, entry: _Entry) -> None:
         del self._entries[entry.info.uid]
         del self._by_key[entry.info.key]
+        del self._keys[bisect.bisect_left(self._keys, entry.info.key)]
+        self._unindex(entry.info)
+
+    def _index(self, info: ClaimInfo) -> None:
+        self._drivers.update(info.devices.keys())
+        for pod_uid in info.pod_uids:
+            self._by_pod.setdefault(pod_uid, set()).add(info.uid)
+
+    def _unindex(self, info: ClaimInfo) -> None:
+        for driver in info.devices:
+            self._drivers[driver] -= 1
+            if not self._drivers[driver]:
+                del self._drivers[driver]
+        for pod_uid in info.pod_uids:
+            self._by_pod[pod_uid].discard(info.uid)
+            if not self._by_pod[pod_uid]:
+                del self._by_pod[pod_uid]
 
     def _entry(self, uid: UID, event: Event) -> _Entry:
         entry = self._entries.get(uid)

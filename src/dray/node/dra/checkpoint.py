@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -24,25 +25,46 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be trusted."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A claim as it is in the data, and as that is inside of a JSON text."""
+
+    info: ClaimInfo
+    plain: bytes
+    quoted: bytes
+
+
 # What was last written of each claim.
-Written = dict[UID, tuple[ClaimInfo, orjson.Fragment]]
+Written = dict[UID, _Part]
 
 
 def encode(claims: Iterable[ClaimInfo], written: Written | None = None) -> bytes:
     """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
     memory = {} if written is None else written
-    now = {info.uid: _known(info, memory) or (info, orjson.Fragment(orjson.dumps(_to_wire(info)))) for info in claims}
+    now = {}
+    for info in claims:
+        found = memory.get(info.uid)
+        now[info.uid] = found if found is not None and found.info is info else _part(info)
     memory.clear()
     memory.update(now)
-    parts = [fragment for _, fragment in now.values()]
-    state = {"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": parts}
-    data = orjson.dumps(state)
-    return orjson.dumps({"Data": data.decode(), "Checksum": zlib.crc32(data)})
+    data = _HEAD + b",".join([part.plain for part in now.values()]) + _TAIL
+    quoted = b",".join([part.quoted for part in now.values()])
+    return b'{"Data":"%b%b%b","Checksum":%d}' % (_HEAD_QUOTED, quoted, _TAIL, zlib.crc32(data))
 
 
-def _known(info: ClaimInfo, written: Written) -> tuple[ClaimInfo, orjson.Fragment] | None:
-    found = written.get(info.uid)
-    return found if found is not None and found[0] is info else None
+def _part(info: ClaimInfo) -> _Part:
+    plain = orjson.dumps(_to_wire(info))
+    return _Part(info, plain, _quote(plain))
+
+
+def _quote(text: bytes) -> bytes:
+    return orjson.dumps(text.decode())[1:-1]
+
+
+# What comes before the claims, and what after them.
+_HEAD: Final = b'{"kind":"%b","apiVersion":"%b","ClaimInfoStateList":[' % (KIND.encode(), API_VERSION.encode())
+_HEAD_QUOTED: Final = _quote(_HEAD)
+_TAIL: Final = b"]}"
 
 
 def decode(content: bytes) -> tuple[ClaimInfo, ...]:
