@@ -9,7 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
+from dray.api.codec import from_document
 from dray.api.document import UID, Document
+from dray.api.types.core_v1 import Pod
+from dray.client.http import http_client
+from dray.client.interface import DeleteOptions
+from dray.cmd.node_identity import find_identity
+from dray.cmd.settings import NodeSettings
+from dray.node.agent.reporting.loop import PODS
 from dray.node.dra.checkpoint import decode
 from dray.node.interface import ResourceError
 from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
@@ -24,7 +31,7 @@ from tests.e2e.driver.classic.world import (
     pod,
     users,
 )
-from tests.e2e.driver.world import World, result, until
+from tests.e2e.driver.world import CLOCK, NODE, World, result, until
 
 
 @pytest.fixture
@@ -391,3 +398,39 @@ async def test_a_container_learns_whether_it_has_an_optional_claim(
     assert node.structured.container_options(user, "other").envs == {}
     assert len(node.manager.container_options(user, "main").cdi_devices) == (2 if told == "allocated" else 0)
     assert node.structured.container_options(user, "main").cdi_devices == ()
+
+
+# --- With a node's own rights. ---
+
+
+@pytest.mark.behaviour("CL-45")
+async def test_a_node_needs_no_more_than_its_own_rights(world: World) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await world.create("core/v1/serviceaccounts@default", account)
+    container = {"name": "main", "image": "i", "resources": {"claims": ["a", "own"]}}
+    entries = [by_name("a"), inline("own")]
+    spec = {"nodeName": NODE, "containers": [container], "resourceClaims": entries}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    made = await world.create("core/v1/pods@default", body)
+    settings = NodeSettings(data_dir=str(world.folder / "api"))
+    rights = http_client(find_identity(settings, NODE, (NODE,), CLOCK.now()).access, CLOCK)
+    user = from_document(Pod, {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    uid = made["metadata"]["uid"]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    for name in ("a", "p-own"):
+        claim = await make_claim(world, name, ["other"])
+        claim["metadata"]["ownerReferences"] = [reference]
+        claim = await world.local.request("update", f"{CLAIMS}/{name}@default", claim)
+        claim["status"]["reservedFor"].append({key: reference[key] for key in ("apiVersion", "kind", "name", "uid")})
+        await world.local.request("update", f"{CLAIMS}/{name}/status@default", claim)
+    async with classic_node(world.folder / "kubelet", rights) as node, plugin_serving(FakePlugin(), node):
+        await node.manager.prepare(user)
+        await node.structured.prepare(user)
+        await node.manager.release(user)
+        assert (await users(world, "a"), await users(world, "p-own")) == (["other"], ["other"])
+        # Once the Pod is gone from the API server its node is told nothing of its claims; that is no reason to wait.
+        await world.client.delete(PODS, "p", "default", DeleteOptions(grace_period_seconds=0))
+        await node.manager.release(user)
+        with pytest.raises(ResourceError, match=r"fetch ResourceClaim a: .* is forbidden"):
+            await node.manager.prepare(user)
+    await rights.close()
