@@ -44,6 +44,7 @@ class NodeParts:
         gates = settings.feature_gates
         self._agent = agent
         self._dynamic = DynamicResources(client, name, root, clock, metrics, gates)
+        self._serves_claims = gates.enabled("DynamicResourceAllocation")
         self._classic: ClassicResources | None = None
         if gates.enabled("DRAControlPlaneController"):
             self._classic = ClassicResources(client, root, clock, metrics)
@@ -76,6 +77,9 @@ class NodeParts:
     @property
     def managers(self) -> list[ResourceManager]:
         """Whom the agent asks, in order: which claims are classic ones is known once their manager has been asked."""
+        if not self._serves_claims:
+            # Pods start without; what others hold from before is given back when they are gone.
+            return [self.local.manager]
         first: list[ResourceManager] = [] if self._classic is None else [ClassicManager(self._classic)]
         return [*first, self.claims, self.local.manager]
 

@@ -215,13 +215,17 @@ def test_a_pod_runs_without_what_it_can_do_without(kubectl: Kubectl, machine: Ma
 
 
 @pytest.mark.behaviour("CL-51")
-def test_a_node_without_the_feature_starts_pods_without_their_resources(kubectl: Kubectl, machine: MakeMachine) -> None:
-    node = machine("--feature-gates=DRAControlPlaneController=false")
+@pytest.mark.parametrize("gate", ["DRAControlPlaneController", "DynamicResourceAllocation"])
+def test_a_node_without_the_feature_starts_pods_without_their_resources(
+    kubectl: Kubectl, machine: MakeMachine, gate: str
+) -> None:
+    node = machine(f"--feature-gates={gate}=false")
     pod = mock_pod("p", "echo colour ${CLASS_COLOUR:-none}", node.name)
     del pod["spec"]["nodeSelector"]
     pod["spec"]["nodeName"] = node.name
     kubectl("create", "-f", "-", stdin=pod)
     assert log(kubectl, "p") == "colour none"
+    until("it is done", lambda: phase(kubectl, "p") == "Succeeded")
 
 
 @pytest.mark.behaviour("CL-51", "CL-34")
