@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -20,6 +21,9 @@ from dray.api.types.cdi_v1alpha1 import (
 )
 from dray.client.objects import key_of
 from dray.driver.classic.interface import Allocation, Claim
+
+# The API server takes no longer names after the slash, but names of nodes may be longer.
+FINALIZER_NAME_MAX: Final = 63
 
 
 class Task(enum.StrEnum):
@@ -53,6 +57,8 @@ _TASKS: Final[Mapping[State, tuple[Task, Task]]] = {
 
 def finalizer_of(driver: str, node: str = "") -> str:
     """What keeps a claim while the driver holds something for it; where nodes allocate, each has its own."""
+    if len(node) > FINALIZER_NAME_MAX:
+        node = f"node-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
     return f"{driver}/{node or 'deletion-protection'}"
 
 
