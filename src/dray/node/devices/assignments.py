@@ -5,15 +5,18 @@ A device has one holder, except that containers of a Pod may take over what its 
 
 from __future__ import annotations
 
+import bisect
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Kubernetes' mark for a device that is close to no NUMA node.
 NO_NUMA_NODE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """One resource of one container."""
 
     pod_uid: str
@@ -38,8 +41,11 @@ class Assignments:
     """All assignments of the node; changed only by `put` and `remove`."""
 
     def __init__(self, items: Iterable[tuple[Slot, Assignment]] = ()) -> None:
-        # By Pod, since Pods come and go as a whole.
-        self._pods: dict[str, dict[Slot, Assignment]] = {}
+        # By Pod, since Pods come and go as a whole; each sorted.
+        self._pods: dict[str, tuple[tuple[Slot, Assignment], ...]] = {}
+        # What follows is known from the Pods: no Pod's admission should have to go through all of them.
+        self._uids: list[str] = []
+        self._holders: dict[str, Counter[str]] = {}
         # Another number whenever something has changed.
         self.revision = 0
         for slot, assignment in items:
@@ -47,30 +53,46 @@ class Assignments:
 
     def put(self, slot: Slot, assignment: Assignment) -> None:
         """Note what the slot has."""
-        self._pods.setdefault(slot.pod_uid, {})[slot] = assignment
+        if slot.pod_uid not in self._pods:
+            bisect.insort(self._uids, slot.pod_uid)
+        before = dict(self._pods.get(slot.pod_uid, ()))
+        if slot in before:
+            self._uncount(slot, before[slot])
+        self._holders.setdefault(slot.resource, Counter()).update(assignment.ids)
+        self._pods[slot.pod_uid] = tuple(sorted({**before, slot: assignment}.items(), key=_slot))
         self.revision += 1
 
     def remove(self, pod_uid: str) -> bool:
         """Forget a Pod; whether it had anything."""
-        if self._pods.pop(pod_uid, None) is None:
+        gone = self._pods.pop(pod_uid, None)
+        if gone is None:
             return False
+        del self._uids[bisect.bisect_left(self._uids, pod_uid)]
+        for slot, assignment in gone:
+            self._uncount(slot, assignment)
         self.revision += 1
         return True
 
+    def _uncount(self, slot: Slot, assignment: Assignment) -> None:
+        holders = self._holders.get(slot.resource, Counter())
+        for name in assignment.ids:
+            holders[name] -= 1
+            if not holders[name]:
+                del holders[name]
+        if not holders:
+            self._holders.pop(slot.resource, None)
+
     def get(self, slot: Slot) -> Assignment | None:
         """What the slot has."""
-        return self._pods.get(slot.pod_uid, {}).get(slot)
+        return next((held for found, held in self.of_pod(slot.pod_uid) if found == slot), None)
 
     def all(self) -> Iterator[tuple[Slot, Assignment]]:
         """Everything, in the order of Pods, containers and resources."""
-        for uid in sorted(self._pods):
-            yield from self.of_pod(uid)
+        return itertools.chain.from_iterable(map(self._pods.__getitem__, self._uids))
 
     def of_pod(self, pod_uid: str) -> tuple[tuple[Slot, Assignment], ...]:
         """What the Pod's containers have."""
-        return tuple(
-            sorted(self._pods.get(pod_uid, {}).items(), key=lambda item: (item[0].container, item[0].resource))
-        )
+        return self._pods.get(pod_uid, ())
 
     def of_container(self, pod_uid: str, container: str) -> tuple[tuple[Slot, Assignment], ...]:
         """What one container has."""
@@ -78,24 +100,22 @@ class Assignments:
 
     def pod_uids(self) -> tuple[str, ...]:
         """The Pods that have anything."""
-        return tuple(sorted(self._pods))
+        return tuple(self._uids)
 
     def in_use(self, resource: str) -> frozenset[str]:
         """The devices of the resource that somebody has."""
-        return frozenset(
-            name
-            for slots in self._pods.values()
-            for slot, assignment in slots.items()
-            if slot.resource == resource
-            for name in assignment.ids
-        )
+        return frozenset(self._holders.get(resource, ()))
 
     def resources(self) -> frozenset[str]:
         """The resources somebody has devices of."""
-        return frozenset(slot.resource for slots in self._pods.values() for slot in slots)
+        return frozenset(self._holders)
 
     def users_of(self, resource: str, ids: frozenset[str]) -> frozenset[str]:
         """The Pods that have any of these devices."""
         return frozenset(
             slot.pod_uid for slot, assignment in self.all() if slot.resource == resource and assignment.ids & ids
         )
+
+
+def _slot(item: tuple[Slot, Assignment]) -> Slot:
+    return item[0]

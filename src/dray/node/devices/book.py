@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import NewType
 
 from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Assignments, Slot
-from dray.node.devices.choice import Candidates, Question, TooFewError, choose, in_order
+from dray.node.devices.choice import Candidates, Question, TooFewError, choose
 from dray.node.devices.inventory import Inventory
+from dray.node.devices.names import in_order
 from dray.node.topology.hints import NUMA_NODES_MAX, Hint, item_hints
 
 Ticket = NewType("Ticket", int)
@@ -160,8 +161,8 @@ class DeviceBook:
 
     def _candidates(self, need: Need, affinity: int | None) -> Candidates:
         resource = need.slot.resource
-        devices = self.inventory.devices(resource)
-        free = tuple(devices[name] for name in in_order(self.free(resource)))
+        used = self.in_use(resource)
+        free = tuple([device for device in self.inventory.healthy_devices(resource) if device.id not in used])
         reusable = need.reusable & self.inventory.healthy(resource)
         wanted = affinity if self.inventory.has_topology(resource) else None
         return Candidates(need.amount, free, in_order(reusable), wanted)

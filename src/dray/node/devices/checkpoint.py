@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
 from dray.node.devices.assignments import Assignment, Slot
-from dray.node.devices.choice import in_order
+from dray.node.devices.names import in_order
 
 FILE_NAME: Final = "kubelet_internal_checkpoint"
 
@@ -31,36 +31,34 @@ class Checkpoint:
     """What outlives the agent: assignments, and the devices each registered resource had."""
 
     assigned: tuple[tuple[Slot, Assignment], ...] = ()
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-# What was last written of each assignment.
-Written = dict[Slot, tuple[Assignment, orjson.Fragment]]
+@dataclass(slots=True)
+class Written:
+    """What was last written of each assignment and each resource, and of what it was made."""
+
+    assigned: dict[Slot, tuple[Assignment, bytes]] = field(default_factory=dict)
+    registered: dict[str, tuple[Collection[str], bytes]] = field(default_factory=dict)
 
 
 def encode(checkpoint: Checkpoint, written: Written | None = None) -> bytes:
     """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
-    memory = {} if written is None else written
-    now = {slot: _known(slot, held, memory) or (held, _fragment(slot, held)) for slot, held in checkpoint.assigned}
-    memory.clear()
-    memory.update(now)
+    memory = Written() if written is None else written
+    assigned, registered = {}, {}
+    for slot, held in checkpoint.assigned:
+        entry = memory.assigned.get(slot)
+        assigned[slot] = entry if entry is not None and entry[0] is held else (held, _entry(slot, held))
+    for name, ids in sorted(checkpoint.registered.items()):
+        devices = memory.registered.get(name)
+        registered[name] = devices if devices is not None and devices[0] is ids else (ids, _registered(name, ids))
+    memory.assigned, memory.registered = assigned, registered
     # All keys come sorted, so that these are the bytes whose checksum is taken.
-    data = orjson.dumps(
-        {
-            "PodDeviceEntries": [fragment for _, fragment in now.values()],
-            "RegisteredDevices": {name: in_order(ids) for name, ids in sorted(checkpoint.registered.items())},
-        }
+    data = b'{"PodDeviceEntries":[%b],"RegisteredDevices":{%b}}' % (
+        b",".join([entry for _, entry in assigned.values()]),
+        b",".join([devices for _, devices in registered.values()]),
     )
-    return orjson.dumps({"Data": orjson.Fragment(data), "Checksum": zlib.crc32(data)})
-
-
-def _known(slot: Slot, held: Assignment, written: Written) -> tuple[Assignment, orjson.Fragment] | None:
-    found = written.get(slot)
-    return found if found is not None and found[0] is held else None
-
-
-def _fragment(slot: Slot, assignment: Assignment) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps(_entry(slot, assignment), option=orjson.OPT_SORT_KEYS))
+    return b'{"Data":%b,"Checksum":%d}' % (data, zlib.crc32(data))
 
 
 def decode(content: bytes) -> Checkpoint:
@@ -83,14 +81,19 @@ def _checksum(data: Any) -> int:
     return zlib.crc32(orjson.dumps(data, option=orjson.OPT_SORT_KEYS))
 
 
-def _entry(slot: Slot, assignment: Assignment) -> dict[str, Any]:
-    return {
+def _entry(slot: Slot, assignment: Assignment) -> bytes:
+    content = {
         "PodUID": slot.pod_uid,
         "ContainerName": slot.container,
         "ResourceName": slot.resource,
         "DeviceIDs": {str(node): list(ids) for node, ids in assignment.devices.items()},
         "AllocResp": base64.b64encode(assignment.response).decode(),
     }
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+
+
+def _registered(name: str, ids: Iterable[str]) -> bytes:
+    return b"%b:%b" % (orjson.dumps(name), orjson.dumps(in_order(ids)))
 
 
 def _from_entry(entry: Mapping[str, Any]) -> tuple[Slot, Assignment]:
@@ -99,6 +102,6 @@ def _from_entry(entry: Mapping[str, Any]) -> tuple[Slot, Assignment]:
     return slot, Assignment(devices, base64.b64decode(entry["AllocResp"] or "", validate=True))
 
 
-def sample(assigned: Iterable[tuple[Slot, Assignment]], registered: Mapping[str, Iterable[str]]) -> Checkpoint:
+def sample(assigned: Iterable[tuple[Slot, Assignment]], registered: Mapping[str, frozenset[str]]) -> Checkpoint:
     """The state as it is now."""
-    return Checkpoint(tuple(assigned), {name: tuple(ids) for name, ids in registered.items()})
+    return Checkpoint(tuple(assigned), dict(registered))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
+from dray.node.devices.names import in_order
 from dray.node.topology.hints import mask_of
 
 Session = NewType("Session", int)
@@ -37,8 +38,9 @@ class _Resource:
     endpoint: str = ""
     # The current session has sent its devices; until then those of the one before are kept, as unhealthy.
     listed: bool = False
-    # Those of the devices that are, once someone has asked.
-    healthy: frozenset[str] | None = None
+    # Those of the devices that are, once someone has asked; in the order of their names.
+    healthy: tuple[Device, ...] | None = None
+    healthy_ids: frozenset[str] = frozenset()
     # Set exactly while there is no session.
     stopped_at: float | None = None
 
@@ -156,8 +158,20 @@ class Inventory:
         found = self._resources.get(resource)
         if found is None or not found.listed:
             return frozenset()
+        self._look(found)
+        return found.healthy_ids
+
+    def healthy_devices(self, resource: str) -> tuple[Device, ...]:
+        """The same, in the order of their names."""
+        found = self._resources.get(resource)
+        return () if found is None or not found.listed else self._look(found)
+
+    @staticmethod
+    def _look(found: _Resource) -> tuple[Device, ...]:
         if found.healthy is None:
-            found.healthy = frozenset(name for name, device in found.devices.items() if device.healthy)
+            names = in_order(name for name, device in found.devices.items() if device.healthy)
+            found.healthy = tuple(found.devices[name] for name in names)
+            found.healthy_ids = frozenset(names)
         return found.healthy
 
     def has_topology(self, resource: str) -> bool:

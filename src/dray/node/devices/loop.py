@@ -21,12 +21,12 @@ from dray.lib.clock import Clock
 from dray.node.devices import checkpoint
 from dray.node.devices.assignments import NO_NUMA_NODE, Slot
 from dray.node.devices.book import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
-from dray.node.devices.choice import in_order
 from dray.node.devices.connections.loop import Connections
 from dray.node.devices.endpoints.loop import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets, save_checkpoint
 from dray.node.devices.inventory import Inventory
 from dray.node.devices.metrics import DeviceMetrics
+from dray.node.devices.names import in_order
 from dray.node.devices.requests import container_request, pod_request
 from dray.node.devices.responses import resource_statuses, run_options
 from dray.node.devices.servicer import Registration
@@ -87,9 +87,8 @@ class NodePods:
         """The UIDs of Pods that may hold something: all but finished ones; None while they are not all known."""
         if not self.ready():
             return None
-        live = (pod for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES)
-        found = frozenset(pod.metadata.uid or "" for pod in (*self.source.active(), *live))
-        return found.union(self.orphans())
+        live = [pod.metadata.uid or "" for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES]
+        return frozenset(live).union([pod.metadata.uid or "" for pod in self.source.active()], self.orphans())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class PluginDevices:
         self._admitting = ""
         self._allocating = asyncio.Lock()
         self._saving = asyncio.Lock()
-        self._written: checkpoint.Written = {}
+        self._written = checkpoint.Written()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         self._group: TaskGroup | None = None
         self._started = asyncio.Event()
@@ -394,10 +393,10 @@ class PluginDevices:
         """All healthy devices, whether or not somebody has them."""
         inventory = self._book.inventory
         return tuple(
-            HeldDevice(resource, name, node)
+            HeldDevice(resource, device.id, node)
             for resource in inventory.resources
-            for name in in_order(inventory.healthy(resource))
-            for node in inventory.devices(resource)[name].numa_nodes or (None,)
+            for device in inventory.healthy_devices(resource)
+            for node in device.numa_nodes or (None,)
         )
 
     # --- Inside. ---

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from dray.api.document import Document
 from dray.node.devices.assignments import Assignment, Slot
-from dray.node.devices.choice import in_order
 from dray.node.devices.inventory import Device, Inventory
+from dray.node.devices.names import in_order
 from dray.node.interface import HostDevice, Mount, RunOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from dray.api.types.core_v1 import Pod
 from dray.node.devices.assignments import Assignment, Slot
-from dray.node.devices.choice import in_order
 from dray.node.devices.inventory import Inventory
+from dray.node.devices.names import in_order
 from dray.node.interface import Rejection
 from dray.node.topology.containers import is_ordinary_init
 

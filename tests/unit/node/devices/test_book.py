@@ -137,6 +137,12 @@ def test_a_device_that_failed_while_asking_is_not_given() -> None:
     assert given.begin(need, None, asks=True, preference=("b",)) == CallAllocate(Ticket(1), ("a",))
 
 
+@pytest.mark.behaviour("DP-28")
+def test_devices_go_in_the_order_of_their_names_and_numbers_count() -> None:
+    given = book("d10", "d9", "d2", Device("d1", False))
+    assert begin(given, amount=2) == CallAllocate(Ticket(1), ("d2", "d9"))
+
+
 @pytest.mark.behaviour("DP-29")
 def test_reusable_devices_come_first_and_must_be_healthy() -> None:
     init = Slot("u1", "init", FOO)

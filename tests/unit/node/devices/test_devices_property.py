@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dray.api.types.core_v1 import Pod
 from dray.node.devices.assignments import Slot
 from dray.node.devices.book import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
-from dray.node.devices.checkpoint import decode, encode, sample
+from dray.node.devices.checkpoint import Written, decode, encode, sample
 from dray.node.devices.inventory import Device, Inventory, Session
 from dray.node.devices.requests import container_request
 from dray.node.topology.containers import containers_of, is_ordinary_init, reusable
@@ -38,6 +38,7 @@ class World(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.saved = b""
+        self.written = Written()
         self.book = DeviceBook(Inventory(300))
         self.session: Session | None = None
         self.pods: dict[str, Pod] = {}
@@ -150,7 +151,9 @@ class World(RuleBasedStateMachine):
 
     def save(self) -> None:
         names = {name: self.book.inventory.healthy(name) for name in self.book.inventory.resources}
-        self.saved = encode(sample(self.book.assignments.all(), names))
+        state = sample(self.book.assignments.all(), names)
+        self.saved = encode(state, self.written)
+        assert self.saved == encode(state)
 
     @rule()
     def restart(self) -> None:
@@ -173,6 +176,16 @@ class World(RuleBasedStateMachine):
         return frozenset() if found is None else found.ids
 
     # --- What must hold. ---
+
+    @invariant()
+    def check_indices(self) -> None:
+        """What is kept beside the assignments is what these say."""
+        kept = self.book.assignments
+        items = list(kept.all())
+        assert items == sorted(items, key=lambda item: item[0])
+        assert kept.pod_uids() == tuple(sorted({slot.pod_uid for slot, _ in items}))
+        assert kept.resources() == {slot.resource for slot, _ in items}
+        assert kept.in_use(FOO) == {name for slot, held in items if slot.resource == FOO for name in held.ids}
 
     @invariant()
     def check(self) -> None:
