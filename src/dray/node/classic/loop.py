@@ -51,6 +51,8 @@ CLAIMS: Final[Resource[ResourceClaim]] = Resource(
     classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
 )
 FILE_NAME: Final = "classic_claims_state"
+# How long a server is believed to have no classic claims.
+ABSENT_SECONDS: Final = 60.0
 # Several nodes may take their Pods out of a shared claim at once; each round one of them gets through.
 UNRESERVE_ATTEMPTS_MAX: Final = 10
 
@@ -81,6 +83,8 @@ class ClassicResources:
         self._keeper = ClaimKeeper(str(Path(root) / FILE_NAME), self._call, clock, self._show_claims, batched=False)
         self._book = self._keeper.book
         self._instances: Instances[_Instance] = Instances()
+        # Until then the server is known to have no classic claims.
+        self._absent_until = 0.0
         self._group: TaskGroup | None = None
         self._running = asyncio.Event()
         # Told that a driver has come; set by the owner.
@@ -201,7 +205,7 @@ class ClassicResources:
         """None when the name is not one of a classic claim, or when the Pod can do without."""
         key = claim_key(pod, wanted)
         try:
-            claim = await _found(self._client.get(CLAIMS, key.name, key.namespace))
+            claim = await self._read(key)
             if claim is None and wanted.generated and not wanted.optional:
                 raise ClaimError(f"ResourceClaim {key.name} does not exist")
             if claim is None or wanted.generated or self.has_claim(pod, key.name):
@@ -218,6 +222,20 @@ class ClassicResources:
                 f'resourceclaim "{key.name}" exists in resource.k8s.io and in {classic.GROUP}, one of them must go'
             )
         return claim if ours else None
+
+    async def _read(self, key: NamespacedName) -> ResourceClaim | None:
+        """The claim, if there is one. A server without such claims may forbid to ask for them."""
+        if self._clock.monotonic() < self._absent_until:
+            return None
+        try:
+            return await _found(self._client.get(CLAIMS, key.name, key.namespace))
+        except ForbiddenError:
+            if any(
+                (item.group, item.plural) == (CLAIMS.group, CLAIMS.plural) for item in await self._client.resources()
+            ):
+                raise
+            self._absent_until = self._clock.monotonic() + ABSENT_SECONDS
+            return None
 
     async def _call(self, action: CallPrepare | CallUnprepare) -> DriverPrepared | DriverUnprepared:
         connection = self._connection(action.driver)
@@ -253,8 +271,8 @@ class ClassicResources:
     async def _unreserve(self, pod: Pod, key: NamespacedName) -> None:
         for _ in range(UNRESERVE_ATTEMPTS_MAX):
             try:
-                claim = await self._client.get(CLAIMS, key.name, key.namespace)
-                if not classic.is_reserved_for(claim, pod):
+                claim = await self._read(key)
+                if claim is None or not classic.is_reserved_for(claim, pod):
                     return
                 after = classic.without_user(claim, pod.metadata.uid or "")
                 classic.check_move(Actor.NODE, claim, after)

@@ -10,10 +10,13 @@ import grpc
 import pytest
 
 from dray.api.codec import from_document
-from dray.api.document import UID, Document
+from dray.api.document import UID, Document, GroupResource
+from dray.api.errors import ForbiddenError
 from dray.api.types.core_v1 import Pod
 from dray.client.http import http_client
 from dray.client.interface import DeleteOptions
+from dray.client.memory import MemoryTransport
+from dray.client.rest import RestClient
 from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
 from dray.node.agent.reporting.loop import PODS
@@ -434,3 +437,32 @@ async def test_a_node_needs_no_more_than_its_own_rights(world: World) -> None:
         with pytest.raises(ResourceError, match=r"fetch ResourceClaim a: .* is forbidden"):
             await node.manager.prepare(user)
     await rights.close()
+
+
+class Foreign(RestClient):
+    """A server without classic claims, which forbids nodes to ask for what it does not know."""
+
+    asked = 0
+
+    async def get(self, resource: Any, *arguments: Any, **options: Any) -> Any:
+        if resource.group == "cdi.k8s.io":
+            self.asked += 1
+            raise ForbiddenError(GroupResource(resource.group, resource.plural), "", "")
+        return await super().get(resource, *arguments, **options)
+
+    async def resources(self) -> Any:
+        return [item for item in await super().resources() if item.group != "cdi.k8s.io"]
+
+
+async def test_a_server_without_classic_claims_is_no_obstacle(world: World) -> None:
+    transport = MemoryTransport(world.local.running.local, user="admin", groups=("system:masters",), user_agent="t")
+    client = Foreign(transport)
+    await world.claim("a", result("x", driver="absent.example.com"), pods=["p"])
+    user = pod("p", by_name("a"), deleted=True)
+    async with classic_node(world.folder / "kubelet", client) as node:
+        await node.manager.prepare(user)
+        with pytest.raises(ResourceError, match=r"DRA driver absent.example.com is not registered"):
+            await node.structured.prepare(user)
+        await node.manager.release(user)
+        # It is not asked all the time.
+        assert client.asked == 1
