@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -125,7 +126,8 @@ class ClassicResources:
             infos = await self._validated(pod)
             # Without any, the keeper would wait for the Pod's lock for nothing.
             if infos:
-                await self._keeper.admit(_uid(pod), infos)
+                with self._measured("PrepareResources"):
+                    await self._keeper.admit(_uid(pod), infos)
         except EXPECTED as error:
             raise ClaimError(f"prepare classic resources: {error}") from error
 
@@ -136,7 +138,9 @@ class ClassicResources:
         end; once it has, the claim controller takes it out.
         """
         try:
-            await self._keeper.leave(_uid(pod))
+            if self._book.claims_of(_uid(pod)):
+                with self._measured("UnprepareResources"):
+                    await self._keeper.leave(_uid(pod))
             if pod.metadata.deletion_timestamp is not None:
                 for wanted in possible_entries(pod):
                     await self._unreserve(pod, claim_key(pod, wanted))
@@ -298,6 +302,15 @@ class ClassicResources:
     def _info(self, pod: Pod, key: NamespacedName) -> ClaimInfo | None:
         info = self._book.get(key)
         return info if info is not None and _uid(pod) in info.pod_uids else None
+
+    @contextmanager
+    def _measured(self, operation: str) -> Iterator[None]:
+        started, failed = self._clock.monotonic(), True
+        try:
+            yield
+            failed = False
+        finally:
+            self._metrics.observe_operation(operation, self._clock.monotonic() - started, failed=failed)
 
     def _show_claims(self) -> None:
         self._metrics.show_claims(*self._book.counts())

@@ -95,6 +95,9 @@ async def test_a_claim_is_prepared_for_its_first_pod_and_unprepared_after_its_la
     await node.manager.release(second)
     assert len(plugin.calls) == 2
     assert node.claims.claims() == ()
+    for operation, count in (("PrepareResources", 3), ("UnprepareResources", 2)):
+        labels = {"operation_name": operation, "is_error": "false"}
+        assert node.metrics.value("classic_dra_operations_duration_seconds_count", labels) == count
 
 
 @pytest.mark.behaviour("CL-50")
