@@ -9,9 +9,15 @@ import pytest
 from tests.e2e.docs.harness import ROOT, folder_of_reader, has_programs, read_page, run_page
 
 # Pages that have a test of their own, which looks at more than whether the commands work.
-ELSEWHERE = {"docs/extended-resources.md": "tests/e2e/extended_resources/test_tutorial.py"}
+ELSEWHERE = {
+    "docs/classic-dra.md": "tests/e2e/classic/test_tutorial.py",
+    "docs/extended-resources.md": "tests/e2e/extended_resources/test_tutorial.py",
+}
 # Pages that need more than dray and kubectl.
-NEEDS: dict[str, tuple[str, ...]] = {"docs/operating.md": ("etcd", "etcdutl", "openssl", "curl")}
+NEEDS: dict[str, tuple[str, ...]] = {
+    "docs/operating.md": ("etcd", "etcdutl", "openssl", "curl"),
+    "docs/security.md": ("openssl",),
+}
 
 
 def _pages() -> list[str]:
