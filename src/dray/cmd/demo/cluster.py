@@ -17,6 +17,7 @@ from dray.cli.explain import KINDS
 from dray.cli.source.http import read_cluster
 from dray.client.http import HttpTransport, http_client
 from dray.client.interface import (
+    Bookmark,
     Client,
     Patch,
     PatchType,

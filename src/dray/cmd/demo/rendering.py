@@ -79,15 +79,15 @@ def facts_lines(facts: Sequence[Fact], style: Style, before: str = "") -> Iterat
     for fact in facts:
         label = "" if style.width and fact.label == before else fact.label
         before = fact.label
-        for number, text in enumerate(_wrapped(fact.text, style.width - column - 5)):
+        for number, text in enumerate(_wrapped(fact.text, column + 5, style)):
             shown = label if number == 0 else ""
             yield (("   ", ""), (shown.ljust(column), "dim"), ("  ", ""), (text, fact.colour))
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    if width < 0:
+def _wrapped(text: str, indent: int, style: Style) -> list[str]:
+    if not style.width:
         return [text]
-    return textwrap.wrap(text, max(width, WIDTH_MIN), break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, max(style.width - indent, WIDTH_MIN), break_on_hyphens=False) or [""]
 
 
 def chapter_lines(chapter: Chapter, style: Style) -> list[Line]:

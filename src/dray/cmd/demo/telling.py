@@ -94,6 +94,8 @@ class Story:
             await starting
         finally:
             starting.cancel()
+            # Nothing is started any more when this returns.
+            await asyncio.gather(starting, return_exceptions=True)
         self._teller.facts(found.hardware(look, NODES))
         await self._cluster.apply(read_manifest(self._at.examples / "demo" / CLASSES))
 
