@@ -41,6 +41,7 @@ class _Resource:
     # Those of the devices that are, once someone has asked; in the order of their names.
     healthy: tuple[Device, ...] | None = None
     healthy_ids: frozenset[str] = frozenset()
+    has_topology: bool = False
     # Set exactly while there is no session.
     stopped_at: float | None = None
 
@@ -88,6 +89,7 @@ class Inventory:
             return None
         before = {name: self.is_healthy(resource, name) for name in found.devices}
         found.devices, found.healthy = {device.id: device for device in devices}, None
+        found.has_topology = any(device.numa_nodes for device in found.devices.values())
         found.listed = True
         changed = {name for name, was in before.items() if self.is_healthy(resource, name) != was}
         return frozenset(changed | (found.devices.keys() - before.keys()))
@@ -176,7 +178,8 @@ class Inventory:
 
     def has_topology(self, resource: str) -> bool:
         """Whether any device says where it is."""
-        return any(device.numa_nodes for device in self.devices(resource).values())
+        found = self._resources.get(resource)
+        return found is not None and found.has_topology
 
     def amounts(self) -> tuple[dict[str, int], dict[str, int]]:
         """Capacity (all devices) and allocatable (healthy ones); dropped resources have nothing."""

@@ -47,9 +47,10 @@ def encode(claims: Iterable[ClaimInfo], written: Written | None = None) -> bytes
         now[info.uid] = found if found is not None and found.info is info else _part(info)
     memory.clear()
     memory.update(now)
-    data = _HEAD + b",".join([part.plain for part in now.values()]) + _TAIL
+    # Joined, since other ways to put long bytes together take ten times as long.
+    data = b"".join((_HEAD, b",".join([part.plain for part in now.values()]), _TAIL))
     quoted = b",".join([part.quoted for part in now.values()])
-    return b'{"Data":"%b%b%b","Checksum":%d}' % (_HEAD_QUOTED, quoted, _TAIL, zlib.crc32(data))
+    return b"".join((b'{"Data":"', _HEAD_QUOTED, quoted, _TAIL, b'","Checksum":%d}' % zlib.crc32(data)))
 
 
 def _part(info: ClaimInfo) -> _Part:
