@@ -154,7 +154,7 @@ def test_a_pod_torn_away_leaves_nothing_behind(kubectl: Kubectl, machine: MakeMa
     runs(kubectl, "second")
 
 
-@pytest.mark.behaviour("CL-44", "CL-42")
+@pytest.mark.behaviour("CL-44")
 def test_a_pod_that_no_scheduler_has_seen_does_not_run(kubectl: Kubectl, machine: MakeMachine, mock: None) -> None:
     node = machine()
     node.example("mock")
@@ -173,7 +173,7 @@ def test_a_pod_that_no_scheduler_has_seen_does_not_run(kubectl: Kubectl, machine
 # --- Drivers. ---
 
 
-@pytest.mark.behaviour("CL-47", "CL-49")
+@pytest.mark.behaviour("CL-47")
 def test_a_driver_killed_between_its_work_and_its_answer(
     kubectl: Kubectl, machine: MakeMachine, mock: None, tmp_path: Path
 ) -> None:

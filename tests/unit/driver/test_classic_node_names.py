@@ -25,7 +25,6 @@ def test_a_nodes_finalizer(node: str, finalizer: str) -> None:
     assert not list(qualified_name(made))
 
 
-@pytest.mark.behaviour("CL-31")
 def test_long_names_stay_apart() -> None:
     assert finalizer_of("d", "n" * 64) != finalizer_of("d", "n" * 65)
 

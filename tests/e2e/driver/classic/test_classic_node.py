@@ -153,7 +153,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.behaviour("CL-44", "CL-20")
+@pytest.mark.behaviour("CL-44")
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_a_pod_that_may_not_use_its_claim_does_not_run(
     world: World, node: ClassicNode, plugin: FakePlugin, case: str
