@@ -1,0 +1,54 @@
+"""The pages belong together: links lead somewhere, every page can be found, and every block says what it is."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*(ROOT / "docs").glob("**/*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"])
+_FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
+
+
+@cache
+def _anchors(path: Path) -> frozenset[str]:
+    """As GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", path.read_text()), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings)
+
+
+def _links(path: Path) -> list[str]:
+    text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", path.read_text()))
+    return [link for link in _LINK.findall(text) if not link.startswith(("http:", "https:", "mailto:"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_NAMES)
+def test_every_block_has_a_language(page: Path) -> None:
+    unnamed = [body for language, body in _FENCE.findall(page.read_text()) if not language]
+    assert not unnamed, "commands that no test runs hide there; text is `text`"
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in _links(ROOT / "docs" / "README.md")}
+    docs = {path for path in PAGES if ROOT / "docs" in path.parents and path.name != "README.md"}
+    assert not {str(path.relative_to(ROOT)) for path in docs - listed}
+
+
+def test_anchors_are_those_of_github(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# `dray ui`, and more\n```sh\n# no heading\n```\n## What's next?\n")
+    assert _anchors(page) == {"dray-ui-and-more", "whats-next"}
