@@ -31,7 +31,7 @@ DOCUMENTS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 RUNS = 20
 NODES = 1000
-PODS_TOTAL = 2000
+PODS_TOTAL = 1000
 RUNNING_SECONDS_MAX = 300.0
 
 

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,19 @@ import uvloop
 from bench.processes import serving
 from bench.rows import Row, Target, percentile
 from dray.api.codec import from_document
-from dray.api.document import UID, Document, GroupVersion
+from dray.api.document import UID, Document, GroupVersion, NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.client.files import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, WriteOptions, unstructured
+from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Slot
+from dray.node.devices.checkpoint import FILE_NAME as DEVICES_FILE
+from dray.node.devices.checkpoint import Checkpoint as DeviceCheckpoint
+from dray.node.devices.files import save_checkpoint as save_devices
 from dray.node.devices.loop import NodePods, PluginDevices
+from dray.node.dra.checkpoint import FILE_NAME as CLAIMS_FILE
+from dray.node.dra.claims import ClaimInfo, Device
+from dray.node.dra.files import save_checkpoint as save_claims
 from dray.node.dra.loop import DynamicResources, Prepared
 from dray.node.plugins.interface import DRA_PLUGIN
 from dray.node.plugins.loop import PluginRegistry
@@ -45,6 +53,8 @@ NAME = "env.example.com"
 FOO = "vendor.com/foo"
 NODE = "bench"
 CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim")
+# The Pods that are looked at, of however many the node has.
+MEASURED = 110
 CPU_MILLISECONDS_MAX = 3.0
 LIST_MILLISECONDS_MAX = 5.0
 DEVICES_EACH = 8
@@ -57,8 +67,8 @@ WAIT_SECONDS = 60.0
 class Pods:
     """The node's Pods."""
 
-    def __init__(self) -> None:
-        self.items: dict[str, Pod] = {}
+    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+        self.items = {pod.metadata.uid or "": pod for pod in pods}
 
     def active(self) -> tuple[Pod, ...]:
         """All of them."""
@@ -91,13 +101,16 @@ def _run(work: Coroutine[Any, Any, list[Row]]) -> list[Row]:
 
 
 async def _admissions(count: int) -> list[Row]:
+    """Of the last Pods that make up the number; the node has the others already, from its checkpoints."""
+    held, new = _pods(count - MEASURED), _pods(count)[-MEASURED:]
     with tempfile.TemporaryDirectory() as name, serving(command="apiserver") as server:
         client = http_client(load_access({}, path=str(server.kubeconfig)), SystemClock())
-        await _make_claims(client, count)
+        await _make_claims(client, new)
         root = Path(name)
         (root / "plugins_registry").mkdir()
+        _hold(root, held, devices_each=1)
         with _process(root, DRIVER, f"--kubeconfig={server.kubeconfig}", f"--node-name={NODE}", *_places(root)):
-            found = await _admit_all(root, client, count)
+            found = await _admit_all(root, client, held, new)
         await client.close()
     return found
 
@@ -106,57 +119,116 @@ def _places(root: Path) -> tuple[str, ...]:
     return f"--root-dir={root}", f"--cdi-dir={root}/cdi"
 
 
-async def _make_claims(client: Client, count: int) -> None:
+def _pods(count: int, devices: int = 1) -> list[Pod]:
+    return [_pod(f"{number:04}", devices) for number in range(count)]
+
+
+def _claim_of(pod: Pod) -> str:
+    return pod.spec.resource_claims[0].resource_claim_name or ""
+
+
+def _hold(root: Path, pods: list[Pod], devices_each: int) -> None:
+    """As if the node had admitted the Pods before it was started."""
+    assigned, claims = [], []
+    for number, pod in enumerate(pods):
+        uid, key = UID(pod.metadata.uid or ""), NamespacedName("default", _claim_of(pod))
+        ids = tuple(f"d{number * devices_each + device}" for device in range(devices_each))
+        assigned.append((Slot(uid, "a", FOO), Assignment({NO_NUMA_NODE: ids}, b"")))
+        device = Device(NODE, f"slot-{number}", None, ("r",), (f"{NAME}/slot={number}",))
+        claims.append(ClaimInfo(UID(f"{uid}-claim"), key, {NAME: (device,)}, frozenset({uid})))
+    (root / "device-plugins").mkdir()
+    (root / "control").mkdir()
+    if pods:
+        save_devices(str(root / "device-plugins" / DEVICES_FILE), DeviceCheckpoint(tuple(assigned), {FOO: ()}))
+        save_claims(str(root / CLAIMS_FILE), claims)
+
+
+async def _make_claims(client: Client, pods: list[Pod]) -> None:
     request = {"name": "r", "exactly": {"deviceClassName": NAME}}
-    for number in range(count):
-        body = {"metadata": {"name": f"c{number}"}, "spec": {"devices": {"requests": [request]}}}
+    for number, pod in enumerate(pods):
+        body = {"metadata": {"name": _claim_of(pod)}, "spec": {"devices": {"requests": [request]}}}
         claim = await client.create(CLAIMS, body, "default")
         result = {"request": "r", "driver": NAME, "pool": NODE, "device": f"slot-{number}"}
-        consumer = {"resource": "pods", "name": f"p{number}", "uid": f"u{number}"}
+        consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
         claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
         await client.update(CLAIMS, claim, WriteOptions(subresource="status"))
 
 
-async def _admit_all(root: Path, client: Client, count: int) -> list[Row]:
-    pods, clock, metrics = Pods(), SystemClock(), Metrics()
+@dataclass(slots=True)
+class _Node:
+    """The parts of a node that Pods with devices need."""
+
+    pods: Pods
+    claims: DynamicResources
+    manager: AlignedResources
+
+    async def admit(self, pod: Pod) -> None:
+        assert await self.manager.admit(pod) is None
+        self.pods.items[pod.metadata.uid or ""] = pod
+        outcome = await self.claims.prepare(pod)
+        assert isinstance(outcome, Prepared), outcome
+        self.claims.container_devices(pod, pod.spec.containers[0])
+        self.manager.container_options(pod, "a")
+
+    async def release(self, pod: Pod) -> None:
+        assert await self.claims.unprepare(UID(pod.metadata.uid or "")) is None
+        await self.manager.release(pod)
+        del self.pods.items[pod.metadata.uid or ""]
+
+
+async def _admit_all(root: Path, client: Client, held: list[Pod], new: list[Pod]) -> list[Row]:
+    pods, clock, metrics = Pods(held), SystemClock(), Metrics()
     claims = DynamicResources(client, NODE, str(root), clock, metrics)
     plugins = PluginRegistry(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, clock, metrics)
+    count = len(held) + len(new)
     async with _device_plugin(root, pods, count) as devices, TaskGroup("bench") as group:
         group.spawn(claims.run(), "claims")
         group.spawn(plugins.run(), "plugins")
-        manager = AlignedResources(devices)
-        warm = _pod("warm", 0)
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not isinstance(outcome := await claims.prepare(_pod(0, 1)), Prepared):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{outcome}: {(root / 'log').read_text()}")
-            await asyncio.sleep(0.05)
-        await manager.admit(warm)
-        began, used = time.perf_counter(), time.process_time()
-        for number in range(count):
-            pod = _pod(number, 1)
-            assert await manager.admit(pod) is None
-            pods.items[pod.metadata.uid or ""] = pod
-            outcome = await claims.prepare(pod)
-            assert isinstance(outcome, Prepared), outcome
-            claims.container_devices(pod, pod.spec.containers[0])
-            manager.container_options(pod, "a")
-        wall, cpu = time.perf_counter() - began, time.process_time() - used
-        used = time.process_time()
-        for pod in pods.active():
-            assert await claims.unprepare(UID(pod.metadata.uid or "")) is None
-            await manager.release(pod)
-        undo = time.process_time() - used
-    parameters = {"pods": count}
-    target = Target(CPU_MILLISECONDS_MAX) if count <= 110 else None
-    return [
-        Row("node: CPU to admit and prepare a Pod", cpu / count * 1000, "ms", parameters, target),
-        Row("node: time to admit and prepare a Pod", wall / count * 1000, "ms", parameters),
-        Row("node: CPU to release a Pod", undo / count * 1000, "ms", parameters, target),
-    ]
+        node = _Node(pods, claims, AlignedResources(devices))
+        await _until_prepared(root, node, new[0])
+        alone = [await _measured(_one_by_one(step, new)) for step in (node.admit, node.release)]
+        together = [await _measured(_at_once(step, new)) for step in (node.admit, node.release)]
+    found = []
+    for way, costs in {"one by one": alone, "all at once": together}.items():
+        parameters = {"pods": count, "come": way}
+        (admit, wall), (release, _) = costs
+        found += [
+            Row("node: CPU to admit and prepare a Pod", admit, "ms", parameters, Target(CPU_MILLISECONDS_MAX)),
+            Row("node: time to admit and prepare a Pod", wall, "ms", parameters),
+            Row("node: CPU to release a Pod", release, "ms", parameters, Target(CPU_MILLISECONDS_MAX)),
+        ]
+    return found
 
 
-def _pod(number: int | str, devices: int) -> Pod:
+async def _until_prepared(root: Path, node: _Node, pod: Pod) -> None:
+    """The driver and the plugin are there, and everything has been done once."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not isinstance(outcome := await node.claims.prepare(pod), Prepared):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{outcome}: {(root / 'log').read_text()}")
+        await asyncio.sleep(0.05)
+    await node.admit(pod)
+    await node.release(pod)
+
+
+async def _one_by_one(step: Callable[[Pod], Awaitable[None]], pods: list[Pod]) -> None:
+    for pod in pods:
+        await step(pod)
+
+
+async def _at_once(step: Callable[[Pod], Awaitable[None]], pods: list[Pod]) -> None:
+    await asyncio.gather(*map(step, pods))
+
+
+async def _measured(work: Awaitable[None]) -> tuple[float, float]:
+    """Milliseconds for each of the measured Pods: of all threads of this process, and of the clock on the wall."""
+    began, used = time.perf_counter(), time.process_time()
+    await work
+    wall, cpu = time.perf_counter() - began, time.process_time() - used
+    return cpu / MEASURED * 1000, wall / MEASURED * 1000
+
+
+def _pod(number: str, devices: int) -> Pod:
     return from_document(
         Pod,
         {
@@ -191,7 +263,6 @@ def _process(root: Path, program: Path, *arguments: str) -> Iterator[None]:
 async def _device_plugin(root: Path, pods: Pods, count: int) -> AsyncIterator[PluginDevices]:
     """The node's side of a plugin with so many devices, once it knows them."""
     folder = root / "device-plugins"
-    (root / "control").mkdir()
     devices = PluginDevices(str(folder), NodePods(pods), SystemClock(), Metrics())
     serving_devices = asyncio.create_task(devices.run())
     await devices.wait_started()
@@ -212,13 +283,9 @@ async def _device_plugin(root: Path, pods: Pods, count: int) -> AsyncIterator[Pl
 
 async def _listing(count: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
-        root, pods = Path(name), Pods()
+        root, pods = Path(name), Pods(_pods(count, DEVICES_EACH))
+        _hold(root, list(pods.active()), DEVICES_EACH)
         async with _device_plugin(root, pods, count * DEVICES_EACH) as devices, TaskGroup("bench") as group:
-            manager = AlignedResources(devices)
-            for number in range(count):
-                pod = _pod(number, DEVICES_EACH)
-                assert await manager.admit(pod) is None
-                pods.items[pod.metadata.uid or ""] = pod
             server = pod_resources.PodResourcesServer(name, Sources(pods, devices), SystemClock(), Metrics())
             group.spawn(server.run(), "pod resources")
             await server.wait_started()
