@@ -28,6 +28,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import Agent
 
@@ -167,3 +169,18 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def pages_below(*places: str) -> list[str]:
+    """The pages of folders, without those of folders in them, and single pages, as far as they have commands to run."""
+    found = [path for place in places for path in sorted((ROOT / place).glob("*.md")) or [ROOT / place]]
+    return [str(path.relative_to(ROOT)) for path in found if read_page(path.read_text()).steps]
+
+
+def check_page(name: str, *programs: str) -> None:
+    """Run a page of the repository; skips the test where a program is missing."""
+    needed = ("kubectl", *programs)
+    if not has_programs(*needed):
+        pytest.skip(f"needs {', '.join(needed)}")
+    with folder_of_reader() as folder:
+        run_page(read_page((ROOT / name).read_text()), folder)

@@ -1,4 +1,4 @@
-"""Every command of the documentation, page by page."""
+"""Every command of the documentation, page by page; those of the tutorials are in a file of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.docs.harness import ROOT, folder_of_reader, has_programs, read_page, run_page
+from tests.e2e.docs.harness import ROOT, check_page, pages_below
 
 # Pages that have a test of their own, which looks at more than whether the commands work.
 ELSEWHERE = {
@@ -20,18 +20,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _pages() -> list[str]:
-    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("**/*.md"))
-    return [name for name in found if name not in ELSEWHERE and read_page((ROOT / name).read_text()).steps]
-
-
-@pytest.mark.parametrize("name", _pages())
+@pytest.mark.parametrize("name", [name for name in pages_below("docs") if name not in ELSEWHERE])
 def test_the_commands_of_a_page(name: str) -> None:
-    needed = ("kubectl", *NEEDS.get(name, ()))
-    if not has_programs(*needed):
-        pytest.skip(f"needs {', '.join(needed)}")
-    with folder_of_reader() as folder:
-        run_page(read_page((ROOT / name).read_text()), folder)
+    check_page(name, *NEEDS.get(name, ()))
 
 
 @pytest.mark.parametrize(("name", "test"), ELSEWHERE.items())
