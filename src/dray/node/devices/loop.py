@@ -46,6 +46,7 @@ from dray.rpc.sockets import listen
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 from dray.runtime.pauses import pause
+from dray.runtime.saves import SharedSave
 from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class PluginDevices:
         # Its devices must not be freed while it is being admitted, though it is not active yet.
         self._admitting = ""
         self._allocating = asyncio.Lock()
-        self._saving = asyncio.Lock()
+        self._save = SharedSave(self._write)
         self._written = checkpoint.Written()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         self._group: TaskGroup | None = None
@@ -401,16 +402,14 @@ class PluginDevices:
 
     # --- Inside. ---
 
-    async def _save(self) -> None:
-        # Writes follow each other, so that an older state never replaces a newer one.
-        async with self._saving:
-            inventory = self._book.inventory
-            registered = {name: inventory.healthy(name) for name in inventory.resources}
-            state = checkpoint.sample(self._book.assignments.all(), registered)
-            try:
-                await asyncio.to_thread(save_checkpoint, self._path, state, self._written)
-            except OSError as error:
-                raise AllocationError(f'failed to write checkpoint file "{checkpoint.FILE_NAME}": {error}') from error
+    async def _write(self) -> None:
+        inventory = self._book.inventory
+        registered = {name: inventory.healthy(name) for name in inventory.resources}
+        state = checkpoint.sample(self._book.assignments.all(), registered)
+        try:
+            await asyncio.to_thread(save_checkpoint, self._path, state, self._written)
+        except OSError as error:
+            raise AllocationError(f'failed to write checkpoint file "{checkpoint.FILE_NAME}": {error}') from error
 
     async def _save_quietly(self) -> None:
         try:

@@ -30,6 +30,7 @@ from dray.node.dra.files import load_checkpoint, save_checkpoint
 from dray.node.dra.responses import ResponseError
 from dray.runtime.locks import KeyedLocks
 from dray.runtime.pauses import pause
+from dray.runtime.saves import SharedSave
 
 RECONCILE_SECONDS: Final = 60.0
 
@@ -67,8 +68,7 @@ class ClaimKeeper:
         self._batched = batched
         self.book = ClaimBook(load_checkpoint(path))
         self._locks = KeyedLocks()
-        # Writes follow each other, so that an older state never replaces a newer one.
-        self._saving = asyncio.Lock()
+        self._save = SharedSave(self._write)
         self._written: checkpoint.Written = {}
         self._wake = asyncio.Event()
 
@@ -118,6 +118,7 @@ class ClaimKeeper:
         calls = []
         for action in actions:
             if isinstance(action, SaveCheckpoint):
+                self._on_save()
                 await self._save()
             else:
                 calls += [self._call(part) for part in self._parts(action)]
@@ -137,10 +138,8 @@ class ClaimKeeper:
     async def _call(self, action: CallPrepare | CallUnprepare) -> None:
         await self._perform(self.book.handle(await self._call_driver(action)))
 
-    async def _save(self) -> None:
-        self._on_save()
-        async with self._saving:
-            try:
-                await asyncio.to_thread(save_checkpoint, self._path, self.book.claims(), self._written)
-            except OSError as error:
-                raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
+    async def _write(self) -> None:
+        try:
+            await asyncio.to_thread(save_checkpoint, self._path, self.book.claims(), self._written)
+        except OSError as error:
+            raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
