@@ -151,7 +151,7 @@ def test_an_interrupted_demo_leaves_nothing_running(folder: Path) -> None:
         assert process.stderr is not None
         # The server runs, and the agents are being started.
         while "is ready after" not in process.stdout.readline():
-            assert process.poll() is None
+            assert process.poll() is None, process.stderr.read()
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert process.stderr.read() == "dray demo: interrupted; everything it had started is ended\n"

@@ -32,7 +32,8 @@ class DemoError(Exception):
 
 async def run(settings: DemoSettings, stop: asyncio.Event) -> None:
     """Tell the story, or end one that was left running."""
-    # Log lines would go right through the view.
+    # Log lines would go right through the view; libraries complain of connections that end when the demo does.
+    logging.getLogger().setLevel(logging.CRITICAL)
     logging.getLogger("dray").setLevel(logging.WARNING)
     data = _resolved(settings.data_dir)
     if settings.stop:

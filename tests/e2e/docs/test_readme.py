@@ -1,0 +1,89 @@
+"""The README's commands do what it says, its links lead somewhere, and what it installs is complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.docs.harness import ROOT, folder_of_reader, has_programs, read_page, run_page
+
+README = (ROOT / "README.md").read_text()
+INSTALL = "pip install .\n"
+# What make runs once everything is set up; that it is so is a test of its own.
+DEMO = "dray demo --keep"
+
+
+def made_by(target: str) -> str:
+    """The command of a target; nothing is run and nothing is set up."""
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.skipif(not has_programs("make"), reason="needs make")
+def test_what_make_runs() -> None:
+    assert made_by("demo").endswith(f"python -m {DEMO}")
+    assert re.search(r"python -m pytest .*-q", made_by("test"))
+
+
+@pytest.mark.skipif(not has_programs("kubectl"), reason="needs kubectl")
+def test_the_commands_work() -> None:
+    assert README.count("make demo  ") == 1
+    text = README.replace("make demo  ", f"{DEMO}  ").replace("make test  ", "true  ")
+    assert INSTALL in text
+    page = read_page(text.replace(INSTALL, "true\n"))
+    with folder_of_reader() as folder:
+        outputs = run_page(page, folder)
+    story, tried, _, nodes = outputs
+    assert "Its dashboard:\n\n  http://127.0.0.1:" in story
+    assert "pod default/latecomer is pending: 0 of 4 nodes fit" in tried
+    assert "pod/latecomer condition met" in tried
+    assert "ended the 12 processes" in tried
+    assert nodes.count(" Ready ") == 3
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    links = re.findall(r"\]\(([^)#]+)(#[^)]+)?\)", page.read_text())
+    assert links
+    for target, anchor in links:
+        place = page.parent / target
+        assert place.exists(), target
+        assert not anchor or anchor in anchors(place), f"{target}{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_what_is_installed_is_complete(tmp_path: Path) -> None:
+    """Without what it depends on, which is here already, and without asking anybody for the tool that builds it."""
+    command = [sys.executable, "-m", *INSTALL.split()[:2], "--quiet", "--no-deps", "--no-build-isolation"]
+    command += ["--disable-pip-version-check", f"--target={tmp_path / 'installed'}", str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    installed = tmp_path / "installed"
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    program = "import dray.cmd.demo.programs as p; print(p.__file__); print(p.examples_folder())"
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert found == [str(installed / "dray/cmd/demo/programs.py"), str(installed / "dray/examples")]
+    for name in (
+        "demo/1-classes.yaml",
+        "gpu-driver/driver.py",
+        "device-plugin/host_devices.py",
+        "classic/acme-gpu/driver.py",
+    ):
+        assert (installed / "dray/examples" / name).is_file(), name
+    help_text = subprocess.run(
+        [installed / "bin" / "dray", "demo", "--help"], cwd=tmp_path, env=environment, capture_output=True, check=True
+    ).stdout
+    assert b"--keep" in help_text
