@@ -61,7 +61,8 @@ def uid_of(claim: Any) -> str:
 async def test_a_resource_plugin_registers_whatever_its_versions(node: ClassicNode, versions: tuple[str, ...]) -> None:
     async with plugin_serving(FakePlugin(versions=versions), node) as fake:
         assert await fake.statuses.get() == (True, "")
-        assert node.drivers() == [DRIVER]
+        # The plugin is told first, and then it is in the list.
+        await until(lambda: node.drivers() == [DRIVER])
     await until(lambda: node.drivers() == [])
 
 
@@ -70,7 +71,7 @@ async def test_both_kinds_of_plugins_live_side_by_side(node: ClassicNode, plugin
     other = FakePlugin(versions=("v1.DRAPlugin",), kind="DRAPlugin")
     async with plugin_serving(other, node, socket="structured"):
         assert await other.statuses.get() == (True, "")
-        assert node.drivers() == [DRIVER, DRIVER]
+        await until(lambda: node.drivers() == [DRIVER, DRIVER])
         assert {item.type for item in node.plugins.plugins} == {"DRAPlugin", "ResourcePlugin"}
 
 
