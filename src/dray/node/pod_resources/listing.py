@@ -17,9 +17,15 @@ _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 def listed(sources: Sources, *, active_only: bool) -> tuple[Pod, ...]:
-    """The Pods to tell of, in the order of their names."""
-    pods = (pod for pod in sources.pods.active() if not is_finished(pod)) if active_only else sources.pods.all()
-    return tuple(sorted(pods, key=lambda pod: (pod.metadata.namespace or "", pod.metadata.name or "")))
+    """The Pods to tell of."""
+    if not active_only:
+        return sources.pods.all()
+    return tuple([pod for pod in sources.pods.active() if pod.status.phase not in _TERMINAL_PHASES])
+
+
+def in_order(pods: Iterable[Pod]) -> list[Pod]:
+    """The Pods in the order of their names."""
+    return sorted(pods, key=lambda pod: (pod.metadata.namespace or "", pod.metadata.name or ""))
 
 
 def is_finished(pod: Pod) -> bool:

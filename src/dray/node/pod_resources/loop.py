@@ -15,7 +15,6 @@ from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
 from dray.node.pod_resources.metrics import EndpointMetrics
 from dray.node.pod_resources.servicer import AlphaPodResources, Gates, PodResources, RateLimit
-from dray.rpc.pb.podresources.v1.api_pb2_grpc import add_PodResourcesListerServicer_to_server as add_v1
 from dray.rpc.pb.podresources.v1alpha1.api_pb2_grpc import add_PodResourcesListerServicer_to_server as add_v1alpha1
 from dray.rpc.sockets import listen
 from dray.runtime.metrics import Metrics
@@ -58,7 +57,7 @@ class PodResourcesServer:
         os.makedirs(self._folder, exist_ok=True)
         os.chmod(self._folder, FOLDER_MODE)
         server = grpc.aio.server()
-        add_v1(PodResources(self._sources, self._gates, self._metrics, self._limit), server)
+        PodResources(self._sources, self._gates, self._metrics, self._limit).add_to(server)
         add_v1alpha1(AlphaPodResources(self._sources, self._metrics, self._limit), server)
         await listen(server, self.path)
         self._started.set()

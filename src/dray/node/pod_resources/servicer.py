@@ -14,15 +14,15 @@ from dray.api.document import NamespacedName
 from dray.node.pod_resources.answers import Answers
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
-from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed
+from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed
 from dray.node.pod_resources.metrics import EndpointMetrics, Method
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
-from dray.rpc.pb.podresources.v1 import api_pb2_grpc as v1_grpc
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+SERVICE: Final = f"{v1.DESCRIPTOR.package}.PodResourcesLister"
 V1: Final = "v1"
 V1ALPHA1: Final = "v1alpha1"
 
@@ -50,7 +50,7 @@ class RateLimit:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
-class PodResources(v1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
+class PodResources:
     """The current version."""
 
     def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
@@ -60,14 +60,26 @@ class PodResources(v1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
         self._metrics = metrics
         self._limit = limit
 
-    async def List(self, _request: v1.ListPodResourcesRequest, context: Context) -> v1.ListPodResourcesResponse:
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve the methods; `List` answers with bytes, as they are kept for the next time."""
+        handlers = {
+            "List": _handler(self.List, v1.ListPodResourcesRequest, bytes),
+            "GetAllocatableResources": _handler(
+                self.GetAllocatableResources,
+                v1.AllocatableResourcesRequest,
+                v1.AllocatableResourcesResponse.SerializeToString,
+            ),
+            "Get": _handler(self.Get, v1.GetPodResourcesRequest, v1.GetPodResourcesResponse.SerializeToString),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def List(self, _request: v1.ListPodResourcesRequest, context: Context) -> bytes:
         """All Pods, after devices of those that are gone have been freed."""
         await self._limit.check(context)
         with self._counted(Method.LIST):
             if self._sources.devices is not None:
                 await self._sources.devices.refresh()
-            pods = listed(self._sources, active_only=self._gates.active_only)
-            return self._answers.all(pods)
+            return self._answers.all(listed(self._sources, active_only=self._gates.active_only))
 
     async def GetAllocatableResources(
         self, _request: v1.AllocatableResourcesRequest, context: Context
@@ -116,10 +128,16 @@ class AlphaPodResources(v1alpha1_grpc.PodResourcesListerServicer):  # type: igno
         self._metrics.requested(V1ALPHA1)
         if self._sources.devices is not None:
             await self._sources.devices.refresh()
-        pods = listed(self._sources, active_only=False)
+        pods = in_order(listed(self._sources, active_only=False))
         return v1alpha1.ListPodResourcesResponse(
             pod_resources=[alpha_pod_resources(pod, self._sources) for pod in pods]
         )
+
+
+def _handler(method: Any, request: Any, serialize: Callable[[Any], bytes]) -> grpc.RpcMethodHandler[Any, Any]:
+    return grpc.unary_unary_rpc_method_handler(
+        method, request_deserializer=request.FromString, response_serializer=serialize
+    )
 
 
 async def _fail(context: Context, text: str) -> NoReturn:

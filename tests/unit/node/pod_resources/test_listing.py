@@ -13,7 +13,7 @@ from dray.node.dra.claims import Device, class_name_of
 from dray.node.pod_resources.answers import Answers
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.limiter import Limiter
-from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, listed, pod_resources
+from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed, pod_resources
 from dray.node.pod_resources.loop import gates_of
 from dray.node.pod_resources.servicer import Gates
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
@@ -199,8 +199,8 @@ def phase(uid: str, name: str, namespace: str, value: str):
 def test_finished_pods_are_left_out() -> None:
     pods = Pods(phase("1", "b", "x", "Running"), phase("2", "a", "x", "Succeeded"), phase("3", "z", "a", "Pending"))
     sources = Sources(pods)
-    assert [item.metadata.uid for item in listed(sources, active_only=True)] == ["3", "1"]
-    assert [item.metadata.uid for item in listed(sources, active_only=False)] == ["3", "2", "1"]
+    assert [item.metadata.uid for item in in_order(listed(sources, active_only=True))] == ["3", "1"]
+    assert [item.metadata.uid for item in in_order(listed(sources, active_only=False))] == ["3", "2", "1"]
 
 
 @pytest.mark.behaviour("PR-17")
@@ -278,8 +278,13 @@ def test_an_answer_is_made_again_when_a_pod_or_what_it_has_is_another() -> None:
     again = answers.all((asking("u1"),))
     assert again == before
     assert again is not before
-    assert [item.name for item in answers.all((first, second)).pod_resources] == ["pod-u1", "pod-u2"]
+    both = v1.ListPodResourcesResponse.FromString(answers.all((second, first)))
+    assert both == v1.ListPodResourcesResponse(pod_resources=[answers.one(first), answers.one(second)])
+    renamed = pod("u1", name="renamed")
+    found = v1.ListPodResourcesResponse.FromString(answers.all((second, renamed)))
+    assert [item.name for item in found.pod_resources] == ["pod-u2", "renamed"]
+    assert answers.all(()) == b""
     devices.held = {("u1", "main"): [HeldDevice(FOO, "b", 1)]}
     devices.revision += 1
-    (entry,) = answers.all((first,)).pod_resources
+    (entry,) = v1.ListPodResourcesResponse.FromString(answers.all((first,))).pod_resources
     assert list(entry.containers[0].devices) == [device(FOO, "b", 1)]
