@@ -67,7 +67,7 @@ $(STAMPS)/browser:
 
 # --- what people run ---
 
-demo: $(STAMPS)/run ## start a server, show it working, say what to try next
+demo: $(STAMPS)/run ## four nodes and their stories, live; leaves them running with a dashboard
 	@$(BIN)/python -m dray demo --keep
 
 test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ## run all tests

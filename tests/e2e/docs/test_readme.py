@@ -76,13 +76,8 @@ def test_what_is_installed_is_complete(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout.split()
     assert found == [str(installed / "dray/cmd/demo/programs.py"), str(installed / "dray/examples")]
-    for name in (
-        "demo/1-classes.yaml",
-        "gpu-driver/driver.py",
-        "device-plugin/host_devices.py",
-        "classic/acme-gpu/driver.py",
-    ):
-        assert (installed / "dray/examples" / name).is_file(), name
+    for path in (ROOT / "examples").glob("*/**/*.yaml"):
+        assert (installed / "dray" / path.relative_to(ROOT)).is_file(), path
     help_text = subprocess.run(
         [installed / "bin" / "dray", "demo", "--help"], cwd=tmp_path, env=environment, capture_output=True, check=True
     ).stdout
