@@ -14,6 +14,7 @@ from dray.api.features import FeatureGates
 from dray.client.interface import LocalRequest
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
+from tests.shared_documents import assert_unchanged
 
 
 @dataclass(slots=True)
@@ -82,5 +83,6 @@ async def local_server(directory: Path, gates: str = "") -> AsyncIterator[Local]
     running = await apiserver.start(settings)
     try:
         yield Local(running)
+        assert_unchanged(running.server.decoded)
     finally:
         await running.stop()

@@ -11,6 +11,7 @@ from dray.api.features import FeatureGates
 from dray.apiserver import portless
 from dray.apiserver.memory import LocalTransport
 from dray.lib.clock import Clock
+from tests.shared_documents import assert_unchanged
 
 
 @asynccontextmanager
@@ -21,6 +22,7 @@ async def portless_server(
     contents = [document for name in namespaces for document in _furnished(name)]
     async with portless.portless_server(clock, rng, gates=gates, contents=contents) as local:
         yield local
+        assert_unchanged(local.decoded)
 
 
 def _furnished(namespace: str) -> list[Document]:

@@ -43,19 +43,20 @@ class LocalTransport:
 
     def __init__(self, server: APIServer) -> None:
         self._server = server
+        self.decoded = server.decoded
 
     async def handle(self, request: LocalRequest) -> Document:
         """Answer anything but a watch."""
         result = await self._server.execute(_call(request))
         if request.read_only and isinstance(result, ObjectResult):
-            return _shared_document(result.endpoint, result.entry, self._server.decoded)
+            return _shared_document(result.endpoint, result.entry, self.decoded)
         return _document(result)
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
         """Start a watch; no event is missed once this has returned."""
         result = await self._server.execute(_call(request))
         assert isinstance(result, WatchResult)
-        return _events(result, self._server.decoded)
+        return _events(result, self.decoded)
 
 
 def _call(request: LocalRequest) -> Call:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import orjson
 
 from dray.api.document import Document
@@ -39,8 +40,7 @@ class UnparsableVersionError(APIError):
     reason = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """Options of create, update and patch."""
 
     dry_run: bool = False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from dray.api.document import Document
@@ -27,8 +27,7 @@ APPLY: Final = "application/apply-patch+yaml"
 PATCH_TYPES: Final = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
-@dataclass(frozen=True, slots=True)
-class PatchRequest:
+class PatchRequest(msgspec.Struct, frozen=True):
     """A PATCH: what is patched, how, by whom."""
 
     endpoint: Endpoint

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
@@ -19,8 +21,7 @@ class UserInfo:
 ANONYMOUS = UserInfo("system:anonymous", groups=("system:unauthenticated",))
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """What authorization decides on: a verb on a resource, or on a path.
 
     `verb` is Kubernetes' request verb: get list watch create update patch delete deletecollection

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote
+
+import msgspec
 
 _METHOD_VERBS: Final[Mapping[str, str]] = {
     "POST": "create",
@@ -20,8 +21,7 @@ _COLLECTION_VERBS: Final[Mapping[str, str]] = {"get": "list", "delete": "deletec
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(msgspec.Struct, frozen=True):
     """A parsed request line; `resource` is empty for paths that name no resource."""
 
     method: str

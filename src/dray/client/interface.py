@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind
 
@@ -81,8 +83,7 @@ class EventType(enum.StrEnum):
     DELETED = "DELETED"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """One change of one object."""
 
     type: EventType
@@ -330,8 +331,7 @@ class Client(Protocol):
 LocalBody: TypeAlias = "Document | list[Document] | bytes | None"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRequest:
+class LocalRequest(msgspec.Struct, frozen=True):
     """One request without transport.
 
     `verb` is the request verb that authorization sees: get list watch create update patch delete
@@ -350,7 +350,7 @@ class LocalRequest:
     name: str = ""
     subresource: str = ""
     path: str = ""
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: LocalBody = None
     content_type: str = "application/json"
     # Asks for metadata alone; the server may answer with whole objects.

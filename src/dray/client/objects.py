@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dray.api.document import UID, NamespacedName
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerReference:
+class OwnerReference(msgspec.Struct, frozen=True):
     """An owner as a dependent names it."""
 
     api_version: str

@@ -6,8 +6,10 @@ It awaits its transport and does no I/O of its own, so that all transports share
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
@@ -37,8 +39,7 @@ T = TypeVar("T")
 _JSON: Final = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One request, before a transport gives it its form; `resource` is None for plain paths."""
 
     verb: str
@@ -47,7 +48,7 @@ class Call:
     name: str = ""
     subresource: str = ""
     path: str = ""
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: LocalBody = None
     content_type: str = _JSON
 

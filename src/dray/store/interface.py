@@ -21,6 +21,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+import msgspec
+
 
 class StoreError(Exception):
     """Base of everything the store raises."""
@@ -76,8 +78,7 @@ class StoreLockedError(StoreError):
     """Another process has the stored data open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One key's value; `revision` is that of its last write."""
 
     key: str
@@ -102,8 +103,7 @@ class EventType(enum.StrEnum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One committed write. `previous` is the entry before it (None for a creation).
 
     For a PUT, `entry` is the new entry. For a DELETE, `entry` has the last value with the revision of

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+import msgspec
+
 from dray.store.interface import Entry, Event, StoreUnavailableError
 from dray.store.rows import BATCH_ROWS_MAX, insertion
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """A planned event and who waits for it; events of one epoch build on each other."""
 
     event: Event

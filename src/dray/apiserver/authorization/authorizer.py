@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dray.api import field_errors
 from dray.api.document import Document
@@ -116,7 +118,7 @@ def with_selected_name(attributes: Attributes) -> Attributes:
         field, equals, value = term.partition("=")
         name = value.removeprefix("=")
         if equals and field == "metadata.name" and name and "\\" not in name:
-            return replace(attributes, name=name)
+            return msgspec.structs.replace(attributes, name=name)
     return attributes
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from dray.api.document import Document
 from dray.apiserver.endpoint import Endpoint
@@ -13,8 +15,7 @@ from dray.apiserver.routes import RequestInfo
 from dray.store.interface import Entry
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """A request: who asks what, with which body. `warnings` collects texts for Warning headers."""
 
     info: RequestInfo
@@ -25,7 +26,7 @@ class Call:
     user_agent: str = ""
     accept: str = ""
     if_none_match: str = ""
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
     def manager(self) -> str:
@@ -34,8 +35,7 @@ class Call:
         return named or self.user_agent.partition("/")[0][:128] or "unknown"
 
 
-@dataclass(slots=True)
-class ObjectResult:
+class ObjectResult(msgspec.Struct):
     """One stored object; `status` is the HTTP code."""
 
     endpoint: Endpoint
@@ -72,8 +72,7 @@ class ListResult:
         return metadata
 
 
-@dataclass(frozen=True, slots=True)
-class WatchFrame:
+class WatchFrame(msgspec.Struct, frozen=True):
     """One event of a watch: an entry for ADDED, MODIFIED and DELETED, a document for BOOKMARK and ERROR."""
 
     type: str

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-import orjson
+import msgspec
 
 from dray.api.document import Document, copy_document
 from dray.api.errors import APIError, ConflictError, InvalidError, NotFoundError, UnsupportedMediaTypeError
@@ -41,12 +40,11 @@ class UnsupportedPatchError(APIError):
         super().__init__("415: Unsupported Media Type", details={})
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One write to an existing object: the rules it goes by, and how to make the new document of the old.
 
-    `build` gets the stored hub document, which it must not change, and returns a new one; it is called
-    again when the object changed meanwhile.
+    `build` gets the stored hub document, which is shared and must not change, and returns a new one; it is
+    called again when the object changed meanwhile.
     """
 
     strategy: Strategy
@@ -59,6 +57,8 @@ class Change:
     retry: bool = True
     # Server-side apply has recorded the field owners already.
     stamped: bool = False
+    # `build` changes the document that it gets, which must be its own then.
+    in_place: bool = False
 
 
 class Changer:
@@ -117,13 +117,13 @@ class Changer:
 
         def build(old: Document) -> Document:
             now = self._services.clock.now()
-            patched = apply_patch(request, endpoint.from_hub(_copied(old)), now)
+            patched = apply_patch(request, endpoint.from_hub(old), now)
             check_place(patched["metadata"], endpoint, call.info.namespace, call.info.name)
             if endpoint.default is not None:
                 endpoint.default(patched, now)
             return endpoint.to_hub(patched)
 
-        change = Change(strategy, options, build, call.info.subresource, stamped=kind == APPLY)
+        change = Change(strategy, options, build, call.info.subresource, stamped=kind == APPLY, in_place=True)
         try:
             return await self.change(call, endpoint, change)
         except NotFoundError:
@@ -140,13 +140,14 @@ class Changer:
             entry = await store.get(key)
             if entry is None:
                 raise NotFoundError(endpoint.resource, call.info.name)
-            old = endpoint.decode(entry.value, entry.revision)
-            hub = self._changed(call, endpoint, change, old)
+            old = self._services.decoded.document(entry)
+            given = endpoint.decode(entry.value, entry.revision) if change.in_place else old
+            hub = self._changed(call, endpoint, change, old, change.build(given))
             if hub == old or (change.stamped and differs_in_times_only(hub, old)):
                 return _unchanged(endpoint, entry, change.options)
             if change.options.dry_run:
                 await self._reserve(call, endpoint, change, hub, old)
-                return DocumentResult(endpoint.served(hub), 200, endpoint)
+                return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
             held = await self._reserve(call, endpoint, change, hub, old)
             try:
                 return await self._write(endpoint, entry, hub)
@@ -169,10 +170,9 @@ class Changer:
             endpoint, call.info.namespace, hub, old, dry_run=change.options.dry_run
         )
 
-    def _changed(self, call: Call, endpoint: Endpoint, change: Change, old: Document) -> Document:
-        """The judged new document."""
+    def _changed(self, call: Call, endpoint: Endpoint, change: Change, old: Document, hub: Document) -> Document:
+        """The new document, prepared and judged; of the old one, which is shared, nothing is changed."""
         services, strategy = self._services, change.strategy
-        hub = change.build(old)
         context = services.context(call, services.known_namespace(call.info.namespace))
         check_update(hub, old, endpoint, unconditional=change.unconditional)
         prepare_changed(hub, old)
@@ -193,15 +193,9 @@ class Changer:
         if is_finished(endpoint, hub):
             # The change took away the last thing the deletion was waiting for.
             await store.delete(entry.key, expected_revision=entry.revision)
-            return DocumentResult(endpoint.served(hub), 200, endpoint)
+            return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
         written = await store.update(entry.key, self._services.encode(endpoint, hub), expected_revision=entry.revision)
         return ObjectResult(endpoint, written)
-
-
-def _copied(stored: Document) -> Document:
-    """A copy of a whole stored document: it came from JSON, and that way is the shortest."""
-    document: Document = orjson.loads(orjson.dumps(stored))
-    return document
 
 
 def _patch_type(call: Call, endpoint: Endpoint) -> str:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
 from dray.apiserver.request import UserInfo
 
 
-@dataclass(frozen=True, slots=True)
-class WriteContext:
+class WriteContext(msgspec.Struct, frozen=True):
     """What a strategy may know besides the object."""
 
     now: datetime

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from dray.api.document import Document
 from dray.apiserver.patch.managed_fields.field_set import FieldSet, FieldsFormatError
@@ -44,8 +45,7 @@ class Manager(NamedTuple):
         return f"{text} using {self.api_version}" if self.operation == UPDATE else text
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What a manager manages, at which version, and when it last changed the object (None: not known)."""
 
     fields: FieldSet

@@ -1,0 +1,15 @@
+"""Documents that all who hear of a write share: after a test they must still say what was stored."""
+
+from __future__ import annotations
+
+import orjson
+
+from dray.apiserver.decoded import Decoded
+
+
+def assert_unchanged(decoded: Decoded) -> None:
+    """No document that the server shares was changed by anybody who got it."""
+    for known in decoded._known.values():
+        document = orjson.loads(orjson.dumps(known.document))
+        document["metadata"].pop("resourceVersion", None)
+        assert document == orjson.loads(known.value)
