@@ -146,14 +146,15 @@ def tls_context(access: Access, credential: Credential) -> ssl.SSLContext | None
     """The TLS settings of an access; None for plain HTTP."""
     if not access.server.startswith("https:"):
         return None
-    context = ssl.create_default_context()
+    # Without an authority the machine's own are read, which takes a while: not where there is another.
     if access.insecure:
+        context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif access.authority_data:
         context = ssl.create_default_context(cadata=access.authority_data.decode())
-    elif access.authority_file:
-        context = ssl.create_default_context(cafile=access.authority_file)
+    else:
+        context = ssl.create_default_context(cafile=access.authority_file or None)
     _load_certificate(context, access, credential)
     return context
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
 _FILE_KEYS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
@@ -87,6 +85,9 @@ def default_paths(environ: Mapping[str, str], home: str) -> tuple[str, ...]:
 
 def parse(text: str, path: str) -> Kubeconfig:
     """Read one file's text; relative file names in it are relative to its directory."""
+    # Processes that are told of their access by others do not need the library, which is a megabyte.
+    import yaml
+
     try:
         document = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:

@@ -38,7 +38,6 @@ from dray.node.agent.registration.loop import NodeRegistration
 from dray.node.agent.reporting.loop import PODS, StatusReporter
 from dray.node.cdi.files import CdiCache
 from dray.node.interface import Rejection, ResourceManager
-from dray.node.runtimes.images.files import ImageStore
 from dray.node.runtimes.interface import Runtime
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
@@ -197,23 +196,23 @@ async def _serve(server: KubeletServer) -> None:
 
 
 def make_runtime(settings: NodeSettings, root: Path, clock: Clock, cdi: CdiCache) -> Runtime:
-    """The runtime that the settings name."""
-    from dray.node.runtimes.process.loop import ProcessRuntime
-    from dray.node.runtimes.runc.loop import RuncRuntime, usable
-
-    name = settings.runtime
+    """The runtime that the settings name; the others are not even imported."""
+    name, folder = settings.runtime, root / "containers"
     if name == "cri":
         from dray.node.runtimes.cri.cri import CriRuntime
 
         return CriRuntime(settings.container_runtime_endpoint, node_name(settings), clock, cdi)
-    if name == "auto":
-        name = "runc" if usable() else "process"
-    if name == "runc":
-        if not usable():
-            raise SettingsError("--runtime=runc needs root, and runc on the PATH")
-        return RuncRuntime(root / "containers", clock, cdi, ImageStore(root / "images"))
+    if name != "process":
+        from dray.node.runtimes.images.files import ImageStore
+        from dray.node.runtimes.runc.loop import RuncRuntime, usable
 
-    return ProcessRuntime(root / "containers", clock, cdi)
+        if usable():
+            return RuncRuntime(folder, clock, cdi, ImageStore(root / "images"))
+        if name == "runc":
+            raise SettingsError("--runtime=runc needs root, and runc on the PATH")
+    from dray.node.runtimes.process.loop import ProcessRuntime
+
+    return ProcessRuntime(folder, clock, cdi)
 
 
 def _node_spec(settings: NodeSettings, name: str, root: Path, runtime: Runtime, identity: NodeIdentity) -> NodeSpec:

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import yaml
-
 from dray.api.features import FeatureGateError, FeatureGates
 from dray.api.field_errors import quote
 from dray.api.timestamps import parse_duration
@@ -275,8 +273,13 @@ def _from_file(settings: Sequence[Setting], text: str, name: str) -> dict[str, A
 
 
 def _read_yaml(text: str, name: str) -> Mapping[Any, Any]:
+    if not text:
+        return {}
+    # Processes with flags alone do not need the library, which is a megabyte.
+    import yaml
+
     try:
-        document = yaml.safe_load(text) if text else None
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SettingsError(f"{name}: not valid YAML: {error}") from error
     if document is None:

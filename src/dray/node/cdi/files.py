@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 
 from dray.api.cdi import CdiError, ContainerEdits, DeviceNode, Spec, from_document, parse
 from dray.node.cdi.registry import Registry, SpecFile, build
@@ -74,7 +73,7 @@ class CdiCache:
         for priority, path in self._files():
             try:
                 files.append(SpecFile(str(path), priority, _load(path)))
-            except (OSError, CdiError, yaml.YAMLError) as error:
+            except (OSError, CdiError) as error:
                 unreadable[str(path)] = str(error)
         return build(files, unreadable)
 
@@ -83,7 +82,17 @@ def _load(path: Path) -> Spec:
     content = path.read_bytes()
     if path.suffix == ".json":
         return parse(content)
-    document = yaml.safe_load(content)
+    return _from_yaml(content)
+
+
+def _from_yaml(content: bytes) -> Spec:
+    # Most nodes have no such spec, and the library is a megabyte.
+    import yaml
+
+    try:
+        document = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        raise CdiError(str(error)) from error
     if not isinstance(document, dict):
         raise CdiError("not a CDI spec: not an object")
     return from_document(document)

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from dray.node.topology.cpus.sets import parse_cpus
 from dray.node.topology.machine import CPU, MEMORY, Machine, NUMANode, TopologyError, checked, machine_of
 
@@ -19,6 +17,9 @@ _KIBI: Final = 1024
 
 def read_file(path: str) -> Machine:
     """The machine a YAML file describes."""
+    # Few nodes have one, and the library is a megabyte.
+    import yaml
+
     try:
         return machine_of(yaml.safe_load(Path(path).read_text()))
     except (OSError, yaml.YAMLError, TopologyError) as error:
