@@ -5,24 +5,37 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
+
+# What `mkstemp` gives its files.
+_TEMPORARY_MODE: Final = 0o600
 
 
 def replace_file(path: str, content: bytes, mode: int = 0o600) -> None:
     """Give the file this content; whoever reads it, also after a power cut, finds the old content or the new."""
-    folder = str(Path(path).parent)
+    folder = os.path.dirname(path) or "."
     # A name beginning with a dot: watchers of folders (CDI, plugin sockets) pass over it.
     descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        # Not by a file object: the node's agent does this for every Pod, three times.
+        try:
+            if mode != _TEMPORARY_MODE:
+                os.fchmod(descriptor, mode)
+            _write(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(folder)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def remove_file(path: str) -> None:
