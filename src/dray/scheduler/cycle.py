@@ -5,7 +5,7 @@ Not every node is looked at in large clusters: the search ends when enough fit, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, TypeAlias
@@ -27,7 +27,12 @@ _NODES_PER_PERCENT: Final = 125
 # How many nodes are narrowed down at a time: a search may end long before the last one.
 _PART_NODES: Final = 256
 
+# Fewer nodes than these are quicker asked one by one than all at once.
+_TOGETHER_MIN: Final = 8
+
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
+# The nodes of which a filter knows without a closer look that it accepts them.
+Sure: TypeAlias = Callable[[CycleState, Sequence[NodeInfo]], Sequence[NodeInfo]]
 
 
 class AttemptError(Exception):
@@ -113,7 +118,8 @@ class Cycle:
         search = self._search_promising(profile, state, start, wanted) if self._mostly_no else None
         if search is None:
             ordered = nodes if not start else chain(islice(nodes, start, None), islice(nodes, start))
-            search = find_feasible(filters, state, ordered, wanted, self._nominations)
+            sure = () if self._nominations else _sure(profile, state)
+            search = find_feasible(filters, state, ordered, wanted, self._nominations, sure)
         self._mostly_no = len(search.feasible) < search.evaluated // 2
         self._start = (start + search.evaluated) % count
         return search
@@ -189,17 +195,60 @@ def _filters(profile: Profile, state: CycleState) -> list[Filter]:
     return [(plugin.name, plugin.filter) for plugin in profile.filter if plugin.name not in state.skip_filter]
 
 
+def _sure(profile: Profile, state: CycleState) -> Sequence[Sure]:
+    """The quick answers of the filters that take part; none unless each of them has one."""
+    plugins = [plugin for plugin in profile.filter if plugin.name not in state.skip_filter]
+    found = [sure for plugin in plugins if (sure := getattr(plugin, "sure_of", None)) is not None]
+    return found if len(found) == len(plugins) else ()
+
+
 def find_feasible(
     filters: Sequence[Filter],
     state: CycleState,
     nodes: Sequence[NodeInfo] | chain[NodeInfo],
     wanted: int,
     nominations: Nominations,
+    sure: Sequence[Sure] = (),
 ) -> Search:
-    """The first nodes that every filter accepts, and the first no of each other node looked at."""
-    pod = state.pod_info.pod
+    """The first nodes that every filter accepts, and the first no of each other node looked at.
+
+    `sure` has the quick answers of all filters, where each has one: most nodes are then accepted many at a time.
+    """
     feasible: list[NodeInfo] = []
     statuses: dict[str, Status] = {}
+    remaining = iter(nodes)
+    while sure and wanted - len(feasible) >= _TOGETHER_MIN:
+        part = list(islice(remaining, wanted - len(feasible)))
+        if not part:
+            break
+        accepted: Sequence[NodeInfo] = part
+        for fitting in sure:
+            accepted = fitting(state, accepted)
+        if len(accepted) == len(part):
+            feasible += part
+        else:
+            known = set(map(id, accepted))
+            for node in part:
+                if id(node) in known:
+                    feasible.append(node)
+                else:
+                    _ask((node,), filters, state, 1, nominations, (feasible, statuses))
+    if len(feasible) < wanted:
+        _ask(remaining, filters, state, wanted - len(feasible), nominations, (feasible, statuses))
+    return Search(feasible, statuses)
+
+
+def _ask(
+    nodes: Iterable[NodeInfo],
+    filters: Sequence[Filter],
+    state: CycleState,
+    wanted: int,
+    nominations: Nominations,
+    found: tuple[list[NodeInfo], dict[str, Status]],
+) -> None:
+    """Ask the filters node by node until so many more are found."""
+    feasible, statuses = found
+    pod = state.pod_info.pod
     crowded = bool(nominations)
     for node in nodes:
         status = SUCCESS
@@ -216,13 +265,13 @@ def find_feasible(
                     status = SUCCESS
         if status is SUCCESS:
             feasible.append(node)
-            if len(feasible) >= wanted:
-                break
+            wanted -= 1
+            if not wanted:
+                return
         elif status.is_rejected:
             statuses[node.name] = status
         else:
             raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
-    return Search(feasible, statuses)
 
 
 def run_filters(filters: Sequence[Filter], state: CycleState, node: NodeInfo, nominations: Nominations) -> Status:

@@ -31,6 +31,9 @@ _UNTIMED: Final = frozenset({"pre_enqueue", "sort_key"})
 class TimedPlugin:
     """Stands for a plugin; whatever is not an extension point is the plugin's own."""
 
+    # Nodes that are accepted many at a time cannot be timed one by one.
+    sure_of = None
+
     def __init__(self, plugin: Plugin, timer: Callable[[], float], observe: Observe) -> None:
         self.name = plugin.name
         self._plugin = plugin

@@ -69,6 +69,21 @@ class NodeResourcesFit:
             return SUCCESS
         return self._explain(request, served, node)
 
+    def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
+        """Those of the nodes, in order, that have room beyond doubt; the others are for `filter`."""
+        request: Resources = state[_REQUEST][0]
+        if request.scalars:
+            return ()
+        milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
+        return [
+            node
+            for node in nodes
+            if node.free_pods >= 1
+            and (milli_cpu <= node.free_milli_cpu or not milli_cpu)
+            and (memory <= node.free_memory or not memory)
+            and (storage <= node.free_ephemeral_storage or not storage)
+        ]
+
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """By the strategy of the profile."""
         return self.score_all(state, pod, (node,))[0]

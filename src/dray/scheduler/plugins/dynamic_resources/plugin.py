@@ -256,13 +256,8 @@ class DynamicResources:
     def narrow(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Leave out the nodes of which it is known already that `filter` will find no devices there."""
         own: PodState | None = state.get(NAME)
-        if own is None or own.placed or own.needs or not own.plain.count:
+        if own is None or not self._is_plain(own):
             return nodes
-        if own.plain.known is NOTHING_KNOWN:
-            try:
-                own.plain.known = self._allocator.recall(own.plain.claims)
-            except AllocatorError:
-                return nodes
         known_of, version = own.plain.known.get, self._inventory.version
         return [
             node
@@ -273,6 +268,34 @@ class DynamicResources:
             or known.version != version
             or node.requested.scalars
         ]
+
+    def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
+        """Those of the nodes, in order, of which it is known that `filter` finds devices there."""
+        own: PodState = state[NAME]
+        if own.special is not None or not self._is_plain(own):
+            return ()
+        known_of, version, allocations = own.plain.known.get, self._inventory.version, own.node_allocations
+        sure: list[NodeInfo] = []
+        for node in nodes:
+            known = known_of(node.name)
+            if known is None or known.node is not node.node or known.version != version or node.requested.scalars:
+                continue
+            found = known.outcome.allocations
+            if found is not None:
+                allocations[node.name] = found
+                sure.append(node)
+        return sure
+
+    def _is_plain(self, own: PodState) -> bool:
+        """Whether a node's outcome, where one is known, is all that counts for it."""
+        if own.placed or own.needs or not own.plain.count or own.plain.rejection is not None:
+            return False
+        if own.plain.known is NOTHING_KNOWN:
+            try:
+                own.plain.known = self._allocator.recall(own.plain.claims)
+            except AllocatorError:
+                return False
+        return True
 
     @staticmethod
     def _rejected(own: PodState, variant: Variant) -> Status:
