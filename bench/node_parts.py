@@ -91,8 +91,6 @@ def rows(counts: tuple[int, ...]) -> Iterator[Row]:
 
 def _run(work: Coroutine[Any, Any, list[Row]]) -> list[Row]:
     """On the loop that agents have."""
-    # gRPC's handlers around fork only complain when a program is started.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
@@ -321,6 +319,7 @@ async def _ask(path: str, pods: Pods) -> list[float]:
     changing = asyncio.create_task(change())
     out, _ = await client.communicate()
     changing.cancel()
+    assert client.returncode == 0, f"the client ended with {client.returncode}"
     found: list[float] = json.loads(out)
     return found
 
