@@ -169,3 +169,20 @@ def test_what_is_not_there_is_named(kind: str, plural: str) -> None:
 def test_the_same_question_has_the_same_answer() -> None:
     question = (template("two", exactly(2, A100)), waiting_pod("train", "two"))
     assert asked(*question) == asked(*question)
+
+
+def test_extended_resources_are_explained_by_the_devices_that_serve_them() -> None:
+    served = device_class("gpu", f'device.driver == "{GPU}"')
+    served["spec"]["extendedResourceName"] = "example.com/gpu"
+    asking = pod("train")
+    asking["spec"] |= {
+        "schedulerName": "default-scheduler",
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"example.com/gpu": "3"}}}],
+    }
+    documents = [item for item in CLUSTER if item["kind"] != "DeviceClass"]
+    snapshot = Snapshot.of([*documents, served, asking])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    told = {item.node: item.why for item in answer.nodes}
+    assert told["node-a"] == (
+        'request "container-0-request-0": 3 devices: 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 3 needed'
+    )

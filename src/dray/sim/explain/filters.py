@@ -12,6 +12,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.scheduler.cycle import run_pre_filter
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.profile import Profile
 from dray.sim.explain.answers import NodeAnswer
 
@@ -48,9 +49,14 @@ class Filters:
 
     @property
     def pending(self) -> tuple[ResourceClaim, ...]:
-        """The claims that are still to be allocated."""
-        own = self._state.get(DYNAMIC_RESOURCES)
-        return () if own is None else tuple(own.pending)
+        """The claims of the Pod's entries that are still to be allocated."""
+        own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
+        return () if own is None else own.pending
+
+    def _wanted_on(self, node: NodeInfo) -> tuple[ResourceClaim, ...]:
+        """What is to be allocated on the node, extended resources that it lacks included."""
+        own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
+        return () if own is None else own.variant_on(node.name).claims
 
     def answers(self) -> tuple[NodeAnswer, ...]:
         """Every node's answer, those that fit first."""
@@ -61,12 +67,14 @@ class Filters:
         """One node's answer."""
         rejections = self._rejections(node)
         if not rejections:
-            requests = self._allocator.explain(node.node, self.pending).requests if node.name == self._detailed else ()
+            wanted = self._wanted_on(node) if node.name == self._detailed else ()
+            requests = self._allocator.explain(node.node, wanted).requests if wanted else ()
             would_get = self._would_get(node)
             return NodeAnswer(node.name, fits=True, rejections={}, requests=requests, would_get=would_get)
-        if (DYNAMIC_RESOURCES not in rejections and node.name != self._detailed) or not self.pending:
+        wanted = self._wanted_on(node)
+        if (DYNAMIC_RESOURCES not in rejections and node.name != self._detailed) or not wanted:
             return NodeAnswer(node.name, fits=False, rejections=rejections)
-        explanation = self._allocator.explain(node.node, self.pending)
+        explanation = self._allocator.explain(node.node, wanted)
         return NodeAnswer(
             node.name,
             fits=False,
