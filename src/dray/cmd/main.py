@@ -21,7 +21,7 @@ EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 # Allocations between collections: the default of 700 costs a busy server a tenth of its time, as nearly all
 # garbage here goes by reference counts alone.
-_GC_THRESHOLDS: Final = (50_000, 20, 50)
+GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def run_until_stopped(name: str, run: Any, settings: Any) -> int:
         stop_on_signals(stop)
         await run(settings, stop)
 
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(body())
