@@ -152,6 +152,10 @@ class _Entry:
     missing: set[str] = field(default_factory=set)
 
 
+def _key(entry: _Entry) -> NamespacedName:
+    return entry.info.key
+
+
 class ClaimBook:
     """The node's claims; changed only by `handle`."""
 
@@ -160,7 +164,7 @@ class ClaimBook:
         self._entries: dict[UID, _Entry] = {}
         self._by_key: dict[NamespacedName, UID] = {}
         # What follows is known from the entries: no Pod's admission should have to go through all of them.
-        self._keys: list[NamespacedName] = []
+        self._in_order: list[_Entry] = []
         self._by_pod: dict[UID, set[UID]] = {}
         self._drivers: Counter[str] = Counter()
         # Another number whenever something may have changed.
@@ -172,7 +176,7 @@ class ClaimBook:
 
     def claims(self) -> tuple[ClaimInfo, ...]:
         """All claims in use, by namespace and name."""
-        return tuple([self._entries[self._by_key[key]].info for key in self._keys])
+        return tuple([entry.info for entry in self._in_order])
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many claims are in use, and how many of each driver."""
@@ -292,7 +296,7 @@ class ClaimBook:
     def _add(self, info: ClaimInfo) -> _Entry:
         entry = self._entries[info.uid] = _Entry(info)
         self._by_key[info.key] = info.uid
-        bisect.insort(self._keys, info.key)
+        bisect.insort(self._in_order, entry, key=_key)
         self._index(info)
         return entry
 
@@ -304,7 +308,7 @@ class ClaimBook:
     def _forget(self, entry: _Entry) -> None:
         del self._entries[entry.info.uid]
         del self._by_key[entry.info.key]
-        del self._keys[bisect.bisect_left(self._keys, entry.info.key)]
+        del self._in_order[bisect.bisect_left(self._in_order, _key(entry), key=_key)]
         self._unindex(entry.info)
 
     def _index(self, info: ClaimInfo) -> None:
