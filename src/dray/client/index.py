@@ -24,7 +24,10 @@ def namespace_values(obj: Any) -> tuple[str, ...]:
 
 def owner_uid_values(obj: Any) -> tuple[str, ...]:
     """The uids of the object's owners."""
-    return tuple(owner.uid for owner in owners_of(obj))
+    if isinstance(obj, dict):
+        return tuple(owner.uid for owner in owners_of(obj))
+    references = obj.metadata.owner_references
+    return tuple([owner.uid or "" for owner in references]) if references else ()
 
 
 def label_values(label: str) -> IndexFunction:

@@ -57,7 +57,12 @@ def owners_of(obj: Any) -> tuple[OwnerReference, ...]:
 
 def controller_of(obj: Any) -> OwnerReference | None:
     """The owner that manages the object, if any."""
-    return next((owner for owner in owners_of(obj) if owner.controller), None)
+    if isinstance(obj, dict):
+        return next((owner for owner in owners_of(obj) if owner.controller), None)
+    for item in obj.metadata.owner_references or ():
+        if item.controller:
+            return _owner_from_structure(item)
+    return None
 
 
 def _text(obj: Any, document_key: str, attribute: str) -> str:

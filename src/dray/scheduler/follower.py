@@ -62,11 +62,13 @@ class Follower:
 
     def handler_of(self, resource: str) -> Handler[Any]:
         """A handler for a kind that only plugins care about."""
+        added = ClusterEvent(resource, Action.ADD, f"{resource}Add")
+        updated = ClusterEvent(resource, Action.UPDATE, f"{resource}Update")
+        deleted = ClusterEvent(resource, Action.DELETE, f"{resource}Delete")
 
         def changed(old: Any, new: Any) -> None:
-            action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
-            words = {Action.ADD: "Add", Action.DELETE: "Delete", Action.UPDATE: "Update"}
-            self._queue.move_on(ClusterEvent(resource, action, resource + words[action]), old, new, self._now())
+            event = added if old is None else deleted if new is None else updated
+            self._queue.move_on(event, old, new, self._now())
 
         return changed
 

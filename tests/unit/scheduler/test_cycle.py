@@ -303,3 +303,57 @@ def test_when_nothing_is_left_every_node_is_asked_why() -> None:
     assert node_of(cluster.place(chosen, state(pod_info()))) == names[7]
     plugin.free = set()
     assert len(rejection(cluster.place(chosen, state(pod_info()))).statuses) == len(names)
+
+
+class Numbered:
+    """Accepts nodes by their number; sure of some of those that it accepts."""
+
+    name = "Numbered"
+
+    def __init__(self, accepted: set[int], sure: set[int]) -> None:
+        self._accepted = accepted
+        self._sure = sure
+        self.asked: list[str] = []
+
+    def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        self.asked.append(node.name)
+        return SUCCESS if int(node.name) in self._accepted else unschedulable("not this one")
+
+    def sure_of(self, _state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
+        return [node for node in nodes if int(node.name) in self._sure]
+
+    def score(self, _state: CycleState, _pod: Pod, _node: NodeInfo) -> int:
+        return 0
+
+
+class Doubtful(Numbered):
+    """The same without quick answers."""
+
+    sure_of = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "sure"),
+    [
+        (range(300), range(300)),
+        (range(300), range(0, 300, 2)),
+        (range(0, 300, 3), range(0, 300, 6)),
+        (range(290, 300), range(295, 300)),
+        (range(300), ()),
+    ],
+    ids=["sure of all", "sure of some", "few fit", "nearly none fits", "sure of none"],
+)
+def test_nodes_that_a_filter_is_sure_of_are_not_asked_one_by_one(accepted: Sequence[int], sure: Sequence[int]) -> None:
+    quick, slow = Numbered(set(accepted), set(sure)), Doubtful(set(accepted), set())
+    names = [f"{number:03}" for number in range(300)]
+    with_sure, without = cycle(*names), cycle(*names)
+    for _ in range(4):
+        assert with_sure.place(profile(quick), state(pod_info())) == without.place(profile(slow), state(pod_info()))
+    assert set(quick.asked) == {name for name in slow.asked if int(name) not in sure}
+
+
+def test_a_filter_without_quick_answers_has_every_node_asked() -> None:
+    quick, slow = Numbered(set(range(300)), set(range(300))), Doubtful(set(range(300)), set())
+    slow.name = "Doubtful"
+    cycle(*(f"{number:03}" for number in range(300))).place(profile(quick, slow), state(pod_info()))
+    assert quick.asked == slow.asked != []

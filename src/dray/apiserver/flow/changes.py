@@ -28,6 +28,8 @@ from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Writers of one object that keep overtaking each other; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
+# What of the metadata is judged without regard to anything else.
+_JUDGED_ALONE: Final = ("labels", "annotations", "ownerReferences")
 
 
 class UnsupportedPatchError(APIError):
@@ -180,7 +182,7 @@ class Changer:
         strategy.prepare_for_update(hub, old, context)
         if not change.stamped:
             stamp_update(hub, old, endpoint, manager=call.manager, now=context.now, subresource=change.subresource)
-        errors = validate_object_meta_update(hub["metadata"], old["metadata"])
+        errors = validate_object_meta_update(_unjudged(hub["metadata"], old["metadata"]), old["metadata"])
         errors += strategy.validate_update(hub, old, context)
         if errors:
             raise InvalidError(endpoint.resource.group, endpoint.definition.kind, call.info.name, errors)
@@ -196,6 +198,12 @@ class Changer:
             return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
         written = await store.update(entry.key, self._services.encode(endpoint, hub), expected_revision=entry.revision)
         return ObjectResult(endpoint, written)
+
+
+def _unjudged(metadata: Document, stored: Document) -> Document:
+    """The metadata without the maps and lists that are as they were judged when they were stored."""
+    same = [name for name in _JUDGED_ALONE if name in metadata and metadata[name] == stored.get(name)]
+    return {name: value for name, value in metadata.items() if name not in same} if same else metadata
 
 
 def _patch_type(call: Call, endpoint: Endpoint) -> str:

@@ -259,6 +259,8 @@ def wake_owners(
     """An informer's handler that wakes who controls an object, and who could adopt one that nobody controls."""
 
     def handler(old: Any, new: Any) -> None:
+        if _is_nobodys(old, new):
+            return
         for item in (old, new):
             controller = controller_of(item) if item is not None else None
             if controller is not None and controller.kind == kind:
@@ -268,6 +270,13 @@ def wake_owners(
                 add(key)
 
     return handler
+
+
+def _is_nobodys(old: Any, new: Any) -> bool:
+    """Whether an object that has no owners changed in nothing that could give it one: most news is of that sort."""
+    if old is None or new is None or old.metadata.owner_references or new.metadata.owner_references:
+        return False
+    return bool(old.metadata.labels == new.metadata.labels)
 
 
 def _may_interest(old: Any, new: Any) -> bool:

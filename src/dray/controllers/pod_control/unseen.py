@@ -71,7 +71,10 @@ class UnseenPods:
         """The informer has told of a Pod."""
         pod = new if new is not None else old
         assert pod is not None
-        self._drop(key_of(pod))
+        if self._creations:
+            self._drop(key_of(pod))
+        if not self._deletions:
+            return
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._deletions.pop(old.metadata.uid or "", None)
         if new is not None and new.metadata.deletion_timestamp is not None:

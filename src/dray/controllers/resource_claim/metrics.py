@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from dray.api.pod_claims import (
     EXTENDED_RESOURCE_ANNOTATION,
@@ -17,8 +16,7 @@ from dray.runtime.metrics import Metrics
 _PREFIX: Final = "resourceclaim_controller_"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimLabels:
+class ClaimLabels(NamedTuple):
     """What a claim is counted under."""
 
     allocated: str
@@ -67,6 +65,8 @@ class ClaimMetrics:
             "Allocated claims in the cluster",
             ("admin_access", "source", "prioritized_list"),
         )
+        # The gauges that count a claim, by its labels.
+        self._counting: dict[ClaimLabels, tuple[Any, ...]] = {}
 
     def tried_to_create(self, claim: ResourceClaim, *, success: bool) -> None:
         """Count an attempt."""
@@ -77,6 +77,8 @@ class ClaimMetrics:
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Follow the informer's cache."""
+        if old is not None and new is not None and _counts_alike(old, new):
+            return
         before = labels_of(old) if old is not None else None
         after = labels_of(new) if new is not None else None
         if before == after:
@@ -87,7 +89,22 @@ class ClaimMetrics:
             self._count(after, 1)
 
     def _count(self, labels: ClaimLabels, change: int) -> None:
+        gauges = self._counting.get(labels)
+        if gauges is None:
+            gauges = self._counting[labels] = self._gauges(labels)
+        for gauge in gauges:
+            gauge.inc(change)
+
+    def _gauges(self, labels: ClaimLabels) -> tuple[Any, ...]:
         rest = (labels.admin_access, labels.source, labels.prioritized_list)
-        self._claims.labels(labels.allocated, *rest).inc(change)
-        if labels.allocated == "true":
-            self._allocated_alias.labels(*rest).inc(change)
+        every = self._claims.labels(labels.allocated, *rest)
+        return (every, self._allocated_alias.labels(*rest)) if labels.allocated == "true" else (every,)
+
+
+def _counts_alike(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Whether nothing changed that a claim is counted by; true of most changes, and quicker found out."""
+    return (
+        (old.status.allocation is None) == (new.status.allocation is None)
+        and old.metadata.annotations == new.metadata.annotations
+        and old.spec == new.spec
+    )

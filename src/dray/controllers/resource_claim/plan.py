@@ -218,8 +218,7 @@ def status_patch(pod: Pod, named: dict[str, str]) -> Document:
 # --- Claims. ---
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimPlan:
+class ClaimPlan(msgspec.Struct, frozen=True):
     """The writes for one claim, in order; the finalizer goes only after the status was written."""
 
     status: ResourceClaimStatus | None = None

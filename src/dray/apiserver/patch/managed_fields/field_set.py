@@ -156,7 +156,8 @@ def recursive_difference(left: Tree, right: Tree) -> Tree:
 
 
 def _keep(result: Tree, element: str, children: Tree, *, member: bool) -> None:
-    children = {name: node for name, node in children.items() if name != "."}
+    if "." in children:
+        children = {name: node for name, node in children.items() if name != "."}
     if children:
         result[element] = {".": {}, **children} if member else children
     elif member:
@@ -179,14 +180,16 @@ def canonical(tree: Tree) -> Tree:
     """The tree in Kubernetes' order at every level."""
     if not tree:
         return tree
-    return {element: canonical(tree[element]) for element in sorted_elements(tree)}
+    elements = sorted_elements(tree) if len(tree) > 1 else tree
+    return {element: canonical(node) if (node := tree[element]) else node for element in elements}
 
 
 def sorted_elements(tree: Tree) -> list[str]:
     """Path elements in Kubernetes' order: the dot, members, items by key, elements by value, indices."""
-    if all(element[0] in ".f" for element in tree):
-        return sorted(tree)
-    return sorted(tree, key=_order)
+    for element in tree:
+        if element[0] not in ".f":
+            return sorted(tree, key=_order)
+    return sorted(tree)
 
 
 # The same few items come with nearly every object of a kind.

@@ -173,9 +173,12 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
         comparison = change.at(entry.api_version)
         if comparison is None:
             continue
-        changed = entry.fields & (comparison.modified | comparison.added)
+        changed = entry.fields & comparison.changed
         if changed:
             conflicts[manager] = Entry(changed, entry.api_version)
+        elif not comparison.removed:
+            kept[manager] = entry
+            continue
         fields = entry.fields - changed - comparison.removed
         if fields == entry.fields:
             kept[manager] = entry
@@ -187,7 +190,7 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
 def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
     """The managers after an update: the updater has what changed, and nobody else does."""
     result, _ = without_changed(managed, change)
-    taken = (change.main.modified | change.main.added) - _NOBODYS
+    taken = change.main.changed - _NOBODYS
     if taken:
         mine = result.get(me)
         result[me] = Entry(taken if mine is None else taken | mine.fields, me.api_version, now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -12,13 +11,17 @@ from dray.apiserver.patch.managed_fields.field_set import FieldSet, Tree, is_mem
 from dray.apiserver.patch.managed_fields.shape import DEDUCED, MISSING, Form, ItemKeyError, Shape, Slot, shape_of
 
 
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """What became of the fields from one document to the next; no field is in two of the sets."""
 
-    added: FieldSet
-    modified: FieldSet
-    removed: FieldSet
+    __slots__ = ("added", "changed", "modified", "removed")
+
+    def __init__(self, added: FieldSet, modified: FieldSet, removed: FieldSet) -> None:
+        self.added = added
+        self.modified = modified
+        self.removed = removed
+        # What an updater takes over.
+        self.changed = modified | added
 
     def without_below(self, ignored: FieldSet) -> Comparison:
         """The comparison without some fields and all below them."""
@@ -219,15 +222,23 @@ class _Walk:
 
     def maps(self, old: Document, new: Document, shape: Shape) -> None:
         """Compare two maps of a shape, member by member."""
-        for name in _names(old, new):
-            slot = shape.slots.get(name)
-            left, right = old.get(name, MISSING), new.get(name, MISSING)
-            if slot is None:
-                self._values(f"f:{name}", left, right, member_shape(shape, name))
-                continue
-            left, right = _as_written(left, slot), _as_written(right, slot)
-            if left is not MISSING or right is not MISSING:
-                self._values(slot.element, left, right, slot.shape)
+        for name, left in old.items():
+            right = new.get(name, MISSING)
+            # Most members are as they were.
+            if left is not right and (left != right or type(left) is not type(right)):
+                self._member(name, left, right, shape)
+        for name, right in new.items():
+            if name not in old:
+                self._member(name, MISSING, right, shape)
+
+    def _member(self, name: str, left: Any, right: Any, shape: Shape) -> None:
+        slot = shape.slots.get(name)
+        if slot is None:
+            self._values(f"f:{name}", left, right, member_shape(shape, name))
+            return
+        left, right = _as_written(left, slot), _as_written(right, slot)
+        if left is not MISSING or right is not MISSING:
+            self._values(slot.element, left, right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         if left is MISSING:
