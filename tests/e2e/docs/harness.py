@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from tests.e2e.node.harness import Agent
 
 ROOT = Path(__file__).parents[3]
 SECONDS_MAX = 150
+END_SECONDS_MAX = 10.0
 _BLOCK = re.compile(
     r"^ *(?:<!-- (not run|needs): ([^\n]+) -->\n)?^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
 )
@@ -114,14 +116,23 @@ def run_page(page: Page, folder: Path, seconds_max: int = SECONDS_MAX) -> list[s
         ["timeout", "--kill-after=20", str(seconds_max), "bash", "-c", script(page)],
         cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    for root in {path.parent for path in folder.glob("**/containers") if path.is_dir()}:
-        end_shims(Agent(None, root, ""))  # type: ignore[arg-type]
+    _end_containers(folder)
     outputs = [path.read_text() for path in sorted(folder.glob(".step-*"))]
     for step, output in zip(page.steps, outputs, strict=False):
         _check(step, output, folder)
     assert (folder / ".ended").exists(), _end(page, outputs, done.returncode) + _logs(folder)
     assert len(outputs) == len(page.steps)
     return outputs
+
+
+def _end_containers(folder: Path) -> None:
+    """Those that the page's node agents left running; they write to the folder until the end."""
+    for root in {path.parent for path in folder.glob("**/containers") if path.is_dir()}:
+        agent = Agent(None, root, "")  # type: ignore[arg-type]
+        end_shims(agent)
+        deadline = time.monotonic() + END_SECONDS_MAX
+        while agent.shims() and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def _check(step: Step, output: str, folder: Path) -> None:
