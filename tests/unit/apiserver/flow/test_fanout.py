@@ -8,10 +8,10 @@ from collections.abc import Awaitable
 
 import orjson
 
+from dray.apiserver.decoded import Decoded
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.flow.fanout import FieldFanout, FieldWatch
 from dray.apiserver.registry import builtin
-from dray.apiserver.decoded import Decoded
 from dray.store.interface import Entry, EventType
 from dray.store.memory import MemoryStore
 
