@@ -20,7 +20,10 @@ DEMO = "dray demo --keep"
 
 def made_by(target: str) -> str:
     """The command of a target; nothing is run and nothing is set up."""
-    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    # The tests themselves may run below make, whose variables change what this one prints.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "-n", "--no-print-directory", target]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip().splitlines()[-1]
 
 
