@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
-from playwright.sync_api import expect
+from PIL import Image, ImageChops
+from playwright.sync_api import Page, expect
 
 from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open, apply
 from tests.e2e.kubectl.tool import Kubectl
 from tests.servers import Server
-from tests.unit.sim.cluster import GPU, device, exactly, resource_slice, template, waiting_pod
+from tests.unit.sim.cluster import GPU, device, exactly, resource_slice, taint_rule, template, waiting_pod
 
 expect.set_options(timeout=MILLISECONDS_MAX)
 
@@ -152,3 +154,42 @@ def test_quotas_and_use_by_namespace(address: str, open_page: Open, kubectl: Kub
     page.get_by_role("link", name="Namespaces").click()
     expect(page.get_by_role("cell", name="gpu.deviceclass.resource.k8s.io/devices")).to_be_visible()
     expect(page.get_by_text("of 100").first).to_be_visible()
+
+
+# --- What it looks like. ---
+
+
+def picture(page: Page) -> Image.Image:
+    """The map, without what blinks or moves."""
+    shot = page.locator(".map").screenshot(animations="disabled", caret="hide")
+    return Image.open(io.BytesIO(shot)).convert("RGB")
+
+
+def difference(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int] | None:
+    """Where they differ by more than the shade of a rounded edge."""
+    return ImageChops.difference(one, other).convert("L").point(lambda value: 255 * (value > 48)).getbbox()
+
+
+def test_a_change_is_seen_where_it_is_and_nowhere_else(address: str, open_page: Open, kubectl: Kubectl) -> None:
+    page = open_page(address)
+    expect(page.locator("#live")).to_have_text("live")
+    node = page.get_by_label("Node sim-1")
+    expect(node.locator(".dev.free")).to_have_count(1)
+    expect(page.locator(".map .dev.held")).to_have_count(1)
+    expect(page.locator(".map .dev.tainted")).to_have_count(1)
+    before = picture(page)
+    assert difference(before, picture(page)) is None, "the same looks the same"
+    apply(kubectl, taint_rule("paint", driver=GPU, pool="sim-1", device="t4-0"))
+    expect(node.locator(".dev.tainted")).to_have_count(1)
+    changed = difference(before, picture(page))
+    assert changed is not None
+    grid, square = page.locator(".map").bounding_box(), node.locator(".dev").bounding_box()
+    assert grid is not None
+    assert square is not None
+    left, top = square["x"] - grid["x"], square["y"] - grid["y"]
+    # Edges between two pixels are drawn in both.
+    assert left - 2 <= changed[0] < changed[2] <= left + square["width"] + 2
+    assert top - 2 <= changed[1] < changed[3] <= top + square["height"] + 2
+    kubectl("delete", "devicetaintrule", "paint")
+    expect(node.locator(".dev.free")).to_have_count(1)
+    assert difference(before, picture(page)) is None, "and back again"

@@ -33,7 +33,7 @@ function open() {
 
 function showLive() {
   const live = document.getElementById("live");
-  const waiting = ["ResourceSlice", "ResourceClaim", "Pod"].filter((kind) => !store.synced.has(kind) && !store.refused.has(kind));
+  const waiting = ["Node", "DeviceTaintRule", "ResourceSlice", "ResourceClaim", "Pod"].filter((kind) => !store.synced.has(kind) && !store.refused.has(kind));
   live.className = store.connected ? "live" : "live down";
   const hidden = [...store.refused.keys()];
   const note = hidden.length ? ` · not shown: ${hidden.join(", ")}` : "";
