@@ -25,7 +25,7 @@ from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
 from dray.sim.doctor.findings import Finding, Fix, Severity
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import Snapshot, SnapshotError
-from dray.sim.source import best_resources
+from dray.sim.source.resources import best_resources
 
 PROG: Final = "dray doctor"
 KINDS: Final = (

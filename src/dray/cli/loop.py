@@ -14,7 +14,7 @@ from typing import Any, Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
 from dray.cli.source.files import read_snapshot
-from dray.cli.source.http import connected, read_cluster
+from dray.cli.source.http import connected
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.loop import InformerLoop, Informers
@@ -22,7 +22,8 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.logs import wants_colour
 from dray.runtime.tasks import TaskGroup
 from dray.sim.snapshot import Snapshot, SnapshotError
-from dray.sim.source import best_resources
+from dray.sim.source.loop import read_cluster
+from dray.sim.source.resources import best_resources
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
@@ -61,7 +62,7 @@ def read(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapshot:
 
 async def _read_cluster(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapshot:
     async with connected(arguments.kubeconfig, arguments.context) as client:
-        return await read_cluster(client, kinds, optional=frozenset({"DeviceTaintRule"}))
+        return await read_cluster(client, kinds)
 
 
 def _print(show: Show, snapshot: Snapshot, *, clear: bool = False) -> None:

@@ -14,7 +14,6 @@ from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import ForbiddenError
 from dray.api.features import FeatureGates
 from dray.cli.explain import KINDS
-from dray.cli.source.http import read_cluster
 from dray.client.http import HttpTransport, http_client
 from dray.client.interface import (
     Bookmark,
@@ -37,6 +36,7 @@ from dray.runtime.clock import SystemClock
 from dray.sim.explain.answers import Answer
 from dray.sim.explain.loop import explain
 from dray.sim.explain.subject import pod_subject
+from dray.sim.source.loop import read_cluster
 
 NAMESPACE: Final = "default"
 MANAGER: Final = "dray-demo"

@@ -10,11 +10,11 @@ from typing import Any, Final
 import orjson
 
 from dray.api.document import Document
-from dray.api.errors import APIError, InternalError
+from dray.api.errors import InternalError
 from dray.client.interface import Client
 from dray.sim.devices import device_rows
 from dray.sim.snapshot import Snapshot
-from dray.sim.source import best_resources
+from dray.sim.source.loop import read_documents
 
 DEVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule")
 EXPLAIN_KINDS: Final = (*DEVICE_KINDS, "Node", "Pod", "ResourceClaimTemplate")
@@ -31,12 +31,12 @@ class Questions:
 
     async def classes(self, client: Client) -> Document:
         """Class -> the devices that match it."""
-        documents = await _read(client, DEVICE_KINDS)
+        documents = await read_documents(client, DEVICE_KINDS)
         return await asyncio.to_thread(_classes, documents)
 
     async def explain(self, client: Client, kind: str, namespace: str, name: str) -> Any:
         """What `dray explain` says, as JSON; in a process of its own, because it takes its time."""
-        documents = await _read(client, EXPLAIN_KINDS)
+        documents = await read_documents(client, EXPLAIN_KINDS)
         command = ["-m", "dray", "explain", kind, name, "-n", namespace, "-f", "-", "-o", "json"]
         async with self._explainers:
             return await _ask(command, orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
@@ -47,24 +47,6 @@ def _classes(documents: Sequence[Document]) -> Document:
     for row in device_rows(Snapshot.of(documents)):
         for name in row.classes:
             found.setdefault(name, []).append(row.key)
-    return found
-
-
-async def _read(client: Client, kinds: Sequence[str]) -> list[Document]:
-    served = best_resources(await client.resources())
-    found: list[Document] = []
-    for kind in kinds:
-        resource = served.get(kind)
-        if resource is None:
-            continue
-        try:
-            page = await client.list(resource)
-        except APIError:
-            if kind == "DeviceTaintRule":
-                continue
-            raise
-        api_version = resource.group_version.api_version
-        found += [{"apiVersion": api_version, "kind": kind, **item} for item in page.items]
     return found
 
 

@@ -14,7 +14,8 @@ from dray.client.interface import Client, Resource
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.sim.replica.loop import Options, Replica, namespace_document, pass_time, running
 from dray.sim.replica.virtual_loop import run_virtually
-from dray.sim.snapshot import KINDS, Snapshot, SnapshotError
+from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.source.loop import read_cluster
 from dray.sim.whatif.changes import Changed, copies, new_names
 from dray.sim.whatif.outcome import Outcome, compare
 
@@ -84,7 +85,7 @@ async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
     async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, run.progress)
-        return compare(run.before, await read(replica.client), run.changed.lost)
+        return compare(run.before, await read_cluster(replica.client, READ), run.changed.lost)
 
 
 def count_fit(run: Run, manifests: Sequence[Document], most: int = FIT_MAX) -> Fit:
@@ -105,7 +106,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
             await apply(replica.client, [_named(pods[0], name) for name in names])
             made += len(names)
             await settle(replica, _silent)
-            after = await read(replica.client)
+            after = await read_cluster(replica.client, READ)
             outcome = compare(run.before, after, run.changed.lost)
             waiting = [item for item in outcome.pending if item.name in set(names)]
             run.progress(made - len(waiting), 0, "placed")
@@ -129,14 +130,14 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
     async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, _silent)
-        outcome = compare(run.before, await read(replica.client), run.changed.lost)
+        outcome = compare(run.before, await read_cluster(replica.client, READ), run.changed.lost)
         added = 0
         for name in new_names(stem, NODES_MAX, taken):
             if not outcome.pending:
                 break
             await apply(replica.client, copies(pattern, stem, name))
             await settle(replica, _silent)
-            after = compare(run.before, await read(replica.client), run.changed.lost)
+            after = compare(run.before, await read_cluster(replica.client, READ), run.changed.lost)
             if len(after.pending) >= len(outcome.pending):
                 # Another node changed nothing, and the next one would be just like it.
                 return Growth(added, enough=False, outcome=outcome)
@@ -211,19 +212,6 @@ async def _existing(client: Client, resource: Resource[Document], name: str, nam
 
 def _taints(node: Document) -> list[Document]:
     return list((node.get("spec") or {}).get("taints") or ())
-
-
-async def read(client: Client) -> Snapshot:
-    """The replica as it is now."""
-    documents: list[Document] = []
-    served = {(item.group, item.kind): item for item in await client.resources() if item.preferred}
-    for kind in READ:
-        item = served.get((KINDS[kind][0], kind))
-        if item is not None:
-            resource = item.resource()
-            page = await client.list(resource)
-            documents += [{"apiVersion": resource.group_version.api_version, "kind": kind, **doc} for doc in page.items]
-    return Snapshot.of(documents)
 
 
 def _named(pod: Document, name: str) -> Document:

@@ -1,0 +1,1 @@
+"""Where a snapshot of a running cluster comes from."""

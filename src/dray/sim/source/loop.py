@@ -1,0 +1,47 @@
+"""Lists the kinds of a snapshot, page by page, in whichever version the server has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.errors import ForbiddenError
+from dray.client.interface import Client, ListOptions, Resource
+from dray.sim.snapshot import Snapshot
+from dray.sim.source.resources import best_resources
+
+PAGE: Final = 500
+# Few may see them, and they are seldom there: whoever may not goes on without.
+OPTIONAL: Final = frozenset({"DeviceTaintRule"})
+
+
+async def read_cluster(client: Client, kinds: Iterable[str]) -> Snapshot:
+    """List the kinds; those that are not served, or optional and forbidden, are left out."""
+    return Snapshot.of(await read_documents(client, kinds))
+
+
+async def read_documents(client: Client, kinds: Iterable[str]) -> list[Document]:
+    """The same as documents, each with its version and kind."""
+    served = best_resources(await client.resources())
+    wanted = [(kind, served[kind]) for kind in kinds if kind in served]
+    pages = await asyncio.gather(*(_list(client, resource, skip=kind in OPTIONAL) for kind, resource in wanted))
+    return [document for page in pages for document in page]
+
+
+async def _list(client: Client, resource: Resource[Document], *, skip: bool) -> list[Document]:
+    found: list[Document] = []
+    token = ""
+    api_version = resource.group_version.api_version
+    while True:
+        try:
+            page = await client.list(resource, options=ListOptions(limit=PAGE, continue_token=token))
+        except ForbiddenError:
+            if skip:
+                return []
+            raise
+        found += [{"apiVersion": api_version, "kind": resource.kind, **item} for item in page.items]
+        token = page.continue_token
+        if not token:
+            return found
