@@ -27,6 +27,7 @@ from dray.driver.interface import DeviceHealth, Driver
 from dray.driver.prepared.files import PreparedClaims
 from dray.driver.prepared.loop import Preparer, claims_from
 from dray.driver.prepared.record import RecordError
+from dray.driver.program import run_program
 from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher
 from dray.lib.clock import Clock
 from dray.rpc.pb.dra.v1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1
@@ -34,12 +35,11 @@ from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import add_DRAPluginServicer_to_server
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import add_DRAResourceHealthServicer_to_server as add_health
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError, listen, remove_socket
-from dray.runtime import logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.http import serve_health
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.settings import BOOLEAN, PORT, STRING, HelpRequested, SettingsError, load, number, setting
+from dray.runtime.settings import BOOLEAN, PORT, STRING, SettingsError, load, number, setting
 from dray.runtime.signals import stop_on_signals
 from dray.runtime.tasks import TaskGroup
 
@@ -215,21 +215,12 @@ class Settings:
 
 def run(driver: Driver, argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """The main function of a driver's program: flags, logging, signals; returns the exit code."""
-    try:
-        settings = _settings(sys.argv[1:] if argv is None else argv, environ)
-    except HelpRequested as request:
-        sys.stdout.write(request.text)
-        return 0
-    except SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    logs.configure(format_name=settings.log_format, verbosity=settings.v)
-    try:
-        asyncio.run(_run(driver, settings, environ))
-    except (SocketError, KubeconfigError, RecordError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    arguments = sys.argv[1:] if argv is None else argv
+    return run_program(
+        lambda: _settings(arguments, environ),
+        lambda settings: _run(driver, settings, environ),
+        (SocketError, KubeconfigError, RecordError),
+    )
 
 
 def _settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:

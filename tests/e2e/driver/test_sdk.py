@@ -436,7 +436,7 @@ def test_a_missing_folder_is_told_without_a_traceback(
     from dray.driver import run
 
     # The test's own logging stays as it is.
-    monkeypatch.setattr("dray.driver.loop.logs.configure", lambda **_: None)
+    monkeypatch.setattr("dray.driver.program.logs.configure", lambda **_: None)
     config = tmp_path / "config"
     config.write_text(
         "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "

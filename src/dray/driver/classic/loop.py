@@ -21,12 +21,12 @@ from dray.client.leader_election.plan import Timing
 from dray.client.loop import Informers
 from dray.driver.classic.interface import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
+from dray.driver.program import run_program
 from dray.lib.clock import Clock
-from dray.runtime import logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.http import serve_health
 from dray.runtime.metrics import Metrics
-from dray.runtime.settings import BOOLEAN, PORT, STRING, HelpRequested, SettingsError, load, number, setting
+from dray.runtime.settings import BOOLEAN, PORT, STRING, load, number, setting
 from dray.runtime.signals import stop_on_signals
 from dray.runtime.tasks import TaskGroup
 
@@ -104,21 +104,12 @@ def run(
     environ: Mapping[str, str] = os.environ,
 ) -> int:
     """The main function of a driver's program: flags, logging, signals; returns the exit code."""
-    try:
-        settings = load(Settings, sys.argv[1:] if argv is None else argv, environ)
-    except HelpRequested as request:
-        sys.stdout.write(request.text)
-        return 0
-    except SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    logs.configure(format_name=settings.log_format, verbosity=settings.v)
-    try:
-        asyncio.run(_run(controller, settings, kubeconfig or settings.kubeconfig, environ))
-    except (KubeconfigError, LeadershipLostError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    arguments = sys.argv[1:] if argv is None else argv
+    return run_program(
+        lambda: load(Settings, arguments, environ),
+        lambda settings: _run(controller, settings, kubeconfig or settings.kubeconfig, environ),
+        (KubeconfigError, LeadershipLostError),
+    )
 
 
 async def _run(controller: ClassicController, settings: Settings, kubeconfig: str, environ: Mapping[str, str]) -> None:

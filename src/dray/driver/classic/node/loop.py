@@ -35,17 +35,17 @@ from dray.driver.loop import CDI_FOLDER, ROOT, listening
 from dray.driver.prepared.files import PreparedClaims
 from dray.driver.prepared.loop import ClaimMissingError, ClaimRef, Preparer
 from dray.driver.prepared.record import RecordError
+from dray.driver.program import run_program
 from dray.driver.servicer import Registration
 from dray.lib.clock import Clock
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import add_NodeServicer_to_server as add_node
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError
-from dray.runtime import logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.http import serve_health
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.settings import PORT, STRING, HelpRequested, SettingsError, load, number, setting
+from dray.runtime.settings import PORT, STRING, SettingsError, load, number, setting
 from dray.runtime.signals import stop_on_signals
 from dray.runtime.tasks import TaskGroup
 
@@ -207,21 +207,12 @@ def run_node(
 
     `local` allocates the node's own resources, for a driver whose controller is `node_local`.
     """
-    try:
-        settings = _settings(sys.argv[1:] if argv is None else argv, environ)
-    except HelpRequested as request:
-        sys.stdout.write(request.text)
-        return 0
-    except SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    logs.configure(format_name=settings.log_format, verbosity=settings.v)
-    try:
-        asyncio.run(_run(plugin, settings, environ, local))
-    except (SocketError, KubeconfigError, RecordError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    arguments = sys.argv[1:] if argv is None else argv
+    return run_program(
+        lambda: _settings(arguments, environ),
+        lambda settings: _run(plugin, settings, environ, local),
+        (SocketError, KubeconfigError, RecordError),
+    )
 
 
 def _settings(argv: Sequence[str], environ: Mapping[str, str]) -> NodeSettings:
