@@ -14,6 +14,7 @@ from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
+from dray.scheduler.plugins.claim_news import ClaimWatchers, is_older
 
 # Told of a claim as it is now; None when it is gone.
 Watcher = Callable[[ResourceClaim | None], None]
@@ -31,7 +32,7 @@ class ClassicTracker:
         # Uid of a claim -> the node that is selected for it, or about to be; and how many of those each node has.
         self._selected: dict[str, str] = {}
         self._waiting: Counter[str] = Counter()
-        self._watchers: dict[str, list[Watcher]] = {}
+        self._watchers: ClaimWatchers[ResourceClaim] = ClaimWatchers()
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Handler of the informer of claims."""
@@ -41,8 +42,7 @@ class ClassicTracker:
         if assumed is not None and (new is None or not is_older(new, assumed)):
             del self._assumed[key_of(claim)]
         self._note_selected(claim, self.get(key_of(claim)))
-        for watcher in tuple(self._watchers.get(claim.metadata.uid or "", ())):
-            watcher(new)
+        self._watchers.tell(claim.metadata.uid or "", new)
 
     def assume(self, claim: ResourceClaim) -> None:
         """The server answered a write with this claim; skipped when the informer already knows better."""
@@ -110,22 +110,4 @@ class ClassicTracker:
 
     def watch(self, claim: ResourceClaim, watcher: Watcher) -> Callable[[], None]:
         """Tell the watcher of every change from now on; returns what ends it."""
-        uid = claim.metadata.uid or ""
-        self._watchers.setdefault(uid, []).append(watcher)
-
-        def stop() -> None:
-            watchers = self._watchers.get(uid, [])
-            if watcher in watchers:
-                watchers.remove(watcher)
-            if not watchers:
-                self._watchers.pop(uid, None)
-
-        return stop
-
-
-def is_older(one: ResourceClaim, other: ResourceClaim) -> bool:
-    """Whether `one` was written before `other`; versions that are not numbers cannot be older."""
-    try:
-        return int(one.metadata.resource_version or "") < int(other.metadata.resource_version or "")
-    except ValueError:
-        return False
+        return self._watchers.add(claim, watcher)

@@ -19,8 +19,9 @@ from dray.client.objects import key_of
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
+from dray.scheduler.plugins.claim_news import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
-from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker, is_older
+from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
 
 _log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from dray.allocator.pools import pool_key
 from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.objects import key_of
+from dray.scheduler.plugins.claim_news import ClaimWatchers, is_older
 
 # Told of a claim as it is now; None when it is gone.
 Watcher = Callable[[ResourceClaim | None], None]
@@ -42,7 +43,7 @@ class ClaimTracker:
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
         # Uid of a claim -> uid of the Pod whose attempt is allocating it.
         self._in_flight: dict[str, str] = {}
-        self._watchers: dict[str, list[Watcher]] = {}
+        self._watchers: ClaimWatchers[ResourceClaim] = ClaimWatchers()
 
     # --- What the informer says. ---
 
@@ -56,14 +57,14 @@ class ClaimTracker:
                 del self._assumed[key_of(old)]
             self._removed.pop(old.metadata.uid or "", None)
             self.allocations.remove_claim(old)
-            self._tell(old.metadata.uid or "", None)
+            self._watchers.tell(old.metadata.uid or "", None)
             return
         self.allocations.apply_claim(new)
         assumed = self._assumed.get(key_of(new))
         if assumed is not None and not is_older(new, assumed):
             del self._assumed[key_of(new)]
             self.allocations.forget(assumed)
-        self._tell(new.metadata.uid or "", new)
+        self._watchers.tell(new.metadata.uid or "", new)
 
     # --- What this scheduler does. ---
 
@@ -155,26 +156,4 @@ class ClaimTracker:
 
     def watch(self, claim: ResourceClaim, watcher: Watcher) -> Callable[[], None]:
         """Tell the watcher of every change from now on; returns what ends it."""
-        uid = claim.metadata.uid or ""
-        self._watchers.setdefault(uid, []).append(watcher)
-
-        def stop() -> None:
-            watchers = self._watchers.get(uid, [])
-            if watcher in watchers:
-                watchers.remove(watcher)
-            if not watchers:
-                self._watchers.pop(uid, None)
-
-        return stop
-
-    def _tell(self, uid: str, claim: ResourceClaim | None) -> None:
-        for watcher in tuple(self._watchers.get(uid, ())):
-            watcher(claim)
-
-
-def is_older(one: ResourceClaim, other: ResourceClaim) -> bool:
-    """Whether `one` was written before `other`; versions that are not numbers cannot be older."""
-    try:
-        return int(one.metadata.resource_version or "") < int(other.metadata.resource_version or "")
-    except ValueError:
-        return False
+        return self._watchers.add(claim, watcher)

@@ -16,10 +16,11 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.events import Action, Hint
 from dray.scheduler.kinds import RESOURCE_CLAIMS
+from dray.scheduler.plugins.claim_news import is_older
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.conditions import Readiness, judge
 from dray.scheduler.plugins.dynamic_resources.hints import Hints, keys_of_claim, keys_of_pod
-from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker, is_older
+from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import (
     ClaimChangedError,
     check_unchanged,
