@@ -24,19 +24,10 @@ from dray.runtime.logs import wants_colour
 from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
 from dray.sim.doctor.findings import Finding, Fix, Severity
 from dray.sim.doctor.rules import examine
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.source.resources import best_resources
 
 PROG: Final = "dray doctor"
-KINDS: Final = (
-    "Node",
-    "Pod",
-    "ResourceClaim",
-    "ResourceClaimTemplate",
-    "ResourceSlice",
-    "DeviceClass",
-    "DeviceTaintRule",
-)
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _PLACES: Final = (".", "plugins", "device-plugins")
 
@@ -45,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when all is well, 1 when there are errors or warnings."""
     arguments = _parse(argv)
     try:
-        snapshot = read(arguments, KINDS)
+        snapshot = read(arguments, PLACEMENT_KINDS)
         findings = [*examine(snapshot, SystemClock().now()), *_of_node(arguments, snapshot)]
         if arguments.fix:
             asyncio.run(_mend(arguments, [finding.fix for finding in findings if finding.fix is not None]))

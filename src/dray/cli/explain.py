@@ -20,18 +20,9 @@ from dray.runtime.logs import wants_colour
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing
 from dray.sim.explain.loop import explain
 from dray.sim.explain.subject import claim_subject, pod_subject
-from dray.sim.snapshot import SnapshotError
+from dray.sim.snapshot import PLACEMENT_KINDS, SnapshotError
 
 PROG: Final = "dray explain"
-KINDS: Final = (
-    "Node",
-    "Pod",
-    "ResourceClaim",
-    "ResourceClaimTemplate",
-    "ResourceSlice",
-    "DeviceClass",
-    "DeviceTaintRule",
-)
 _SUBJECTS: Final = {
     "pod": pod_subject,
     "pods": pod_subject,
@@ -51,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"{PROG}: --feature-gates: {error}\n")
         return EXIT_USAGE
     try:
-        snapshot = read(arguments, KINDS)
+        snapshot = read(arguments, PLACEMENT_KINDS)
         key = NamespacedName(arguments.namespace, arguments.name)
         subject = _SUBJECTS[arguments.kind](snapshot, key)
         answer = explain(snapshot, subject, SystemClock().now(), node=arguments.node, gates=gates)

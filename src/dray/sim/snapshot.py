@@ -33,7 +33,16 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "ResourceClaimTemplate": (DRA, "resourceclaimtemplates"),
     "DeviceTaintRule": (DRA, "devicetaintrules"),
 }
-CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule"})
+# Everything that decides where a Pod goes and which devices it gets.
+PLACEMENT_KINDS: Final = (
+    "Node",
+    "Pod",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceSlice",
+    "DeviceClass",
+    "DeviceTaintRule",
+)
 
 
 class SnapshotError(ValueError):

@@ -19,10 +19,10 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 from dray.sim.source.loop import read_cluster
 from dray.sim.whatif.changes import Changed
-from dray.sim.whatif.loop import READ, Run, apply, simulate
+from dray.sim.whatif.loop import Run, apply, simulate
 from dray.sim.whatif.outcome import compare
 from tests.portless_server import portless_server
 from tests.unit.sim.cluster import GPU, device, device_class, exactly, node, resource_slice, template, waiting_pod
@@ -70,7 +70,7 @@ async def really(cluster: list[Document], manifests: list[Document]) -> Snapshot
             if pod["kind"] == "Pod":
                 await apply(client, [pod])
                 await asyncio.wait_for(decided(client, pod["metadata"]["name"]), SECONDS_MAX)
-        found = await read_cluster(client, READ)
+        found = await read_cluster(client, PLACEMENT_KINDS)
         await group.cancel()
         return found
 

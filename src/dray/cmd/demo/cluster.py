@@ -13,7 +13,6 @@ import yaml
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import ForbiddenError
 from dray.api.features import FeatureGates
-from dray.cli.explain import KINDS
 from dray.client.http import HttpTransport, http_client
 from dray.client.interface import (
     Bookmark,
@@ -36,6 +35,7 @@ from dray.runtime.clock import SystemClock
 from dray.sim.explain.answers import Answer
 from dray.sim.explain.loop import explain
 from dray.sim.explain.subject import pod_subject
+from dray.sim.snapshot import PLACEMENT_KINDS
 from dray.sim.source.loop import read_cluster
 
 NAMESPACE: Final = "default"
@@ -130,7 +130,7 @@ class Cluster:
 
     async def explain(self, pod: str) -> Answer:
         """What `dray explain pod` would say."""
-        snapshot = await read_cluster(self._client, KINDS)
+        snapshot = await read_cluster(self._client, PLACEMENT_KINDS)
         subject = pod_subject(snapshot, NamespacedName(NAMESPACE, pod))
         now = SystemClock().now()
         # It thinks for a while, and the view is to go on meanwhile.

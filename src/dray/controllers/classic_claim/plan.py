@@ -23,24 +23,12 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod, PodResourceClaim
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.controllers.claim_problem import Problem
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
 
 FindClaim = Callable[[str], ResourceClaim | None]
 FindPod = Callable[[str], Pod | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why an entry cannot have its claim."""
-
-    entry: str
-    message: str
-
-    @property
-    def event_message(self) -> str:
-        """As the Pod's user reads it."""
-        return f"PodResourceClaim {self.entry}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)

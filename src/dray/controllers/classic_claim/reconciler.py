@@ -19,6 +19,7 @@ from dray.client.interface import Client, DeleteOptions, Resource
 from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.controllers.claim_problem import Problem
 from dray.controllers.classic_claim import plan
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
@@ -140,7 +141,7 @@ class ClassicClaimController:
                 await self._create(pod, entry, claim)
             except APIError as error:
                 failure = error
-                self._tell(pod, plan.Problem(entry, error.message))
+                self._tell(pod, Problem(entry, error.message))
         if failure is not None:
             raise failure
 
@@ -164,7 +165,7 @@ class ClassicClaimController:
         classic.check_move(Actor.CONTROLLER, before, claim)
         await self._client.update_status(CLAIMS, claim)
 
-    def _tell(self, pod: Pod, problem: plan.Problem) -> None:
+    def _tell(self, pod: Pod, problem: Problem) -> None:
         self._recorder.event(POD_KIND, pod, WARNING, CREATION_FAILED, problem.event_message)
 
     # --- Claims. ---

@@ -26,6 +26,7 @@ from dray.api.pod_claims import (
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from dray.controllers.claim_problem import Problem
 
 # A name has 63 characters: the base, a hyphen, and the five that the server makes up.
 BASE_LENGTH_MAX: Final = 57
@@ -35,19 +36,6 @@ PRIORITIZED_LIST_DISABLED: Final = "template includes a prioritized list of subr
 
 FindClaim = Callable[[str], ResourceClaim | None]
 FindTemplate = Callable[[str], ResourceClaimTemplate | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why an entry cannot have its claim."""
-
-    entry: str
-    message: str
-
-    @property
-    def event_message(self) -> str:
-        """As the Pod's user reads it."""
-        return f"PodResourceClaim {self.entry}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)

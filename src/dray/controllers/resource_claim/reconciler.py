@@ -20,6 +20,7 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resou
 from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.controllers.claim_problem import Problem
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
@@ -187,7 +188,7 @@ class ResourceClaimController:
                 named[entry] = await self._create(claim)
             except APIError as error:
                 failure = error
-                problems.append(plan.Problem(entry, error.message))
+                problems.append(Problem(entry, error.message))
         if named:
             patch = Patch(PatchType.APPLY, plan.status_patch(pod, named))
             await self._client.patch(PODS, key.name, key.namespace, patch, _APPLY)
@@ -222,7 +223,7 @@ class ResourceClaimController:
         self._created.remember(created, self._clock.monotonic())
         return created.metadata.name or ""
 
-    def _tell(self, pod: Pod, problems: list[plan.Problem]) -> APIError:
+    def _tell(self, pod: Pod, problems: list[Problem]) -> APIError:
         """Tell the Pod's user, and make the error that has the Pod tried again."""
         for problem in problems:
             self._recorder.event(POD_KIND, pod, WARNING, CREATION_FAILED, problem.event_message)

@@ -14,7 +14,7 @@ from dray.client.interface import Client, Resource
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.sim.replica.loop import Options, Replica, namespace_document, pass_time, running
 from dray.sim.replica.virtual_loop import run_virtually
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.source.loop import read_cluster
 from dray.sim.whatif.changes import Changed, copies, new_names
 from dray.sim.whatif.outcome import Outcome, compare
@@ -26,15 +26,6 @@ SETTLE_SECONDS_MAX: Final = 3600.0
 BATCH_MAX: Final = 64
 FIT_MAX: Final = 10_000
 NODES_MAX: Final = 1_000
-READ: Final = (
-    "Node",
-    "Pod",
-    "ResourceClaim",
-    "ResourceSlice",
-    "DeviceClass",
-    "DeviceTaintRule",
-    "ResourceClaimTemplate",
-)
 
 # Told (done, of, what).
 Progress = Callable[[int, int, str], None]
@@ -85,7 +76,7 @@ async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
     async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, run.progress)
-        return compare(run.before, await read_cluster(replica.client, READ), run.changed.lost)
+        return compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
 
 
 def count_fit(run: Run, manifests: Sequence[Document], most: int = FIT_MAX) -> Fit:
@@ -106,7 +97,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
             await apply(replica.client, [_named(pods[0], name) for name in names])
             made += len(names)
             await settle(replica, _silent)
-            after = await read_cluster(replica.client, READ)
+            after = await read_cluster(replica.client, PLACEMENT_KINDS)
             outcome = compare(run.before, after, run.changed.lost)
             waiting = [item for item in outcome.pending if item.name in set(names)]
             run.progress(made - len(waiting), 0, "placed")
@@ -130,14 +121,14 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
     async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, _silent)
-        outcome = compare(run.before, await read_cluster(replica.client, READ), run.changed.lost)
+        outcome = compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
         added = 0
         for name in new_names(stem, NODES_MAX, taken):
             if not outcome.pending:
                 break
             await apply(replica.client, copies(pattern, stem, name))
             await settle(replica, _silent)
-            after = compare(run.before, await read_cluster(replica.client, READ), run.changed.lost)
+            after = compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
             if len(after.pending) >= len(outcome.pending):
                 # Another node changed nothing, and the next one would be just like it.
                 return Growth(added, enough=False, outcome=outcome)
