@@ -118,10 +118,10 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-async def measure(workload: Workload) -> Measured:
+async def measure(workload: Workload, kind: type[Run] = Run) -> Measured:
     """Run one workload in this process."""
     async with cluster(lambda client: workloads.prepare(client, workload)) as (client, counted):
-        return await Run(workload, client, counted).measure()
+        return await kind(workload, client, counted).measure()
 
 
 def rows_of(workload: Workload, found: Measured) -> Iterator[Row]:
