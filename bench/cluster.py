@@ -6,7 +6,7 @@ import asyncio
 import gc
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sized
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,6 +110,8 @@ def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, se
 async def for_all(items: Iterable[T], act: Callable[[T], Awaitable[Any]], writers: int = WRITERS) -> None:
     """Act on all items, on many at the same time."""
     remaining = iter(items)
+    if isinstance(items, Sized):
+        writers = min(writers, len(items))
 
     async def work() -> None:
         for item in remaining:
