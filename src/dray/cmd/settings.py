@@ -19,6 +19,8 @@ from dray.runtime.settings import (
 )
 
 VERBOSITY = number(0, 10)
+# Where the CDI specification says that they are.
+CDI_SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,9 @@ class UpSettings(APIServerSettings, NodeControl):
     node: bool = setting(BOOLEAN, False, "run the node agent too, for Pods on this machine")  # noqa: FBT003 - a default
     node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
     node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "what runs containers on this node")
+    node_cdi_spec_dirs: tuple[str, ...] = setting(
+        STRINGS, CDI_SPEC_DIRS, "directories of CDI specs for the node agent; a later one wins"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +167,7 @@ class NodeSettings(Common):
     container_runtime_endpoint: str = setting(
         STRING, "unix:///run/containerd/containerd.sock", "CRI socket, for --runtime=cri"
     )
-    cdi_spec_dirs: tuple[str, ...] = setting(
-        STRINGS, ("/etc/cdi", "/var/run/cdi"), "directories of CDI specs; a later one wins"
-    )
+    cdi_spec_dirs: tuple[str, ...] = setting(STRINGS, CDI_SPEC_DIRS, "directories of CDI specs; a later one wins")
     host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104
     node_ip: str = setting(STRING, "", "address of the node; empty finds it")
     port: int = setting(PORT, 10250, "port to serve logs on; 0 picks a free one")

@@ -82,6 +82,7 @@ async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) 
         data_dir=str(data_dir),
         root_dir=settings.node_root_dir or str(data_dir / "node"),
         runtime=settings.node_runtime,
+        cdi_spec_dirs=settings.node_cdi_spec_dirs,
         port=0,
     )
     agent, _ = await node.start_local(own, group, running.clock)
