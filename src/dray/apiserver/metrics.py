@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter, Histogram
-
 from dray.apiserver.routes import RequestInfo
+from dray.runtime.measures import Counter, Histogram
 from dray.runtime.metrics import Metrics
 
 _DURATION_BUCKETS: Final = (

@@ -9,19 +9,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
+
+from dray.runtime.measures import Counter, Gauge, Histogram, Measure
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 # Kubernetes' usual buckets for calls, from 1 ms to 16 s.
 LATENCY_BUCKETS: Final = tuple(0.001 * 2**power for power in range(15))
 
-# Kubernetes' pages have no `_created` samples; the library only knows this for all registries at once.
-disable_created_metrics()  # type: ignore[no-untyped-call]
-
-_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+_Measure = TypeVar("_Measure", bound=Measure)
 
 
 def exponential_buckets(*, start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -34,25 +32,23 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._made: dict[str, MetricWrapperBase] = {}
+        self._made: dict[str, Measure] = {}
         self._collectors: set[str] = set()
         self._lock = threading.Lock()
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """A number that only grows; the name ends in `_total`."""
-        return self._once(name, Counter, lambda: Counter(name, text, labels, registry=self.registry))
+        return self._once(name, Counter, lambda: Counter(name.removesuffix("_total"), text, labels))
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         """A number that goes up and down."""
-        return self._once(name, Gauge, lambda: Gauge(name, text, labels, registry=self.registry))
+        return self._once(name, Gauge, lambda: Gauge(name, text, labels))
 
     def histogram(
         self, name: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = LATENCY_BUCKETS
     ) -> Histogram:
         """A distribution."""
-        return self._once(
-            name, Histogram, lambda: Histogram(name, text, labels, buckets=buckets, registry=self.registry)
-        )
+        return self._once(name, Histogram, lambda: Histogram(name, text, labels, buckets=buckets))
 
     def collect_once(self, name: str, make: Callable[[], Collector]) -> None:
         """Have a collector asked whenever somebody looks; a second one of the name is not made."""
@@ -69,11 +65,12 @@ class Metrics:
         """One sample's value; 0 when there is none yet."""
         return self.registry.get_sample_value(name, labels or {}) or 0.0
 
-    def _once(self, name: str, kind: type[_Metric], make: Callable[[], _Metric]) -> _Metric:
+    def _once(self, name: str, kind: type[_Measure], make: Callable[[], _Measure]) -> _Measure:
         with self._lock:
             metric = self._made.get(name)
             if metric is None:
                 metric = self._made[name] = make()
+                self.registry.register(metric)
             assert isinstance(metric, kind), f"{name} is registered as {type(metric).__name__}"
             return metric
 

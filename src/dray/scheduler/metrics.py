@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import Counter, Histogram
-
+from dray.runtime.measures import Counter, Histogram
 from dray.runtime.metrics import Metrics, exponential_buckets
 
 SCHEDULED: Final = "scheduled"
