@@ -3,13 +3,14 @@
 Pure data structures: no coroutine and no I/O. A watcher passes a callback that is called when it has
 something to take. The hub finds the watchers of an event by looking up each "/"-ended beginning of its
 key, so publishing costs the depth of the key plus the watchers concerned, however many others there are.
+Watchers of one prefix are handed the very same batch, so that what is made of it can be made once for all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -37,10 +38,10 @@ class History:
         self._bytes_max = bytes_max
         self._bytes = 0
 
-    def append(self, event: Event) -> None:
-        """Add the newest event, dropping the oldest beyond the bounds."""
-        self._events.append(event)
-        self._bytes += _size(event)
+    def extend(self, events: Sequence[Event]) -> None:
+        """Add the newest events, dropping the oldest beyond the bounds."""
+        self._events.extend(events)
+        self._bytes += sum(map(_size, events))
         while len(self._events) > self._events_max or self._bytes > self._bytes_max:
             self._drop_oldest()
 
@@ -71,7 +72,7 @@ class History:
     def _drop_oldest(self) -> None:
         event = self._events.popleft()
         self._bytes -= _size(event)
-        self.floor = event.revision
+        self.floor = event.entry.revision
 
 
 def _size(event: Event) -> int:
@@ -88,32 +89,45 @@ class WatchBuffer:
         self.error: StoreError | None = None
         self.ended = False
         self._wake = wake
-        self._pending: deque[Event] = deque()
+        # Batches as they were offered, and how many events they are together.
+        self._pending: deque[tuple[Event, ...]] = deque()
+        self._count = 0
 
-    def offer(self, event: Event) -> bool:
-        """Add an event; False when the buffer was full and the watch has been ended."""
-        if event.revision <= self.after_revision:
-            return True
-        if len(self._pending) >= WATCH_BUFFER_EVENTS_MAX:
+    def offer(self, batch: tuple[Event, ...]) -> bool:
+        """Add events; False when there was no room and the watch has been ended."""
+        if batch[0].entry.revision <= self.after_revision:
+            batch = tuple(event for event in batch if event.entry.revision > self.after_revision)
+            if not batch:
+                return True
+        count = self._count + len(batch)
+        if count > WATCH_BUFFER_EVENTS_MAX:
             behind = f"watch of {self.prefix} is more than {WATCH_BUFFER_EVENTS_MAX} events behind"
             self.end(WatchOverflowError(behind))
             return False
-        self._pending.append(event)
+        self._count = count
+        self._pending.append(batch)
         self._wake()
         return True
 
     def take(self) -> tuple[Event, ...]:
         """The next batch, empty when there is nothing."""
-        pending = self._pending
-        if not pending:
+        if not self._pending:
             return ()
-        if len(pending) <= WATCH_BATCH_EVENTS_MAX:
-            batch = tuple(pending)
-            pending.clear()
-        else:
-            batch = tuple(pending.popleft() for _ in range(WATCH_BATCH_EVENTS_MAX))
-        self.after_revision = batch[-1].revision
+        batch = self._pending.popleft()
+        if self._pending or len(batch) > WATCH_BATCH_EVENTS_MAX:
+            batch = self._joined(batch)
+        self._count -= len(batch)
+        self.after_revision = batch[-1].entry.revision
         return batch
+
+    def _joined(self, batch: tuple[Event, ...]) -> tuple[Event, ...]:
+        """As much as may be delivered at once, beginning with a batch; the rest stays."""
+        events = list(batch)
+        while self._pending and len(events) < WATCH_BATCH_EVENTS_MAX:
+            events += self._pending.popleft()
+        if len(events) > WATCH_BATCH_EVENTS_MAX:
+            self._pending.appendleft(tuple(events[WATCH_BATCH_EVENTS_MAX:]))
+        return tuple(events[:WATCH_BATCH_EVENTS_MAX])
 
     def progress(self, published: int) -> int:
         """Up to where the watcher has everything, given that the hub has published so far."""
@@ -128,6 +142,7 @@ class WatchBuffer:
         self.ended, self.error = True, error
         if error is not None:
             self._pending.clear()
+            self._count = 0
         self._wake()
 
 
@@ -153,9 +168,10 @@ class Hub:
         if self.ended:
             buffer.end(None)
             return buffer
-        for event in self.history.after(max(after_revision, self.history.floor)):
-            if covers(prefix, event.entry.key):
-                buffer.offer(event)
+        events = self.history.after(max(after_revision, self.history.floor))
+        missed = tuple(event for event in events if covers(prefix, event.entry.key))
+        if missed:
+            buffer.offer(missed)
         if not buffer.ended:
             self._topics.setdefault(prefix, {})[buffer] = None
         return buffer
@@ -168,16 +184,12 @@ class Hub:
             if not topic:
                 del self._topics[buffer.prefix]
 
-    def publish(self, events: Iterable[Event], revision: int) -> None:
+    def publish(self, events: Sequence[Event], revision: int) -> None:
         """Record events and hand them out; `revision` says up to where this is everything."""
-        slow: list[WatchBuffer] = []
-        for event in events:
-            self.history.append(event)
-            for topic in self._covering(event.entry.key):
-                slow.extend(buffer for buffer in topic if not buffer.ended and not buffer.offer(event))
+        self.history.extend(events)
+        for prefix, batch in self._by_prefix(events).items():
+            self._hand_out(self._topics[prefix], tuple(batch))
         self.revision = max(self.revision, revision)
-        for buffer in slow:
-            self.unsubscribe(buffer)
 
     def end_all(self, error: StoreError | None) -> None:
         """End every watch there is."""
@@ -196,17 +208,36 @@ class Hub:
         """How many watches are registered."""
         return sum(map(len, self._topics.values()))
 
-    def _covering(self, key: str) -> Iterator[dict[WatchBuffer, None]]:
-        topics = self._topics
-        if not topics:
-            return
-        if (topic := topics.get(key)) is not None:
-            yield topic
-        end = key.find("/") + 1
+    def _hand_out(self, topic: dict[WatchBuffer, None], batch: tuple[Event, ...]) -> None:
+        slow = [buffer for buffer in topic if not buffer.ended and not buffer.offer(batch)]
+        for buffer in slow:
+            self.unsubscribe(buffer)
+
+    def _by_prefix(self, events: Sequence[Event]) -> dict[str, list[Event]]:
+        """The events of each prefix that is watched."""
+        found: dict[str, list[Event]] = {}
+        # What is committed together is mostly of few folders.
+        covering: dict[str, list[str]] = {}
+        for event in events:
+            key = event.entry.key
+            folder = key[: key.rfind("/") + 1]
+            prefixes = covering.get(folder)
+            if prefixes is None:
+                prefixes = covering[folder] = self._covering(folder)
+            for prefix in (key, *prefixes) if key in self._topics else prefixes:
+                found.setdefault(prefix, []).append(event)
+        return found
+
+    def _covering(self, folder: str) -> list[str]:
+        """The watched prefixes that cover everything in a folder."""
+        found = []
+        end = folder.find("/") + 1
         while end:
-            if (topic := topics.get(key[:end])) is not None:
-                yield topic
-            end = key.find("/", end) + 1
+            prefix = folder[:end]
+            if prefix in self._topics:
+                found.append(prefix)
+            end = folder.find("/", end) + 1
+        return found
 
 
 def covers(prefix: str, key: str) -> bool:

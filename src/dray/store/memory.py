@@ -50,12 +50,14 @@ class BufferedWatch:
 
     async def __anext__(self) -> tuple[Event, ...]:
         while not self._closed:
-            batch = await self._next_batch()
+            buffer = self._buffer
+            batch = await self._past() if buffer is None or self._early else self._take(buffer)
             if batch or self._nudged:
                 self._nudged = False
                 return batch
-            if self._buffer is not None and not self._closed:
-                await self._wait()
+            # Joining the hub just now may have filled the buffer before anyone waited to be woken.
+            if buffer is not None and not self._closed:
+                await self._woken()
         raise StopAsyncIteration
 
     @property
@@ -86,15 +88,11 @@ class BufferedWatch:
         if self._hub.can_join(self._cursor):
             self._buffer = self._hub.subscribe(self._prefix, after_revision=self._cursor, wake=self._wake)
 
-    async def _next_batch(self) -> tuple[Event, ...]:
+    async def _past(self) -> tuple[Event, ...]:
         if self._early:
             batch, self._early = self._early, ()
             return batch
-        batch = await self._catch_up() if self._buffer is None else ()
-        if batch or self._buffer is None:
-            return batch
-        # Joining the hub may have filled the buffer before anyone waited to be woken.
-        return self._take(self._buffer)
+        return await self._catch_up()
 
     async def _catch_up(self) -> tuple[Event, ...]:
         try:
@@ -116,12 +114,9 @@ class BufferedWatch:
                 raise buffer.error
         return batch
 
-    async def _wait(self) -> None:
+    def _woken(self) -> asyncio.Future[None]:
         self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -46,7 +46,7 @@ def test_what_a_prefix_covers_is_what_the_hub_delivers(prefix: str, key: str, ex
 def test_history_keeps_the_newest_within_its_bounds() -> None:
     history = History(1, events_max=3, bytes_max=1_000)
     for revision in range(2, 8):
-        history.append(put("/a", revision))
+        history.extend([put("/a", revision)])
     assert history.floor == 4
     assert [event.revision for event in history.after(4)] == [5, 6, 7]
     assert [event.revision for event in history.after(5, limit=1)] == [6]
@@ -58,17 +58,17 @@ def test_history_keeps_the_newest_within_its_bounds() -> None:
 def test_history_is_bounded_in_bytes() -> None:
     history = History(1, events_max=100, bytes_max=50)
     for revision in range(2, 10):
-        history.append(Event(EventType.PUT, Entry("/a", b"x" * 20, revision, revision), None))
+        history.extend([Event(EventType.PUT, Entry("/a", b"x" * 20, revision, revision), None)])
     assert [event.revision for event in history.after(history.floor)] == [8, 9]
 
 
 def test_undo_tells_what_was_before_the_oldest_change() -> None:
     history = History(1, events_max=100, bytes_max=1_000)
     first, second = put("/a", 2), put("/b", 3)
-    history.append(first)
-    history.append(second)
-    history.append(put("/a", 4, first.entry))
-    history.append(put("/a", 5, Entry("/a", b"4", 4, 2)))
+    history.extend([first])
+    history.extend([second])
+    history.extend([put("/a", 4, first.entry)])
+    history.extend([put("/a", 5, Entry("/a", b"4", 4, 2))])
     assert history.undo(3) == {"/a": first.entry}
     assert history.undo(1) == {"/a": None, "/b": None}
     assert history.undo(5) == {}
@@ -149,5 +149,23 @@ def test_publishing_touches_only_the_watchers_concerned() -> None:
     hub = hub_with()
     for number in range(10_000):
         hub.subscribe(f"/registry/core/pods/ns-{number}/", after_revision=1, wake=nothing)
-    concerned = list(hub._covering("/registry/core/pods/ns-77/name"))
-    assert [len(topic) for topic in concerned] == [1]
+    assert hub._covering("/registry/core/pods/ns-77/") == ["/registry/core/pods/ns-77/"]
+
+
+def test_watchers_of_one_prefix_get_the_very_same_batch() -> None:
+    hub = hub_with()
+    one, other, narrow = (hub.subscribe(prefix, after_revision=1, wake=nothing) for prefix in ("/a/", "/a/", "/a/b/"))
+    hub.publish([put("/a/x", 2), put("/a/b/y", 3), put("/c/z", 4), put("/a/x", 5)], 5)
+    batch = one.take()
+    assert [event.revision for event in batch] == [2, 3, 5]
+    assert other.take() is batch
+    assert drain(narrow) == [3]
+
+
+def test_a_watcher_that_is_behind_gets_several_commits_at_once() -> None:
+    hub = hub_with()
+    buffer = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    for revision in range(2, 5):
+        hub.publish([put("/a/x", revision)], revision)
+    assert [event.revision for event in buffer.take()] == [2, 3, 4]
+    assert buffer.take() == ()
