@@ -16,7 +16,7 @@ from dray.api.errors import (
     PathNotFoundError,
 )
 from dray.client.codec import copy_json
-from dray.client.interface import LocalRequest, ServedResource
+from dray.client.interface import LocalRequest, ServedResource, WatchBatch
 
 VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
 NOW = "2026-01-01T00:00:00Z"
@@ -61,11 +61,15 @@ class FakeLocalServer:
         self._kind(request)
         return getattr(self, f"_{request.verb}")(request)
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
         self.requests.append(request)
         self.before(request)
         self._kind(request)
-        return self._events(request)
+        return self._batches(request)
+
+    async def _batches(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        async for event in self._events(request):
+            yield [event]
 
     async def _events(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
         epoch = self.epoch

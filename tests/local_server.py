@@ -11,7 +11,7 @@ from typing import Any
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
-from dray.client.interface import LocalRequest
+from dray.client.interface import LocalRequest, WatchBatch
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from tests.shared_documents import assert_unchanged
@@ -39,7 +39,8 @@ class Local:
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Document]]:
         """A watch's events."""
-        return await self.running.local.watch(self._local("watch", path, None, {"watch": "true", **query}, ""))
+        request = self._local("watch", path, None, {"watch": "true", **query}, "")
+        return _each(await self.running.local.watch(request))
 
     def _local(self, verb: str, path: str, body: Any, query: dict[str, str], content_type: str) -> LocalRequest:
         place, _, namespace = path.partition("@")
@@ -60,6 +61,12 @@ class Local:
             content_type=content_type,
             user_agent="test/1",
         )
+
+
+async def _each(batches: AsyncIterator[WatchBatch]) -> AsyncIterator[tuple[str, Document]]:
+    async for batch in batches:
+        for event in batch:
+            yield event
 
 
 async def until(condition: Callable[[], bool]) -> None:

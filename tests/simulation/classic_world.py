@@ -12,7 +12,7 @@ from typing import Any
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.features import FeatureGates
-from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WriteOptions, unstructured
+from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
 from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
@@ -112,8 +112,8 @@ class CheckedServer:
             await self._world.check()
         return answer
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
-        stream: AsyncIterator[tuple[str, Document]] = await self._inner.watch(request)
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        stream: AsyncIterator[WatchBatch] = await self._inner.watch(request)
         return stream
 
 

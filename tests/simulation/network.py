@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, ExpiredError, ServiceUnavailableError
+from dray.client.interface import WatchBatch
 from dray.client.memory import MemoryTransport
 from dray.client.rest import Call
 
@@ -80,7 +81,7 @@ class FaultyTransport:
         await self._travel()
         return answer
 
-    async def stream(self, call: Call) -> AsyncIterator[tuple[str, Document]]:
+    async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         self._check_alive()
         await self._travel()
         if self._expire_next and call.query.get("resourceVersion"):
@@ -88,15 +89,16 @@ class FaultyTransport:
             raise ExpiredError("too old resource version")
         inner = self._inner.stream(call)
         try:
-            async for event in inner:
-                if self._odds.on and self._rng.random() < self._odds.event_slow:
-                    await asyncio.sleep(self._rng.uniform(0.0, 2.0))
-                if self.dead or self._breaks():
-                    # What was on its way is lost; the next watch begins where the last one was heard.
-                    return
-                yield event
-                if self._odds.on and self._rng.random() < self._odds.event_twice:
-                    yield event
+            async for batch in inner:
+                for event in batch:
+                    if self._odds.on and self._rng.random() < self._odds.event_slow:
+                        await asyncio.sleep(self._rng.uniform(0.0, 2.0))
+                    if self.dead or self._breaks():
+                        # What was on its way is lost; the next watch begins where the last one was heard.
+                        return
+                    yield [event]
+                    if self._odds.on and self._rng.random() < self._odds.event_twice:
+                        yield [event]
         finally:
             await inner.aclose()  # type: ignore[attr-defined]
 

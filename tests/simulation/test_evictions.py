@@ -16,7 +16,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import APIError
-from dray.client.interface import LocalRequest
+from dray.client.interface import LocalRequest, WatchBatch
 from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
@@ -90,8 +90,8 @@ class Witness:
             return await self._inner.handle(look)  # type: ignore[no-any-return]
         return None
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
-        stream: AsyncIterator[tuple[str, Document]] = await self._inner.watch(request)
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        stream: AsyncIterator[WatchBatch] = await self._inner.watch(request)
         return stream
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
-from dray.client.interface import LocalRequest, Patch, PatchType, unstructured
+from dray.client.interface import LocalRequest, Patch, PatchType, WatchBatch, unstructured
 from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
@@ -91,8 +91,8 @@ class CheckedServer:
                 self._world.violation = self._world.violation or violation
         return answer
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
-        stream: AsyncIterator[tuple[str, Document]] = await self._inner.watch(request)
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        stream: AsyncIterator[WatchBatch] = await self._inner.watch(request)
         return stream
 
 

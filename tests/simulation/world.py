@@ -10,7 +10,7 @@ from typing import Any
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, NotFoundError
-from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WriteOptions, unstructured
+from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_loop import LoopClock
@@ -58,8 +58,8 @@ class CheckedServer:
                 self._world.violation = self._world.violation or violation
         return answer
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
-        stream: AsyncIterator[tuple[str, Document]] = await self._inner.watch(request)
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        stream: AsyncIterator[WatchBatch] = await self._inner.watch(request)
         return stream
 
 

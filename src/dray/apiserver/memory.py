@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -26,7 +26,8 @@ from dray.apiserver.flow.call import (
 from dray.apiserver.flow.server import APIServer
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import RequestInfo, parse_request
-from dray.client.interface import LocalRequest
+from dray.client.interface import LocalRequest, WatchBatch
+from dray.lib.newest import OfNewest
 from dray.store.interface import Entry
 
 _METHODS: Final = {
@@ -44,6 +45,8 @@ class LocalTransport:
     def __init__(self, server: APIServer) -> None:
         self._server = server
         self.decoded = server.decoded
+        # Watches of one kind that hear of a commit do so one after the other.
+        self._batches: OfNewest[Sequence[WatchFrame], Endpoint, WatchBatch] = OfNewest(self._batch)
 
     async def handle(self, request: LocalRequest) -> Document:
         """Answer anything but a watch."""
@@ -52,11 +55,19 @@ class LocalTransport:
             return _shared_document(result.endpoint, result.entry, self.decoded)
         return _document(result)
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
         """Start a watch; no event is missed once this has returned."""
         result = await self._server.execute(_call(request))
         assert isinstance(result, WatchResult)
-        return _events(result, self.decoded)
+        return self._events(result)
+
+    async def _events(self, result: WatchResult) -> AsyncIterator[WatchBatch]:
+        async with aclosing(cast("Any", result.frames)) as batches:
+            async for frames in batches:
+                yield self._batches.get(frames, result.endpoint)
+
+    def _batch(self, frames: Sequence[WatchFrame], endpoint: Endpoint) -> WatchBatch:
+        return [(frame.type, _frame_document(endpoint, frame, self.decoded)) for frame in frames]
 
 
 def _call(request: LocalRequest) -> Call:
@@ -110,13 +121,6 @@ def _document(result: Result) -> Document:
     assert isinstance(result, TextResult)
     document: Document = orjson.loads(result.body)
     return document
-
-
-async def _events(result: WatchResult, decoded: Decoded) -> AsyncIterator[tuple[str, Document]]:
-    async with aclosing(cast("Any", result.frames)) as frames:
-        async for batch in frames:
-            for frame in batch:
-                yield frame.type, _frame_document(result.endpoint, frame, decoded)
 
 
 def _frame_document(endpoint: Endpoint, frame: WatchFrame, decoded: Decoded) -> Document:

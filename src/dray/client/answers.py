@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, error_from_status
 from dray.client.codec import decode
-from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchEvent
+from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchBatch, WatchEvent
 
 T = TypeVar("T")
 
@@ -53,7 +53,21 @@ def read_event(
     if event_type == "BOOKMARK":
         annotations = metadata.get("annotations") or {}
         return Bookmark(resource_version, annotations.get(INITIAL_EVENTS_END) == "true")
-    return WatchEvent(_EVENT_TYPES[event_type], decode(resource, document), resource_version)
+    key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+    return WatchEvent(_EVENT_TYPES[event_type], decode(resource, document), key, resource_version)
+
+
+def read_batch(
+    resource: Resource[T], batch: WatchBatch, decode: Decode = decode
+) -> tuple[Sequence[WatchEvent[T] | Bookmark], APIError | None]:
+    """The events of a batch up to the first that is a failure or cannot be read, and that failure."""
+    events: list[WatchEvent[T] | Bookmark] = []
+    try:
+        for event_type, document in batch:
+            events.append(read_event(resource, event_type, document, decode))
+    except APIError as error:
+        return events, error
+    return events, None
 
 
 def group_versions(core: Document, groups: Document) -> tuple[tuple[GroupVersion, bool], ...]:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote as quote_path
 from urllib.parse import urlencode
 
-import aiohttp
 import orjson
-from yarl import URL
 
 from dray import __version__
 from dray.api.document import Document
 from dray.api.errors import APIError, ServiceUnavailableError, UnauthorizedError, error_from_status
 from dray.client.answers import is_retriable
 from dray.client.files import Credentials, tls_context
+from dray.client.interface import WatchBatch
+from dray.client.interface import WatchBatch
 from dray.client.kubeconfig import Access, Credential, KubeconfigError
 from dray.client.rest import Call, RestClient
 from dray.lib.clock import Clock
+from dray.runtime.http.bodies import Lines
+from dray.runtime.http.client import HttpClient
+from dray.runtime.http.connection import Answer
+from dray.runtime.http.dialing import Route
+from dray.runtime.http.errors import ClientClosedError, HttpError
+from dray.runtime.http.proxy import parse_proxy
+from dray.runtime.http.urls import REDIRECTS, Address, basic, parse_url, redirected
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +45,6 @@ METHODS: Final = {
 }
 READS: Final = frozenset({"get", "list"})
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
-CONNECT_TIMEOUT_SECONDS: Final = 10.0
 # A server ends a watch when asked to; only a dead connection keeps it longer.
 WATCH_GRACE_SECONDS: Final = 30.0
 WATCH_DEFAULT_SECONDS: Final = 3600.0
@@ -50,6 +56,8 @@ RETRY_AFTER_MAX_SECONDS: Final = 10.0
 _TOO_MANY_REQUESTS: Final = 429
 _UNAUTHORIZED: Final = 401
 _FAILURES: Final = 400
+# As often as Go's client.
+REDIRECTS_MAX: Final = 10
 _REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -86,8 +94,9 @@ class HttpTransport:
         self._user_agent = user_agent
         self._on_warning = on_warning or _log_warning
         self._credentials = Credentials(access, clock)
-        self._session: aiohttp.ClientSession | None = None
-        # The client certificate the session's connections present.
+        self._client: HttpClient | None = None
+        self._address: Address | None = None
+        # The client certificate that the connections present.
         self._presented: tuple[bytes, bytes] = (b"", b"")
         self._closed = False
 
@@ -107,100 +116,113 @@ class HttpTransport:
                     raise
                 await self._clock.sleep(wait)
 
-    async def stream(self, call: Call) -> AsyncGenerator[tuple[str, Document], None]:
-        """The events of a watch, a line each, however long."""
+    async def stream(self, call: Call) -> AsyncGenerator[WatchBatch, None]:
+        """The events of a watch, a line each, however long; those that came in one piece together."""
         asked = float(call.query.get("timeoutSeconds") or WATCH_DEFAULT_SECONDS)
-        async with self._open(call, None, asked + WATCH_GRACE_SECONDS) as response:
+        answer = await self._ask(call, None, asked + WATCH_GRACE_SECONDS)
+        lines = Lines()
+        async with aclosing(self._pieces(call, answer)) as pieces:
             try:
-                await self._check(response)
+                await self._check(call, answer)
             except UnauthorizedError:
                 # The caller will try again, then with what the file or plugin says by then.
                 self._credentials.refused()
                 raise
-            async for line in _lines(response):
-                event = orjson.loads(line)
-                yield event["type"], event["object"]
+            async for piece in pieces:
+                events = [orjson.loads(line) for line in lines.feed(piece)]
+                if events:
+                    yield [(event["type"], event["object"]) for event in events]
 
     async def stream_bytes(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """A path's answer as it comes, e.g. a Pod's log."""
-        async with self._open(Call("get", path=path, query=query), None, None) as response:
-            await self._check(response)
-            async for chunk in response.content.iter_any():
-                yield chunk
+        call = Call("get", path=path, query=query)
+        answer = await self._ask(call, None, None)
+        async with aclosing(self._pieces(call, answer)) as pieces:
+            await self._check(call, answer)
+            async for piece in pieces:
+                yield piece
 
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     async def _send_once(self, call: Call, body: bytes | None) -> Document:
-        async with self._open(call, body, REQUEST_TIMEOUT_SECONDS) as response:
-            data = await self._check(response) or await response.read()
+        with await self._ask(call, body, REQUEST_TIMEOUT_SECONDS) as answer:
+            await self._check(call, answer)
+            data = await self._read(call, answer)
         try:
-            answer: Document = orjson.loads(data) if data else {}
+            found: Document = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError as error:
             raise ServiceUnavailableError(f"{self._access.server}: answer is not JSON: {error}") from error
-        return answer
+        return found
 
-    @asynccontextmanager
-    async def _open(
-        self, call: Call, body: bytes | None, timeout_seconds: float | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _ask(self, call: Call, body: bytes | None, timeout_seconds: float | None) -> Answer:
+        """Send a request and wait for the head of its answer."""
         try:
             credential = await self._credentials.current()
-            session = await self._session_for(credential)
+            client, address = await self._client_for(credential)
         except (KubeconfigError, OSError) as error:
             raise UnauthorizedError(f"getting credentials: {error}") from error
+        method, target = METHODS[call.verb], self._target(address, call)
+        headers = self._headers(call, credential, address, has_body=body is not None)
         try:
-            async with session.request(
-                METHODS[call.verb],
-                self._url(call),
-                data=body,
-                headers=self._headers(call, credential, has_body=body is not None),
-                timeout=aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS),
-                proxy=self._access.proxy_url or None,
-                server_hostname=self._access.tls_server_name or None,
-            ) as response:
-                yield response
-        except (aiohttp.ClientError, OSError) as error:
-            # A timeout of the session is an OSError too: either way there was no answer.
-            text = str(error) or type(error).__name__
-            raise ServiceUnavailableError(f"{METHODS[call.verb]} {self._access.server}: {text}") from error
+            for _ in range(REDIRECTS_MAX):
+                answer = await client.send(method, target, headers, body, timeout_seconds)
+                if answer.status not in REDIRECTS:
+                    return answer
+                with answer:
+                    target = _follow(address, method, target, answer)
+        except (HttpError, ValueError) as error:
+            raise self._unavailable(call, error) from error
+        raise self._unavailable(call, HttpError(f"stopped after {REDIRECTS_MAX} redirects"))
 
-    async def _session_for(self, credential: Credential) -> aiohttp.ClientSession:
-        """The session; a new one when a plugin brought a new certificate."""
+    def _unavailable(self, call: Call, error: Exception) -> ServiceUnavailableError:
+        """No answer, or only a part of one."""
+        if isinstance(error, ClientClosedError):
+            return ServiceUnavailableError(str(error))
+        return ServiceUnavailableError(f"{METHODS[call.verb]} {self._access.server}: {error}")
+
+    async def _client_for(self, credential: Credential) -> tuple[HttpClient, Address]:
+        """The connections; new ones when a plugin brought a new certificate."""
         if self._closed:
             raise ServiceUnavailableError("the client is closed")
         presented = (credential.certificate_data, credential.key_data)
-        if self._session is None or presented != self._presented:
-            old, self._presented = self._session, presented
-            # Watches each keep a connection of their own: no limit.
-            context = tls_context(self._access, credential)
-            connector = aiohttp.TCPConnector(limit=0, ssl=context if context is not None else True)
-            # API servers know no cookies, and looking for some takes a twentieth of a request's time.
-            jar = aiohttp.DummyCookieJar()
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, auto_decompress=True)
+        if self._client is None or self._address is None or presented != self._presented:
+            old, address = self._client, self._parse_server()
+            tls = tls_context(self._access, credential)
+            proxy = parse_proxy(self._access.proxy_url) if self._access.proxy_url else None
+            route = Route(address.origin, tls, server_name=self._access.tls_server_name, proxy=proxy)
+            self._client, self._address, self._presented = HttpClient(route), address, presented
             if old is not None:
                 await old.close()
-        return self._session
+        return self._client, self._address
 
-    def _url(self, call: Call) -> URL:
+    def _parse_server(self) -> Address:
+        address = parse_url(self._access.server)
+        # Paths are put behind it, and begin with a slash.
+        return replace(address, target=address.target.rstrip("/"))
+
+    def _target(self, address: Address, call: Call) -> str:
         resource = call.resource
         path = resource.path(call.namespace, call.name, call.subresource) if resource is not None else call.path
         query = f"?{urlencode(call.query)}" if call.query else ""
-        return URL(f"{self._access.server}{quote_path(path)}{query}", encoded=True)
+        return f"{address.target}{quote_path(path)}{query}"
 
-    def _headers(self, call: Call, credential: Credential, *, has_body: bool) -> list[tuple[str, str]]:
-        headers = [("Accept", _accept(call)), ("User-Agent", self._user_agent)]
+    def _headers(
+        self, call: Call, credential: Credential, address: Address, *, has_body: bool
+    ) -> list[tuple[str, str]]:
+        headers = [("Accept", _accept(call)), ("Accept-Encoding", "gzip"), ("User-Agent", self._user_agent)]
         if has_body:
             headers.append(("Content-Type", call.content_type))
         if credential.token:
             headers.append(("Authorization", f"Bearer {credential.token}"))
         elif self._access.username:
-            pair = f"{self._access.username}:{self._access.password}".encode()
-            headers.append(("Authorization", f"Basic {base64.b64encode(pair).decode()}"))
+            headers.append(("Authorization", basic(self._access.username, self._access.password)))
+        elif address.authorization:
+            headers.append(("Authorization", address.authorization))
         if self._access.impersonate_user:
             headers.append(("Impersonate-User", self._access.impersonate_user))
         if self._access.impersonate_uid:
@@ -208,14 +230,27 @@ class HttpTransport:
         headers.extend(("Impersonate-Group", group) for group in self._access.impersonate_groups)
         return headers
 
-    async def _check(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _check(self, call: Call, answer: Answer) -> None:
         """Raise the error an answer reports."""
-        for header in response.headers.getall("Warning", ()):
+        for header in answer.headers("Warning"):
             for text in _WARNING.findall(header):
                 self._on_warning(text.replace('\\"', '"').replace("\\\\", "\\"))
-        if response.status < _FAILURES:
-            return b""
-        raise read_failure(response.status, await response.read(), response.headers.get("Retry-After", ""))
+        if answer.status >= _FAILURES:
+            raise read_failure(answer.status, await self._read(call, answer), answer.header("Retry-After"))
+
+    async def _read(self, call: Call, answer: Answer) -> bytes:
+        try:
+            return await answer.read()
+        except HttpError as error:
+            raise self._unavailable(call, error) from error
+
+    async def _pieces(self, call: Call, answer: Answer) -> AsyncGenerator[bytes, None]:
+        with answer:
+            try:
+                async for piece in answer.pieces():
+                    yield piece
+            except HttpError as error:
+                raise self._unavailable(call, error) from error
 
 
 def read_failure(code: int, body: bytes, retry_after: str) -> APIError:
@@ -246,6 +281,15 @@ def _retry_wait(verb: str, error: APIError, attempt: int) -> float | None:
     return RETRY_FIRST_SECONDS * 2.0 ** (attempt - 1)
 
 
+def _follow(address: Address, method: str, target: str, answer: Answer) -> str:
+    """Where to ask instead; credentials are for one server, and only a read is repeated as it was."""
+    to = redirected(address.origin.url + target, answer.status, answer.header("Location"))
+    there = parse_url(to)
+    if there.origin != address.origin or method != "GET":
+        raise HttpError(f"redirected to {to}: is the server's address right?")
+    return there.target
+
+
 def _accept(call: Call) -> str:
     if call.resource is None or not call.resource.metadata_only or call.verb not in ("get", "list", "watch"):
         return _JSON
@@ -257,16 +301,6 @@ def _encode(body: Any) -> bytes | None:
     if body is None or isinstance(body, bytes):
         return body
     return orjson.dumps(body)
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Split on newlines without a bound on their distance: the library's own reader has one."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
 
 
 def _log_warning(text: str) -> None:

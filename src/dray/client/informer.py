@@ -226,11 +226,10 @@ class Informer(Generic[T]):
 
     def _arrive(self, event: WatchEvent[T]) -> None:
         assert self._arriving is not None
-        key = key_of(event.object)
         if event.type is EventType.DELETED:
-            self._arriving.pop(key, None)
+            self._arriving.pop(event.key, None)
         else:
-            self._arriving[key] = event.object
+            self._arriving[event.key] = event.object
 
     def _replace_all(self, resource_version: str) -> None:
         arrived = self._arriving or {}
@@ -244,11 +243,10 @@ class Informer(Generic[T]):
             self._put(key, obj)
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        key = key_of(event.object)
         if event.type is not EventType.DELETED:
-            self._put(key, event.object)
+            self._put(event.key, event.object)
             return
-        old = self._cache.remove(key)
+        old = self._cache.remove(event.key)
         if old is not None:
             self._tell(old, None)
 

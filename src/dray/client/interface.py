@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind
+from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, NamespacedName
 
 T = TypeVar("T")
 
@@ -88,11 +88,11 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
     type: EventType
     object: T
+    key: NamespacedName
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(msgspec.Struct, frozen=True):
     """Everything up to `resource_version` has been delivered; `initial_events_end` closes a streamed list."""
 
     resource_version: str
@@ -280,6 +280,11 @@ class Client(Protocol):
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Follow changes; close it with `aclose` (or `contextlib.aclosing`) when leaving early."""
 
+    def watch_batches(
+        self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
+    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Bookmark], None]:
+        """As `watch`, with everything that came at once; a batch may be shared and is not to be changed."""
+
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
         """Create; the namespace may also be in the object."""
 
@@ -329,6 +334,9 @@ class Client(Protocol):
 # --- The seam to a server in the same process. ---
 
 LocalBody: TypeAlias = "Document | list[Document] | bytes | None"
+# What a watch brings at once: (type, object) as its stream has them, ADDED MODIFIED DELETED BOOKMARK, or ERROR with a
+# `Status`.
+WatchBatch: TypeAlias = Sequence[tuple[str, Document]]
 
 
 class LocalRequest(msgspec.Struct, frozen=True):
@@ -366,9 +374,8 @@ class LocalServer(Protocol):
     async def handle(self, request: LocalRequest) -> Document:
         """Answer anything but a watch; lists are `…List` documents."""
 
-    async def watch(self, request: LocalRequest) -> AsyncIterator[tuple[str, Document]]:
-        """Start a watch; no event is missed once this has returned.
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        """Start a watch; no event is missed once this has returned. The client calls `aclose` when it leaves early.
 
-        Yields (type, object) as a watch stream has them: ADDED MODIFIED DELETED BOOKMARK, or ERROR with a
-        `Status`. The client calls `aclose` when it leaves early.
+        Those who watch the same may be given the very same batches, which nobody changes.
         """

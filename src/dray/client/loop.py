@@ -106,22 +106,23 @@ class InformerLoop(Generic[T]):
     async def _watch(self, action: DoWatch) -> Action:
         self._informer.watch_opened(self._clock.monotonic())
         failure: APIError | None = None
-        stream = self._client.watch(self.resource, self._namespace, action.options)
+        stream = self._client.watch_batches(self.resource, self._namespace, action.options)
         try:
-            async with aclosing(stream) as events:
-                async for event in events:
-                    self._informer.event_received(self._reduced(event))
-                    if not self._synced.is_set():
-                        self._note_sync()
+            async with aclosing(stream) as batches:
+                async for batch in batches:
+                    for event in batch if self._reduce is None else map(self._reduced, batch):
+                        self._informer.event_received(event)
+                    self._note_sync()
         except APIError as error:
             self._note("watch ended", error)
             failure = error
         return self._informer.watch_ended(failure, self._clock.monotonic())
 
     def _reduced(self, event: WatchEvent[Any] | Bookmark) -> WatchEvent[T] | Bookmark:
-        if self._reduce is None or isinstance(event, Bookmark):
+        if isinstance(event, Bookmark):
             return event
-        return WatchEvent(event.type, self._reduce(event.object), event.resource_version)
+        assert self._reduce is not None
+        return WatchEvent(event.type, self._reduce(event.object), event.key, event.resource_version)
 
     def _note_sync(self) -> None:
         if self._informer.synced:

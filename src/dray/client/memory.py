@@ -7,11 +7,13 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.client.codec import SharedObjects
-from dray.client.interface import LocalRequest, LocalServer
-from dray.client.rest import Call, RestClient
+from dray.client.interface import LocalRequest, LocalServer, WatchBatch
+from dray.client.rest import Call, RestClient, reader
+from dray.lib.newest import OfNewest
 
 # All clients of a process see the same few documents of its server.
 _SHARED: Final = SharedObjects()
+_BATCHES: Final = OfNewest(reader(_SHARED.decode))
 
 
 class MemoryTransport:
@@ -27,14 +29,14 @@ class MemoryTransport:
         """Have the server handle it."""
         return await self._server.handle(self._request(call))
 
-    async def stream(self, call: Call) -> AsyncIterator[tuple[str, Document]]:
+    async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         """Follow the server's own watch."""
-        events = await self._server.watch(self._request(call))
+        batches = await self._server.watch(self._request(call))
         try:
-            async for event in events:
-                yield event
+            async for batch in batches:
+                yield batch
         finally:
-            close = getattr(events, "aclose", None)
+            close = getattr(batches, "aclose", None)
             if close is not None:
                 await close()
 
@@ -72,4 +74,4 @@ def memory_client(
 ) -> RestClient:
     """A client of a server in this process."""
     transport = MemoryTransport(server, user=user, groups=groups, user_agent=user_agent)
-    return RestClient(transport, _SHARED.decode)
+    return RestClient(transport, _SHARED.decode, _BATCHES.get)

@@ -5,15 +5,16 @@ It awaits its transport and does no I/O of its own, so that all transports share
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
-from dray.client.answers import Decode, discovery_path, group_versions, read_event, read_list, read_resources
+from dray.client.answers import Decode, discovery_path, group_versions, read_batch, read_list, read_resources
 from dray.client.codec import decode, encode
 from dray.client.interface import (
     DELETE,
@@ -28,6 +29,7 @@ from dray.client.interface import (
     Patch,
     Resource,
     ServedResource,
+    WatchBatch,
     WatchEvent,
     WatchOptions,
     WriteOptions,
@@ -59,19 +61,29 @@ class Transport(Protocol):
     async def send(self, call: Call) -> Document:
         """The answer to anything but a watch."""
 
-    def stream(self, call: Call) -> AsyncIterator[tuple[str, Document]]:
-        """The events of a watch as (type, object)."""
+    def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
+        """The events of a watch, as they come."""
 
     async def close(self) -> None:
         """Release what the transport holds."""
 
 
+# Makes of a watch's batch what `read_batch` does.
+ReadBatch: TypeAlias = Callable[[WatchBatch, Resource[Any]], tuple[Sequence[Any], APIError | None]]
+
+
+def reader(decode: Decode) -> ReadBatch:
+    """Reads batches, decoding objects in a way of its own."""
+    return lambda batch, resource: read_batch(resource, batch, decode)
+
+
 class RestClient:
     """Implements `dray.client.interface.Client` over a transport."""
 
-    def __init__(self, transport: Transport, decode: Decode = decode) -> None:
+    def __init__(self, transport: Transport, decode: Decode = decode, read: ReadBatch | None = None) -> None:
         self._transport = transport
         self._decode = decode
+        self._read = read or reader(decode)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
         """Read one object."""
@@ -87,10 +99,23 @@ class RestClient:
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Follow changes."""
+        async with aclosing(self.watch_batches(resource, namespace, options)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def watch_batches(
+        self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
+    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Bookmark], None]:
+        """Follow changes, all that came at once together."""
         stream = self._transport.stream(Call("watch", resource, namespace, query=options.query()))
         try:
-            async for event_type, document in stream:
-                yield read_event(resource, event_type, document, self._decode)
+            async for batch in stream:
+                events, failure = self._read(batch, resource)
+                if events:
+                    yield events
+                if failure is not None:
+                    raise failure
         finally:
             await _close_iterator(stream)
 

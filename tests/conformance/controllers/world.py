@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
-from dray.client.interface import ListOptions, Patch, PatchType, WriteOptions, unstructured
+from dray.client.interface import ListOptions, Patch, PatchType, WatchBatch, WriteOptions, unstructured
 from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.rest import Call, RestClient
@@ -64,12 +64,12 @@ class Watched:
             raise lost
         return answer
 
-    async def stream(self, call: Call) -> AsyncIterator[tuple[str, Document]]:
+    async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         inner = self.inner.stream(call)
         try:
-            async for event in inner:
+            async for batch in inner:
                 await self._passing(call)
-                yield event
+                yield batch
         finally:
             await inner.aclose()
 

@@ -13,6 +13,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, ServiceUnavailableError
 from dray.client.informer import Action, DoList, Informer, Selection
 from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent
+from dray.client.objects import key_of
 
 NAMES = ("a", "b", "c")
 PAGE = 2
@@ -103,7 +104,7 @@ class Driver:
         if options.send_initial_events:
             position = self.history.revision
             for _, obj in sorted(self.history.states[position].items()):
-                yield WatchEvent(EventType.ADDED, obj, obj["metadata"]["resourceVersion"])
+                yield WatchEvent(EventType.ADDED, obj, key_of(obj), obj["metadata"]["resourceVersion"])
             yield Bookmark(str(position), initial_events_end=True)
         while True:
             following = next((event for event in self.history.events if event[0] > position), None)
@@ -112,7 +113,7 @@ class Driver:
                 yield Bookmark(str(position))
             else:
                 position = following[0]
-                yield WatchEvent(following[1], following[2], str(position))
+                yield WatchEvent(following[1], following[2], key_of(following[2]), str(position))
 
     def _event_step(self, fault: APIError | None) -> None:
         assert self.stream is not None

@@ -16,6 +16,7 @@ from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent, unstructured
 from dray.client.loop import InformerLoop, Informers
 from dray.client.memory import memory_client
+from dray.client.objects import key_of
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
@@ -24,6 +25,10 @@ PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 
 def pod(name: str, **metadata: object) -> Document:
     return {"metadata": {"name": name, "namespace": "default", **metadata}}
+
+
+def event(kind: EventType, obj: Document) -> WatchEvent[Document]:
+    return WatchEvent(kind, obj, key_of(obj), obj["metadata"]["resourceVersion"])
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -134,7 +139,7 @@ def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
     informer.add_handler(
         lambda old, new: heard.append((old["metadata"]["uid"] if old else "", new["metadata"]["uid"] if new else ""))
     )
-    informer.event_received(WatchEvent(EventType.ADDED, pod("a", uid="2", resourceVersion="9"), "9"))
+    informer.event_received(event(EventType.ADDED, pod("a", uid="2", resourceVersion="9")))
     assert heard == [("", "1"), ("1", ""), ("", "2")]
 
 
@@ -153,11 +158,11 @@ def test_indexes_follow_changes() -> None:
     informer.add_index(BY_OWNER_UID, owner_uid_values)
     assert len(informer.lister.by_index("app", "x")) == 1
     assert len(informer.lister.owned_by("u")) == 1
-    informer.event_received(WatchEvent(EventType.MODIFIED, pod("a", labels={"app": "y"}, resourceVersion="2"), "2"))
+    informer.event_received(event(EventType.MODIFIED, pod("a", labels={"app": "y"}, resourceVersion="2")))
     assert informer.lister.by_index("app", "x") == ()
     assert len(informer.lister.by_index("app", "y")) == 1
     assert informer.lister.owned_by("u") == ()
-    informer.event_received(WatchEvent(EventType.DELETED, pod("a", resourceVersion="3"), "3"))
+    informer.event_received(event(EventType.DELETED, pod("a", resourceVersion="3")))
     assert informer.lister.by_index("app", "y") == ()
     assert informer.lister.list("default") == ()
 

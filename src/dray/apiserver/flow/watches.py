@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from dray.api.document import Document
 from dray.api.errors import APIError, ExpiredError
 from dray.apiserver.decoded import Decoded
 from dray.apiserver.endpoint import Endpoint
@@ -15,6 +16,7 @@ from dray.apiserver.flow.fanout import FieldFanout
 from dray.apiserver.flow.reads import Reader
 from dray.apiserver.options import ListOptions, parse_list_options
 from dray.apiserver.selection import Selection, select
+from dray.lib.newest import OfNewest
 from dray.store.interface import (
     Entry,
     Event,
@@ -83,6 +85,8 @@ class Watcher:
         self._random = random_source
         self._decoded = decoded
         self._open: set[_Pace] = set()
+        # The store hands a commit to all who watch a prefix one after the other.
+        self._unselected: OfNewest[tuple[Event, ...], None, Sequence[WatchFrame]] = OfNewest(_whole_frames)
         # By resource prefix and field; as many as there are indexed fields.
         self._fanouts: dict[tuple[str, str], FieldFanout] = {}
 
@@ -161,13 +165,9 @@ class Watcher:
                 yield initial[start : start + _INITIAL_PART]
             initial = ()
             async for batch in stream:
-                frames = [
-                    frame
-                    for event in batch
-                    if event.revision > pace.not_before and (frame := self._frame(selection, event)) is not None
-                ]
+                frames = self._frames_of(batch, selection, pace)
                 if options.allow_bookmarks and pace.bookmark_due():
-                    frames.append(bookmark(endpoint, stream.progress))
+                    frames = [*frames, bookmark(endpoint, stream.progress)]
                 if frames:
                     yield frames
                 if pace.ended:
@@ -182,14 +182,18 @@ class Watcher:
             pace.cancel()
             await stream.aclose()
 
-    def _frame(self, selection: Selection, event: Event) -> WatchFrame | None:
-        """What the event means for this watch; None when it is none of its business."""
+    def _frames_of(self, batch: tuple[Event, ...], selection: Selection, pace: _Pace) -> Sequence[WatchFrame]:
+        """What the events mean for this watch."""
+        if pace.not_before:
+            batch = tuple(event for event in batch if event.revision > pace.not_before)
         matches = selection.matches
-        deleted = event.type is EventType.DELETE
         if matches is None:
-            if deleted:
-                return WatchFrame("DELETED", event.entry)
-            return WatchFrame("ADDED" if event.previous is None else "MODIFIED", event.entry)
+            return self._unselected.get(batch, None)
+        return [frame for event in batch if (frame := self._selected_frame(matches, event)) is not None]
+
+    def _selected_frame(self, matches: Callable[[Document], bool], event: Event) -> WatchFrame | None:
+        """What the event means for a watch that selects; None when it is none of its business."""
+        deleted = event.type is EventType.DELETE
         before = event.previous is not None and matches(self._decoded.document(event.previous))
         after = not deleted and matches(self._decoded.document(event.entry))
         if after:
@@ -200,6 +204,17 @@ class Watcher:
         # The object as it was when it still matched, at the revision at which it left.
         last = event.entry if deleted else _at(event.previous, event.revision)
         return WatchFrame("DELETED", last)
+
+
+def _whole_frames(batch: tuple[Event, ...], _purpose: None) -> Sequence[WatchFrame]:
+    """The frames of events for a watch that does not select."""
+    return [WatchFrame(_kind(event), event.entry) for event in batch]
+
+
+def _kind(event: Event) -> str:
+    if event.type is EventType.DELETE:
+        return "DELETED"
+    return "ADDED" if event.previous is None else "MODIFIED"
 
 
 def _at(entry: Entry, revision: int) -> Entry:
