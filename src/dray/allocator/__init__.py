@@ -12,7 +12,7 @@ from dray.allocator.errors import (
 from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
-from dray.allocator.recall import Known
+from dray.allocator.recall import Asked
 from dray.allocator.score import allocation_score, normalized_scores
 
 __all__ = [
@@ -20,10 +20,10 @@ __all__ = [
     "Allocations",
     "Allocator",
     "AllocatorError",
+    "Asked",
     "DeviceReason",
     "Explanation",
     "Inventory",
-    "Known",
     "NodeAllocationError",
     "Outcome",
     "Reason",

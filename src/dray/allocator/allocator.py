@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dray.allocator.allocations import Allocations
@@ -47,14 +47,14 @@ class Allocator:
         # Outcomes for what the last plan asks for.
         self._asked = Asked()
 
-    def recall(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Known]:
+    def recall(self, claims: Sequence[ResourceClaim]) -> Asked:
         """What is known of nodes without a look at their devices; holds until devices are taken or freed.
 
         An outcome counts only for its node as it was, and for the inventory's version.
         """
         self.plan(claims)
         self._asked.drop_outdated(self.allocations)
-        return self._asked.known
+        return self._asked
 
     def allocate(
         self,

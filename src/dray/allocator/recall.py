@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from dray.allocator.allocations import Allocations
+from dray.allocator.candidates import Candidates
 from dray.allocator.outcome import Outcome
 from dray.allocator.segments import TaintRules
 from dray.allocator.view import NodeView
@@ -55,10 +56,12 @@ class Known:
 class Asked:
     """What is known about one question."""
 
-    __slots__ = ("_by_pool", "_seen", "known")
+    __slots__ = ("_by_pool", "_seen", "candidates", "known")
 
     def __init__(self) -> None:
         self.known: dict[str, Known] = {}
+        # Has at least the nodes of which no valid outcome says that they do not fit.
+        self.candidates = Candidates()
         # Nodes by the pools that they have devices of.
         self._by_pool: dict[str, dict[str, None]] = {}
         # Up to which version of the allocations outdated outcomes are dropped.
@@ -68,6 +71,8 @@ class Asked:
         """Keep an outcome."""
         name = known.view.name
         self.known[name] = known
+        if known.fits:
+            self.candidates.note(name)
         for pool, _ in known.stamps:
             self._by_pool.setdefault(pool, {})[name] = None
 
@@ -78,6 +83,7 @@ class Asked:
         if changed is None:
             self.known.clear()
             self._by_pool.clear()
+            self.candidates.note_all()
             return
         for pool in changed:
             for name in self._by_pool.pop(pool, ()):
@@ -86,6 +92,7 @@ class Asked:
                     self._by_pool.setdefault(pool, {})[name] = None
                 else:
                     self.known.pop(name, None)
+                    self.candidates.note(name)
 
 
 class Recall:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from dray.framework.node_info import NodeInfo
+
+# Changes remembered; who asks less often has to look at all nodes again.
+CHANGES_MAX: Final = 10_000
 
 
 class Snapshot:
@@ -13,6 +19,9 @@ class Snapshot:
     def __init__(self, nodes: Sequence[NodeInfo] = ()) -> None:
         self.nodes: list[NodeInfo] = []
         self._positions: dict[str, int] = {}
+        # Grows with each change; the names of the nodes that changed last, newest last, while all keep their places.
+        self.version = 0
+        self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
         # Names of the nodes with rare properties; most clusters have none, and plugins then have nothing to do.
         self._with_anti_affinity: dict[str, None] = {}
         self.unschedulable: dict[str, None] = {}
@@ -24,6 +33,15 @@ class Snapshot:
         """One node."""
         position = self._positions.get(name)
         return None if position is None else self.nodes[position]
+
+    def place_of(self, name: str) -> int | None:
+        """Where the node is in the order; None when there is no such node."""
+        return self._positions.get(name)
+
+    def changed_since(self, version: int) -> Iterable[str] | None:
+        """The nodes that changed after the version; None when places did, or it is too long ago to tell."""
+        count = self.version - version
+        return None if count > len(self._changes) else islice(reversed(self._changes), count)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -39,6 +57,8 @@ class Snapshot:
         """Take another set of nodes."""
         self.nodes = list(nodes)
         self._positions = {node.name: position for position, node in enumerate(self.nodes)}
+        self.version += 1
+        self._changes.clear()
         for names in (self._with_anti_affinity, self.unschedulable, self.hard_tainted, self.soft_tainted):
             names.clear()
         for node in self.nodes:
@@ -47,6 +67,8 @@ class Snapshot:
     def replace(self, node: NodeInfo) -> None:
         """Take another state of a node that is already there."""
         self.nodes[self._positions[node.name]] = node
+        self.version += 1
+        self._changes.append(node.name)
         self._note_properties(node)
 
     def _note_properties(self, node: NodeInfo) -> None:

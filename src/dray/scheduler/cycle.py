@@ -24,8 +24,6 @@ FEASIBLE_NODES_MIN: Final = 100
 _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
-# How many nodes are narrowed down at a time: a search may end long before the last one.
-_PART_NODES: Final = 256
 
 # Fewer nodes than these are quicker asked one by one than all at once.
 _TOGETHER_MIN: Final = 8
@@ -129,26 +127,21 @@ class Cycle:
 
         Then all nodes are asked after all, so that the Pod's user hears of each what the first filter says.
         """
-        narrow = next((narrow for plugin in profile.filter if (narrow := getattr(plugin, "narrow", None))), None)
-        if narrow is None or self._nominations:
+        ask = next((ask for plugin in profile.filter if (ask := getattr(plugin, "promising", None))), None)
+        if ask is None or self._nominations:
             return None
-        nodes = self._snapshot.nodes
-        ordered = [*nodes[start:], *nodes[:start]]
-        filters = _filters(profile, state)
-        feasible: list[NodeInfo] = []
-        statuses: dict[str, Status] = {}
-        for part in (ordered[at : at + _PART_NODES] for at in range(0, len(ordered), _PART_NODES)):
-            found = find_feasible(filters, state, narrow(state, part), wanted - len(feasible), self._nominations)
-            feasible += found.feasible
-            statuses |= found.statuses
-            if len(feasible) >= wanted:
-                break
-        if not feasible:
+        nodes = ask(state, self._snapshot, start)
+        if nodes is None:
             return None
-        evaluated = len(ordered)
-        if len(feasible) >= wanted:
-            evaluated = 1 + next(at for at, node in enumerate(ordered) if node is feasible[-1])
-        return Search(feasible, statuses, evaluated - len(feasible) - len(statuses))
+        found = find_feasible(_filters(profile, state), state, nodes, wanted, self._nominations)
+        if not found.feasible:
+            return None
+        evaluated = len(self._snapshot)
+        if len(found.feasible) >= wanted:
+            last = self._snapshot.place_of(found.feasible[-1].name)
+            assert last is not None, "found and not there"
+            evaluated = (last - start) % evaluated + 1
+        return Search(found.feasible, found.statuses, evaluated - len(found.feasible) - len(found.statuses))
 
 
 # The only nodes worth trying, and the plugins that say so; None means all.
@@ -205,7 +198,7 @@ def _sure(profile: Profile, state: CycleState) -> Sequence[Sure]:
 def find_feasible(
     filters: Sequence[Filter],
     state: CycleState,
-    nodes: Sequence[NodeInfo] | chain[NodeInfo],
+    nodes: Iterable[NodeInfo],
     wanted: int,
     nominations: Nominations,
     sure: Sequence[Sure] = (),

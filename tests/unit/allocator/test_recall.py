@@ -44,7 +44,7 @@ def made() -> Allocator:
 
 def recalled(allocator: Allocator, claims: tuple[r.ResourceClaim, ...], here: core_v1.Node = HERE) -> Outcome | None:
     """What can be said at once, read as its users must."""
-    known = allocator.recall(claims).get("node-1")
+    known = allocator.recall(claims).known.get("node-1")
     if known is None or known.node is not here or known.version != allocator.inventory.version:
         return None
     return known.outcome

@@ -258,7 +258,7 @@ def test_an_exception_of_a_plugin_is_not_swallowed_here() -> None:
 
 
 class Full:
-    """A plugin that takes few nodes, and knows it beforehand when it is asked to narrow them down."""
+    """A plugin that takes few nodes."""
 
     name = "Full"
 
@@ -272,10 +272,10 @@ class Full:
 
 
 class Knowing(Full):
-    """The same, with a memory."""
+    """The same, and it knows them beforehand."""
 
-    def narrow(self, _state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
-        return [node for node in nodes if node.name in self.free]
+    def promising(self, _state: CycleState, snapshot: Snapshot, start: int) -> Sequence[NodeInfo]:
+        return [node for node in (*snapshot.nodes[start:], *snapshot.nodes[:start]) if node.name in self.free]
 
 
 def test_a_search_without_nodes_known_to_be_full_finds_the_same() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from dray.allocator import (
     AllocatorError,
+    Asked,
     NodeAllocationError,
     Outcome,
     SearchStoppedError,
@@ -39,6 +40,7 @@ from dray.framework.events import (
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
 from dray.framework.pod_info import device_resources
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
@@ -50,7 +52,7 @@ from dray.scheduler.plugins.dynamic_resources.classic import classic_events, cla
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
 from dray.scheduler.plugins.dynamic_resources.optional import optional_uids, reduced
-from dray.scheduler.plugins.dynamic_resources.pod_state import NOTHING_KNOWN, PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, extended_names
 
 NAME: Final = "DynamicResources"
@@ -239,42 +241,53 @@ class DynamicResources:
             return self._rejected(own, variant)
         if not variant.count:
             return SUCCESS
-        # Most nodes were asked the same before, and nothing of them has changed.
-        known = variant.known.get(node.name)
-        if known is not None and known.node is node.node and known.version == self._inventory.version:
-            outcome = known.outcome
-        else:
-            try:
+        try:
+            asked = variant.asked or self._recall(variant)
+            # Most nodes were asked the same before, and nothing of them has changed.
+            known = asked.known.get(node.name)
+            if known is not None and known.node is node.node and known.version == self._inventory.version:
+                outcome = known.outcome
+            else:
                 outcome = self._allocate(variant, node)
-            except AllocatorError as failure:
-                return self._failed(failure, node)
+        except AllocatorError as failure:
+            return self._failed(failure, node)
         if outcome.allocations is None:
             return _NO_FIT
         own.node_allocations[node.name] = outcome.allocations
         return SUCCESS
 
-    def narrow(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
-        """Leave out the nodes of which it is known already that `filter` will find no devices there."""
+    def promising(self, state: CycleState, snapshot: Snapshot, start: int) -> Iterable[NodeInfo] | None:
+        """The nodes from a place on, without those of which it is known that `filter` will find no devices there.
+
+        None when that cannot be told of any.
+        """
         own: PodState | None = state.get(NAME)
-        if own is None or not self._is_plain(own):
-            return nodes
-        known_of, version = own.plain.known.get, self._inventory.version
-        return [
-            node
-            for node in nodes
-            if (known := known_of(node.name)) is None
-            or known.fits
-            or known.node is not node.node
-            or known.version != version
-            or node.requested.scalars
-        ]
+        asked = None if own is None else self._asked_alone(own)
+        return None if asked is None else self._promising(asked, snapshot, start)
+
+    def _promising(self, asked: Asked, snapshot: Snapshot, start: int) -> Iterator[NodeInfo]:
+        known_of, version, nodes = asked.known.get, self._inventory.version, snapshot.nodes
+        for place in asked.candidates.places_from(start, snapshot, version):
+            node = nodes[place]
+            known = known_of(node.name)
+            if (
+                known is None
+                or known.fits
+                or known.node is not node.node
+                or known.version != version
+                or node.requested.scalars
+            ):
+                yield node
+            else:
+                asked.candidates.drop(place)
 
     def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Those of the nodes, in order, of which it is known that `filter` finds devices there."""
         own: PodState = state[NAME]
-        if own.special is not None or not self._is_plain(own):
+        asked = self._asked_alone(own) if own.special is None else None
+        if asked is None:
             return ()
-        known_of, version, allocations = own.plain.known.get, self._inventory.version, own.node_allocations
+        known_of, version, allocations = asked.known.get, self._inventory.version, own.node_allocations
         sure: list[NodeInfo] = []
         for node in nodes:
             known = known_of(node.name)
@@ -286,16 +299,18 @@ class DynamicResources:
                 sure.append(node)
         return sure
 
-    def _is_plain(self, own: PodState) -> bool:
-        """Whether a node's outcome, where one is known, is all that counts for it."""
+    def _asked_alone(self, own: PodState) -> Asked | None:
+        """What is known, if a node's outcome, where there is one, is all that counts for it."""
         if own.placed or own.needs or not own.plain.count or own.plain.rejection is not None:
-            return False
-        if own.plain.known is NOTHING_KNOWN:
-            try:
-                own.plain.known = self._allocator.recall(own.plain.claims)
-            except AllocatorError:
-                return False
-        return True
+            return None
+        try:
+            return own.plain.asked or self._recall(own.plain)
+        except AllocatorError:
+            return None
+
+    def _recall(self, variant: Variant) -> Asked:
+        variant.asked = self._allocator.recall(variant.claims)
+        return variant.asked
 
     @staticmethod
     def _rejected(own: PodState, variant: Variant) -> Status:
@@ -304,8 +319,6 @@ class DynamicResources:
         return status
 
     def _allocate(self, variant: Variant, node: NodeInfo) -> Outcome:
-        if variant.known is NOTHING_KNOWN:
-            variant.known = self._allocator.recall(variant.claims)
         outcome = self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
         self._steps_taken += outcome.steps
         return outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dray.allocator import Known
+from dray.allocator import Asked
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.node_info import NodeInfo
@@ -14,7 +14,6 @@ from dray.framework.pod_info import NO_NAMES
 from dray.framework.status import Status
 from dray.scheduler.plugins.dynamic_resources.extended import NOTHING_WANTED, Need, Wanted
 
-NOTHING_KNOWN: Final[Mapping[str, Known]] = {}
 _NO_NEEDS: Final[tuple[Need, ...]] = ()
 _NO_CLASSES: Final[Mapping[str, str]] = {}
 
@@ -22,7 +21,7 @@ _NO_CLASSES: Final[Mapping[str, str]] = {}
 class Variant:
     """What is to be allocated on nodes that have the same of the Pod's extended resources themselves."""
 
-    __slots__ = ("claims", "count", "known", "rejection", "special", "wanted")
+    __slots__ = ("asked", "claims", "count", "rejection", "special", "wanted")
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Variant:
         # Why the Pod cannot be on such a node at all.
         self.rejection = rejection
         # What the allocator can say of nodes at once; asked for at the first node.
-        self.known: Mapping[str, Known] = NOTHING_KNOWN
+        self.asked: Asked | None = None
 
 
 class PodState:

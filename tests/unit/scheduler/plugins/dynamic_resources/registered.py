@@ -1,4 +1,4 @@
-"""The plugin without a cluster, to read its registrations."""
+"""The plugin without a cluster."""
 
 from __future__ import annotations
 
@@ -30,8 +30,13 @@ class _Nothing:
         return None
 
 
+def handle_of_nothing() -> Handle:
+    """A handle whose informers know no objects."""
+    nothing: Any = _Nothing()
+    return Handle(nothing, nothing, SystemClock(), Metrics(), FeatureGates(), Snapshot(), nothing)
+
+
 def registered() -> dict[str, Action]:
     """The actions of interest by kind."""
-    nothing: Any = _Nothing()
-    handle = Handle(nothing, nothing, SystemClock(), Metrics(), FeatureGates(), Snapshot(), nothing)
-    return {item.event.resource: item.event.action for item in DynamicResources({}, handle).events_to_register()}
+    plugin = DynamicResources({}, handle_of_nothing())
+    return {item.event.resource: item.event.action for item in plugin.events_to_register()}
