@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from dray.api.features import FeatureGates
-from dray.client.interface import Client
+from dray.client.interface import Client, Resource
 from dray.client.loop import Informers
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
@@ -16,13 +16,14 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.job.reconciler import JobController
+from dray.controllers.job.reconciler import JOBS, JobController
+from dray.controllers.kinds import NODES, PODS
 from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
-from dray.controllers.replica_set.reconciler import ReplicaSetController
-from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.controllers.replica_set.reconciler import REPLICA_SETS, ReplicaSetController
+from dray.controllers.resource_claim.reconciler import CLAIMS, ResourceClaimController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
@@ -52,7 +53,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     gates = gates or FeatureGates()
     informers = Informers(client, clock, rng)
     controllers: list[_Controller] = [
-        GarbageCollector(client, informers, clock, metrics),
+        GarbageCollector(client, informers, clock, metrics, whole=_followed_in_whole(gates)),
         NamespaceController(client, informers, clock, metrics),
         ClusterRoleAggregationController(client, informers, clock, metrics),
         ServiceAccountController(client, informers, clock, root_ca=root_ca, metrics=metrics),
@@ -69,6 +70,13 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     group.spawn(informers.run(), "informers")
     for controller in controllers:
         group.spawn(controller.run(), type(controller).__name__)
+
+
+def _followed_in_whole(gates: FeatureGates) -> Iterator[Resource[Any]]:
+    """Kinds that come in numbers and that a controller other than the garbage collector follows."""
+    yield from (PODS, NODES, REPLICA_SETS, JOBS)
+    if gates.enabled("DynamicResourceAllocation"):
+        yield CLAIMS
 
 
 def _node_controllers(

@@ -14,6 +14,7 @@ from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
 from dray.client.loop import Informers
 from dray.client.memory import memory_client
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.kinds import PODS as WHOLE_PODS
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer
 
@@ -77,14 +78,14 @@ def followed(server: FakeLocalServer) -> bool:
     return any(item.verb == "watch" and item.resource == "pods" for item in server.requests)
 
 
-async def collect(ownership: Ownership) -> None:
+async def collect(ownership: Ownership, *, shared: bool) -> None:
     server = FakeLocalServer()
     build(server, ownership)
     gone = ownership.gone()
     expected = {name: ownership.owners(name) - gone for name in NAMES if name not in gone}
     client, clock = memory_client(server, user="test"), SystemClock()
     informers = Informers(client, clock, random.Random(1))
-    collector = GarbageCollector(client, informers, clock)
+    collector = GarbageCollector(client, informers, clock, whole=(WHOLE_PODS,) if shared else ())
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
     try:
         async with asyncio.timeout(1):
@@ -107,6 +108,6 @@ async def collect(ownership: Ownership) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(ownership=ownerships())
-def test_exactly_what_lost_all_its_owners_goes(ownership: Ownership) -> None:
-    asyncio.run(collect(ownership))
+@given(ownership=ownerships(), shared=st.booleans())
+def test_exactly_what_lost_all_its_owners_goes(ownership: Ownership, *, shared: bool) -> None:
+    asyncio.run(collect(ownership, shared=shared))

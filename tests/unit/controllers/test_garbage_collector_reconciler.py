@@ -6,20 +6,33 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from dray.api.document import Document, GroupVersion
-from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
+from dray.client.interface import DeleteOptions, PropagationPolicy, Resource, unstructured
 from dray.client.loop import Informers
 from dray.client.memory import memory_client
 from dray.client.rest import RestClient
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.kinds import PODS as WHOLE_PODS
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import DEFAULT_SERVED, FakeLocalServer, served
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 CRDS = served("customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io", namespaced=False)
+
+
+@pytest.fixture(autouse=True, params=[(), (WHOLE_PODS,)], ids=["metadata alone", "whole objects"])
+def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Resource[Any], ...]:
+    """The kinds that others follow too: everything must hold either way."""
+    kinds: tuple[Resource[Any], ...] = request.param
+    monkeypatch.setattr(f"{__name__}.WHOLE", kinds)
+    return kinds
+
+
+WHOLE: tuple[Resource[Any], ...] = ()
 
 
 def pod(name: str, *owners: Document, **metadata: object) -> Document:
@@ -43,11 +56,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def collecting(server: FakeLocalServer) -> AsyncIterator[RestClient]:
+async def collecting(server: FakeLocalServer, *followed: Resource[Any]) -> AsyncIterator[RestClient]:
     client = memory_client(server, user="system:serviceaccount:kube-system:generic-garbage-collector")
     clock = SystemClock()
     informers = Informers(client, clock, random.Random(1))
-    collector = GarbageCollector(client, informers, clock)
+    for resource in followed:
+        informers.informer(resource)
+    collector = GarbageCollector(client, informers, clock, whole=WHOLE)
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
     try:
         yield client
@@ -170,3 +185,28 @@ async def test_events_are_not_followed(plural: str) -> None:
     async with collecting(server):
         await until(quiet(server))
     assert not any(item.resource == plural for item in server.requests)
+
+
+async def test_a_dependent_that_somebody_holds_goes_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.controllers.garbage_collector.reconciler.FINALIZER_PATIENCE_SECONDS", 0.05)
+    server = FakeLocalServer()
+    owner = server.put("", "pods", pod("owner"))
+    for name in ("first", "second"):
+        server.put("", "pods", pod(name, owner, finalizers=["example.com/hold"]))
+
+    def is_going(name: str) -> bool:
+        return "deletionTimestamp" in (server.find("pods", name, "default") or {"metadata": {}})["metadata"]
+
+    async with collecting(server) as client:
+        await until(quiet(server))
+        await client.delete(PODS, "owner", "default")
+        await until(lambda: is_going("first") and is_going("second"))
+
+
+async def test_a_kind_that_others_follow_is_watched_once(whole: tuple[Resource[Any], ...]) -> None:
+    server = FakeLocalServer()
+    async with collecting(server, WHOLE_PODS):
+        await until(lambda: any(item.verb == "watch" and item.resource == "configmaps" for item in server.requests))
+        await until(quiet(server))
+    watches = [item for item in server.requests if item.verb == "watch" and item.resource == "pods"]
+    assert len(watches) == (1 if whole else 2)

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from dray.api.document import UID, Document, GroupResource
 from dray.client.objects import OwnerReference, owners_of
@@ -19,8 +21,7 @@ FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True):
     """What garbage collection needs to know of one object."""
 
     uid: UID
@@ -67,6 +68,21 @@ def observe(resource: GroupResource, document: Document) -> Observed:
         tuple(metadata.get("finalizers") or ()),
         bool(metadata.get("deletionTimestamp")),
         metadata.get("resourceVersion") or "",
+    )
+
+
+def observe_structure(resource: GroupResource, obj: Any) -> Observed:
+    """Read what matters from an object that is a typed structure."""
+    metadata = obj.metadata
+    return Observed(
+        UID(metadata.uid or ""),
+        resource,
+        metadata.namespace or "",
+        metadata.name or "",
+        owners_of(obj),
+        metadata.finalizers,
+        metadata.deletion_timestamp is not None,
+        metadata.resource_version or "",
     )
 
 
@@ -135,7 +151,9 @@ class Graph:
             node = self._make(new.uid)
         old, node.observed = node.observed, new
         look: dict[UID, None] = {}
-        self._relink(node, old.owners if old else (), new.owners, look)
+        before = old.owners if old is not None else ()
+        if before != new.owners:
+            self._relink(node, before, new.owners, look)
         self._note_transitions(node, old, new, look)
         if old is None and any(not self.is_observed(owner.uid) for owner in new.owners):
             # Its owner may have gone before it came: only a live read can tell.

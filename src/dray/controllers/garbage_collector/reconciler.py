@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
 from dray.api.errors import ConflictError, NotFoundError
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, ServedResource
-from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
-from dray.client.objects import OwnerReference
+from dray.client.loop import Controller, Informers, Requeue, Result
+from dray.client.objects import OwnerReference, uid_of
 from dray.controllers.garbage_collector import plan
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe
+from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor
+from dray.controllers.garbage_collector.patience import Patience
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.logs import fields
@@ -41,6 +43,8 @@ CONFLICTS_MAX: Final = 5
 
 # The key that stands for "find out which kinds are served".
 _DISCOVERY: Final = UID("")
+# The key that stands for "whose time is over".
+_PATIENCE: Final = UID("patience")
 
 
 class UnknownKindError(Exception):
@@ -48,15 +52,30 @@ class UnknownKindError(Exception):
 
 
 class GarbageCollector:
-    """Runs until cancelled; everything it knows can be rebuilt from the server."""
+    """Runs until cancelled; everything it knows can be rebuilt from the server.
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, metrics: Metrics | None = None) -> None:
+    `whole` are the kinds that others follow with the same informers: of these no metadata is asked for beside.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        *,
+        whole: Iterable[Resource[Any]] = (),
+    ) -> None:
         self._client = client
         self._informers = informers
         self._clock = clock
         self._graph = Graph()
-        # Followed kinds, and since when.
-        self._monitors: dict[GroupResource, tuple[InformerLoop[Observed], float]] = {}
+        self._whole = {resource.group_resource: resource for resource in whole}
+        self._monitors: dict[GroupResource, Monitor] = {}
+        # Monitors whose objects are not all known yet.
+        self._new_kinds: dict[GroupResource, Monitor] = {}
+        # Dependents of an owner that is gone, held by somebody's finalizer.
+        self._held = Patience(FINALIZER_PATIENCE_SECONDS)
         self._by_kind: dict[GroupVersionKind, ServedResource] = {}
         # Owners known to be gone: a uid that was seen to go, or a whole reference that a live read denied.
         self._absent: LRUSet[tuple[str, ...]] = LRUSet(ABSENT_MAX)
@@ -70,10 +89,15 @@ class GarbageCollector:
         await self.controller.run()
 
     async def reconcile(self, uid: UID) -> Result:
-        """Look at one object, or at which kinds there are."""
+        """Look at one object, at which kinds there are, or at whose time is over."""
         if uid == _DISCOVERY:
             await self._discover()
             return Requeue(DISCOVERY_SECONDS)
+        if uid == _PATIENCE:
+            return self._end_patience()
+        return await self._look(uid)
+
+    async def _look(self, uid: UID) -> Result:
         await self._wait_for_new_kinds()
         node = self._graph.node(uid)
         if node is None or node.observed is None:
@@ -107,35 +131,55 @@ class GarbageCollector:
                 self._follow(resource, item)
 
     def _follow(self, resource: GroupResource, item: ServedResource) -> None:
-        informer = self._informers.reduced(
-            item.resource(metadata_only=True), lambda document: observe(resource, document)
-        )
-        self._monitors[resource] = (informer, self._clock.monotonic())
-        informer.add_handler(lambda old, new: self._changed(resource, old, new))
+        monitor = self._monitors[resource] = self._new_kinds[resource] = self._monitor(resource, item)
+        if resource == CRDS:
+            monitor.informer.add_handler(lambda _old, _new: self.controller.queue.add(_DISCOVERY))
+        monitor.informer.add_handler(lambda old, new: self._changed(monitor, old, new))
+
+    def _monitor(self, resource: GroupResource, item: ServedResource) -> Monitor:
+        requests, now = item.resource(metadata_only=True), self._clock.monotonic()
+        whole = self._whole.get(resource)
+        if whole is not None:
+            return SharedMonitor(requests, self._informers.informer(whole), now)
+        return Monitor(requests, self._informers.reduced(requests, lambda document: observe(resource, document)), now)
 
     def _unfollow(self, resource: GroupResource) -> None:
-        informer, _ = self._monitors.pop(resource)
-        self._informers.stop(informer.resource)
+        if isinstance(self._monitors[resource], SharedMonitor):
+            # Not ours to stop; it knows as well as anybody whether there is anything left of the kind.
+            return
+        monitor = self._monitors.pop(resource)
+        self._new_kinds.pop(resource, None)
+        self._informers.stop(monitor.resource)
         self._look_at(self._graph.remove_resource(resource))
 
-    def _changed(self, resource: GroupResource, old: Observed | None, new: Observed | None) -> None:
-        if resource == CRDS:
-            self.controller.queue.add(_DISCOVERY)
-        if new is not None:
-            self._know_owners(new)
-            self._look_at(self._graph.put(new))
-        elif old is not None:
-            self._absent.add((old.uid,))
-            self._look_at_dependents(self._graph.remove(old.uid))
+    def _changed(self, monitor: Monitor, old: Any, new: Any) -> None:
+        if new is None:
+            self._gone(uid_of(old))
+        elif old is None or monitor.is_news(old, new):
+            observed = monitor.observe(new)
+            self._know_owners(observed)
+            self._look_at(self._graph.put(observed))
+
+    def _gone(self, uid: UID) -> None:
+        self._absent.add((uid,))
+        self._held.forget(uid)
+        self._look_at_dependents(self._graph.remove(uid))
 
     def _look_at_dependents(self, uids: tuple[UID, ...]) -> None:
         """An owner is gone: whoever holds a dependent by a finalizer is given time to do away with it."""
         for uid in uids:
             node = self._graph.node(uid)
             if node is not None and node.observed is not None and node.observed.is_held:
-                self.controller.queue.add_after(uid, FINALIZER_PATIENCE_SECONDS)
+                self._held.begin(uid, self._clock.monotonic())
+                self.controller.queue.add_after(_PATIENCE, FINALIZER_PATIENCE_SECONDS)
             else:
                 self.controller.queue.add(uid)
+
+    def _end_patience(self) -> Result:
+        now = self._clock.monotonic()
+        self._look_at(self._held.ended(now))
+        left = self._held.left(now)
+        return Requeue(left) if left is not None else None
 
     def _know_owners(self, dependent: Observed) -> None:
         """Put owners into the graph that were of no interest until now."""
@@ -150,9 +194,7 @@ class GarbageCollector:
         group, _, version = owner.api_version.rpartition("/")
         served = self._by_kind.get(GroupVersionKind(group, version, owner.kind))
         monitor = self._monitors.get(GroupResource(served.group, served.plural)) if served is not None else None
-        if served is None or monitor is None:
-            return None
-        return monitor[0].lister.get(owner.name, namespace if served.namespaced else "")
+        return monitor.find(owner.name, namespace) if monitor is not None else None
 
     def _look_at(self, uids: tuple[UID, ...]) -> None:
         for uid in uids:
@@ -160,12 +202,12 @@ class GarbageCollector:
 
     async def _wait_for_new_kinds(self) -> None:
         """Dependents of a kind just discovered must be known before anything is decided."""
-        for informer, since in tuple(self._monitors.values()):
-            if informer.synced:
-                continue
-            left = since + SYNC_PATIENCE_SECONDS - self._clock.monotonic()
-            if left > 0:
-                await _within(left, informer.wait_for_sync)
+        for resource, monitor in tuple(self._new_kinds.items()):
+            left = monitor.since + SYNC_PATIENCE_SECONDS - self._clock.monotonic()
+            if left > 0 and not monitor.informer.synced:
+                await _within(left, monitor.informer.wait_for_sync)
+            if self._new_kinds.get(resource) is monitor:
+                del self._new_kinds[resource]
 
     # --- Looking at one object. ---
 
@@ -179,7 +221,10 @@ class GarbageCollector:
             _log.warning("owner cannot be", extra=fields(object=_name(live), error=str(error)))
             return None
         await self._perform(live, document, plan.plan_owned(live, states, tuple(node.dependents.values())))
-        return Requeue(UNOBSERVED_OWNER_SECONDS) if self._rests_on_unobserved(states) else None
+        if not self._rests_on_unobserved(states):
+            return None
+        self._know_owners(live)
+        return Requeue(UNOBSERVED_OWNER_SECONDS)
 
     def _rests_on_unobserved(self, states: dict[UID, plan.OwnerState]) -> bool:
         present = [uid for uid, state in states.items() if state is plan.OwnerState.PRESENT]
@@ -225,7 +270,7 @@ class GarbageCollector:
 
     def _resource(self, known: Observed) -> Resource[Document] | None:
         monitor = self._monitors.get(known.resource)
-        return monitor[0].resource if monitor is not None else None
+        return monitor.resource if monitor is not None else None
 
     # --- Writing. ---
 

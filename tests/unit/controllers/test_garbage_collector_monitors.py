@@ -1,0 +1,100 @@
+"""What the collector takes from objects: of metadata alone and of whole objects the same; and whom it gives time."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from dray.api.document import UID, Document, GroupVersion
+from dray.client.codec import decode
+from dray.client.informer import Informer, Selection
+from dray.client.interface import unstructured
+from dray.client.loop import InformerLoop
+from dray.client.memory import memory_client
+from dray.controllers.garbage_collector.graph import observe
+from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor
+from dray.controllers.garbage_collector.patience import Patience
+from dray.controllers.kinds import PODS
+from dray.runtime.clock import SystemClock
+from tests.fake_local_server import FakeLocalServer
+
+METADATA = unstructured(GroupVersion("", "v1"), "pods", "Pod", metadata_only=True)
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u-o", "blockOwnerDeletion": True}
+WHEN = "2026-01-01T00:00:00Z"
+
+
+def pod(version: str = "1", **metadata: Any) -> Document:
+    return {"metadata": {"name": "a", "namespace": "default", "uid": "u-a", "resourceVersion": version, **metadata}}
+
+
+def monitor(kind: type[Monitor]) -> Monitor:
+    informer: Informer[Any] = Informer(Selection(), random.Random(1))
+    loop = InformerLoop(memory_client(FakeLocalServer(), user="test"), PODS, informer, SystemClock())
+    return kind(METADATA, loop, 0.0)
+
+
+def told(kind: type[Monitor], document: Document) -> Any:
+    """What the monitor's informer tells of."""
+    return decode(PODS, document) if kind is SharedMonitor else observe(METADATA.group_resource, document)
+
+
+@pytest.mark.parametrize("kind", [Monitor, SharedMonitor])
+@pytest.mark.parametrize(
+    "document",
+    [
+        pod(),
+        pod(ownerReferences=[OWNER, {**OWNER, "uid": "u-p", "controller": True, "blockOwnerDeletion": False}]),
+        pod(finalizers=["foregroundDeletion", "example.com/x"], deletionTimestamp=WHEN),
+    ],
+)
+async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Document) -> None:
+    assert monitor(kind).observe(told(kind, document)) == observe(METADATA.group_resource, document)
+
+
+@pytest.mark.parametrize("kind", [Monitor, SharedMonitor])
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(pod("1"), pod("2"), False, id="another version"),
+        pytest.param(pod("1", labels={"a": "b"}), pod("2"), False, id="labels"),
+        pytest.param(pod("1", ownerReferences=[OWNER]), pod("2", ownerReferences=[OWNER]), False, id="same owner"),
+        pytest.param(pod("1"), pod("2", ownerReferences=[OWNER]), True, id="an owner"),
+        pytest.param(
+            pod("1", ownerReferences=[OWNER]),
+            pod("2", ownerReferences=[{**OWNER, "blockOwnerDeletion": False}]),
+            True,
+            id="not blocking",
+        ),
+        pytest.param(pod("1"), pod("2", finalizers=["x/y"]), True, id="a finalizer"),
+        pytest.param(pod("1"), pod("2", deletionTimestamp=WHEN), True, id="being deleted"),
+    ],
+)
+async def test_what_is_news(kind: type[Monitor], old: Document, new: Document, expected: bool) -> None:
+    assert monitor(kind).is_news(told(kind, old), told(kind, new)) is expected
+
+
+def test_everybody_has_the_same_time_and_is_told_once() -> None:
+    patience = Patience(1.0)
+    assert patience.left(0.0) is None
+    patience.begin(UID("a"), 0.0)
+    patience.begin(UID("b"), 0.25)
+    # Once begun it is not given again.
+    patience.begin(UID("a"), 0.5)
+    assert patience.left(0.5) == 0.5
+    assert patience.ended(0.5) == ()
+    assert patience.ended(1.0) == ("a",)
+    assert patience.left(1.0) == 0.25
+    assert patience.left(9.0) == 0.0
+    assert patience.ended(9.0) == ("b",)
+    assert (patience.ended(9.0), patience.left(9.0)) == ((), None)
+
+
+def test_who_is_gone_is_not_told() -> None:
+    patience = Patience(1.0)
+    patience.begin(UID("a"), 0.0)
+    patience.begin(UID("b"), 0.0)
+    patience.forget(UID("a"))
+    patience.forget(UID("unknown"))
+    assert patience.ended(1.0) == ("b",)
