@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, copy_document
 from dray.api.errors import AlreadyExistsError
 from dray.apiserver.admission import Operation
 from dray.apiserver.decoding import decode_object_body
@@ -89,7 +89,7 @@ class Creator:
             if options.dry_run:
                 if await store.get(key) is not None:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"])
-                return DocumentResult(endpoint.served(hub), 201, endpoint)
+                return DocumentResult(endpoint.served(copy_document(hub)), 201, endpoint)
             try:
                 return ObjectResult(endpoint, await store.create(key, self._services.encode(endpoint, hub)), 201)
             except KeyExistsError as error:

@@ -52,14 +52,28 @@ def test_field_sets_are_sets_of_paths(left: Paths, right: Paths) -> None:
     assert all((path in a) == (path in left) for path in left | right)
 
 
+def in_order(fields: FieldSet) -> bool:
+    return repr(fields.tree) == repr(FieldSet.from_fields_v1(fields.tree).tree)
+
+
+@settings(max_examples=300, deadline=None)
+@given(path_sets, path_sets)
+def test_whatever_comes_of_field_sets_is_in_order(left: Paths, right: Paths) -> None:
+    a, b = as_set(left), as_set(right)
+    before = repr((a, b))
+    assert all(map(in_order, (a | b, a & b, a - b, a.without_below(b))))
+    assert (a - b is a) == (a & b == NOTHING)
+    assert repr((a, b)) == before
+
+
 @settings(max_examples=200, deadline=None)
 @given(path_sets, st.randoms(use_true_random=False))
 def test_the_wire_form_is_one_for_every_set(paths: Paths, random: Any) -> None:
     shuffled = list(paths)
     random.shuffle(shuffled)
-    wire = FieldSet.of(*shuffled).to_fields_v1()
+    wire = FieldSet.of(*shuffled).tree
     assert FieldSet.from_fields_v1(wire) == as_set(paths)
-    assert repr(wire) == repr(as_set(paths).to_fields_v1())
+    assert repr(wire) == repr(as_set(paths).tree)
 
 
 # --- documents
@@ -143,6 +157,7 @@ def all_fields(document: Document) -> FieldSet:
 @given(things, things)
 def test_a_comparison_tells_apart_what_is_equal_changed_and_gone(old: Document, new: Document) -> None:
     change = compare(old, new, THING)
+    assert all(map(in_order, (change.added, change.modified, change.removed, change.changed)))
     before, after = as_paths(all_fields(old)), as_paths(all_fields(new))
     assert as_paths(change.added) == after - before
     assert as_paths(change.removed) == before - after
@@ -167,6 +182,8 @@ def normal(value: Any) -> Any:
 @given(things)
 def test_a_creator_owns_every_path(document: Document) -> None:
     assert created_fields(document, THING) == all_fields(document)
+    assert in_order(created_fields(document, THING))
+    assert in_order(fields_of(document, THING))
     assert not as_paths(fields_of(document, THING)) - as_paths(all_fields(document))
 
 

@@ -35,6 +35,7 @@ from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import (
     Change,
     Converter,
+    conflicts_of,
     default_reset,
     take_over,
     without_changed,
@@ -176,9 +177,10 @@ def _merge_and_claim(request: _Request, managed: Managed, *, force: bool) -> tup
     managed = {**managed, request.me: Entry(claimed, request.api_version, None if last is None else last.time)}
     merged = _prune(request, merged, managed, last)
     change = Change(request.live, merged, request.struct, request.api_version, request.ignored, request.convert)
-    managed, conflicts = without_changed(managed, change, spared=request.me)
-    if conflicts and not force:
+    conflicts = {} if force else conflicts_of(managed, change, request.me)
+    if conflicts:
         raise _ConflictsError([(each, path) for each in sorted(conflicts) for path in conflicts[each].fields.paths()])
+    managed = without_changed(managed, change, spared=request.me)
     fields = without_nobodys(managed[request.me].fields)
     if fields:
         managed[request.me] = Entry(fields, request.api_version, managed[request.me].time)

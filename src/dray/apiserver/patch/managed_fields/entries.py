@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -51,8 +50,8 @@ class Entry(msgspec.Struct, frozen=True):
     fields: FieldSet
     api_version: str
     time: str | None = None
-    # The wire form it was read from, in canonical order; None when the fields were computed.
-    wire: Document | None = None
+    # The list's own entry that this server wrote and nobody changed; None when there is none.
+    document: Document | None = None
 
 
 Managed: TypeAlias = dict[Manager, Entry]
@@ -70,7 +69,7 @@ def decode(entries: list[Any] | None, *, trusted: bool) -> Managed:
             )
         except FieldsFormatError as error:
             raise ManagedFieldsError(f"error decoding set: {error}") from None
-        managed[_identity(entry)] = Entry(found, entry["apiVersion"], entry.get("time"), fields if trusted else None)
+        managed[_identity(entry)] = Entry(found, entry["apiVersion"], entry.get("time"), entry if trusted else None)
     return managed
 
 
@@ -96,24 +95,27 @@ def encode(managed: Managed) -> list[Document] | None:
     """The list in Kubernetes' order, None when nobody manages anything."""
     if not managed:
         return None
-    return [write(manager, managed[manager]) for manager in sorted(managed, key=lambda each: _order(each, managed))]
+    items = sorted(managed.items(), key=_order) if len(managed) > 1 else managed.items()
+    return [write(manager, entry) for manager, entry in items]
 
 
-def _order(manager: Manager, managed: Mapping[Manager, Entry]) -> tuple[str, ...]:
-    entry = managed[manager]
+def _order(item: tuple[Manager, Entry]) -> tuple[str, ...]:
+    manager, entry = item
     # Times are all RFC 3339 in UTC, so that their text sorts as they do; an unknown one is the oldest.
     return (manager.operation, entry.time or "", manager.name, entry.api_version, manager.subresource)
 
 
 def write(manager: Manager, entry: Entry) -> Document:
     """One entry, its members in Kubernetes' order."""
+    if entry.document is not None:
+        return entry.document
     document: Document = {"manager": manager.name} if manager.name else {}
     document["operation"] = manager.operation
     document["apiVersion"] = entry.api_version
     if entry.time:
         document["time"] = entry.time
     document["fieldsType"] = "FieldsV1"
-    document["fieldsV1"] = entry.fields.to_fields_v1() if entry.wire is None else entry.wire
+    document["fieldsV1"] = entry.fields.tree
     if manager.subresource:
         document["subresource"] = manager.subresource
     return document

@@ -2,7 +2,8 @@
 
 A node is a dict from path elements to nodes: `f:name` a member, `k:{…}` a list item by its keys, `v:…` a set's
 element, `i:n` an index. An empty node is a path in the set; a path in the set that has others below it has the
-element `.`. The root stands for no path. Trees are shared between sets and never changed once made.
+element `.`. The root stands for no path. Every tree is in Kubernetes' order at every level, so that it is its own wire
+form. Trees are shared between sets and never changed once made.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ Tree: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
 
 _RANKS: Final = {"f": 1, "k": 2, "v": 3, "i": 4}
-_SEPARATORS: Final = (",", ":")
+# Made once: `json.dumps` makes another at each call that asks for anything special.
+_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+# The node of every path that has nothing below it.
+LEAF: Final[Tree] = {}
 
 
 class FieldsFormatError(ValueError):
@@ -49,10 +53,6 @@ class FieldSet:
             raise FieldsFormatError("fieldsV1 is not an object")
         return cls(_decode(fields))
 
-    def to_fields_v1(self) -> Tree:
-        """The wire form, in Kubernetes' order."""
-        return canonical(self.tree)
-
     def __bool__(self) -> bool:
         return bool(self.tree)
 
@@ -77,7 +77,9 @@ class FieldSet:
         return FieldSet(intersection(self.tree, other.tree))
 
     def __sub__(self, other: FieldSet) -> FieldSet:
-        return FieldSet(difference(self.tree, other.tree))
+        """The set itself when it has nothing of the other."""
+        kept = difference(self.tree, other.tree)
+        return self if kept is self.tree else FieldSet(kept)
 
     def without_below(self, other: FieldSet) -> FieldSet:
         """Also without everything below the other's paths."""
@@ -101,14 +103,14 @@ def union(left: Tree, right: Tree) -> Tree:
     for element, node in right.items():
         mine = result.get(element)
         result[element] = node if mine is None else _union_nodes(mine, node)
-    return result
+    return result if len(result) == len(left) else ordered(result)
 
 
 def _union_nodes(left: Tree, right: Tree) -> Tree:
     if not left:
         left, right = right, left
     if not right:
-        return left if is_member(left) else {".": {}, **left}
+        return left if is_member(left) else {".": LEAF, **left}
     return union(left, right)
 
 
@@ -121,7 +123,7 @@ def intersection(left: Tree, right: Tree) -> Tree:
             continue
         both = intersection(node, other)
         if is_member(node) and is_member(other):
-            result[element] = {".": {}, **both} if both else both
+            result[element] = {".": LEAF, **both} if both else LEAF
         elif both:
             result[element] = both
     return result
@@ -129,39 +131,57 @@ def intersection(left: Tree, right: Tree) -> Tree:
 
 def difference(left: Tree, right: Tree) -> Tree:
     """Paths of the left tree that are not in the right one; a path's removal leaves those below it."""
-    if not left or not right:
-        return left
-    result: Tree = {}
-    for element, node in left.items():
-        other = right.get(element)
-        if other is None:
-            result[element] = node
-        elif element != ".":
-            _keep(result, element, difference(node, other), member=is_member(node) and not is_member(other))
+    result = left
+    for element in _fewer(left, right):
+        node, other = left.get(element), right.get(element)
+        if node is None or other is None:
+            continue
+        kept = None
+        if node != other:
+            kept = _kept(node, difference(node, other), member=is_member(node) and not is_member(other))
+        if kept is not node:
+            result = _replaced(result, left, element, kept)
     return result
 
 
 def recursive_difference(left: Tree, right: Tree) -> Tree:
     """Paths of the left tree that are neither in the right one nor below one of its paths."""
-    if not left or not right:
-        return left
-    result: Tree = {}
-    for element, node in left.items():
-        other = right.get(element)
-        if other is None or element == ".":
-            result[element] = node
-        elif not is_member(other):
-            _keep(result, element, recursive_difference(node, other), member=is_member(node))
+    result = left
+    for element in _fewer(left, right):
+        node, other = left.get(element), right.get(element)
+        if node is None or other is None or element == ".":
+            continue
+        kept = None if is_member(other) else _kept(node, recursive_difference(node, other), member=is_member(node))
+        if kept is not node:
+            result = _replaced(result, left, element, kept)
     return result
 
 
-def _keep(result: Tree, element: str, children: Tree, *, member: bool) -> None:
+def _fewer(left: Tree, right: Tree) -> Tree:
+    """The tree that is the quicker to look through for what both have."""
+    return right if len(right) < len(left) else left
+
+
+def _kept(node: Tree, children: Tree, *, member: bool) -> Tree | None:
+    """A node of which only these children are left, and its own path or not; None when that is nothing."""
+    if children is node and member == is_member(node):
+        return node
     if "." in children:
-        children = {name: node for name, node in children.items() if name != "."}
+        children = {name: child for name, child in children.items() if name != "."}
     if children:
-        result[element] = {".": {}, **children} if member else children
-    elif member:
-        result[element] = {}
+        return {".": LEAF, **children} if member else children
+    return LEAF if member else None
+
+
+def _replaced(result: Tree, original: Tree, element: str, node: Tree | None) -> Tree:
+    """The result with another node, or without it; the original, which is shared, is copied first."""
+    if result is original:
+        result = dict(original)
+    if node is None:
+        del result[element]
+    else:
+        result[element] = node
+    return result
 
 
 def _paths(tree: Tree, prefix: Path) -> Iterator[Path]:
@@ -176,12 +196,9 @@ def _paths(tree: Tree, prefix: Path) -> Iterator[Path]:
 # --- the wire form
 
 
-def canonical(tree: Tree) -> Tree:
-    """The tree in Kubernetes' order at every level."""
-    if not tree:
-        return tree
-    elements = sorted_elements(tree) if len(tree) > 1 else tree
-    return {element: canonical(node) if (node := tree[element]) else node for element in elements}
+def ordered(tree: Tree) -> Tree:
+    """The tree with its first level in Kubernetes' order."""
+    return {element: tree[element] for element in sorted_elements(tree)} if len(tree) > 1 else tree
 
 
 def sorted_elements(tree: Tree) -> list[str]:
@@ -213,12 +230,21 @@ def _value_order(value: Any) -> tuple[int, Any]:
 
 def key_element(keys: dict[str, Any]) -> str:
     """The path element of a list item with these keys."""
-    return "k:" + json.dumps(keys, separators=_SEPARATORS, ensure_ascii=False, sort_keys=True)
+    if len(keys) == 1:
+        ((name, value),) = keys.items()
+        if _is_plain(value):
+            return f'k:{{"{name}":"{value}"}}'
+    return "k:" + _WRITER.encode(keys)
 
 
 def value_element(value: Any) -> str:
     """The path element of a set's element."""
-    return "v:" + json.dumps(value, separators=_SEPARATORS, ensure_ascii=False)
+    return f'v:"{value}"' if _is_plain(value) else "v:" + _WRITER.encode(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON has the value as a text that needs no escapes; nearly all names do."""
+    return type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
 
 
 def _decode(fields: Tree) -> Tree:
@@ -227,13 +253,13 @@ def _decode(fields: Tree) -> Tree:
         if not isinstance(raw, dict):
             raise FieldsFormatError(f"fields of {element!r} are not an object")
         if element == ".":
-            tree["."] = {}
+            tree["."] = LEAF
             continue
         name = _decode_element(element)
         if name is not None:
             node = _decode(raw)
-            tree[name] = {} if node.keys() == {"."} else node
-    return tree
+            tree[name] = LEAF if node.keys() == {"."} else node
+    return ordered(tree)
 
 
 def _decode_element(element: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
@@ -49,11 +49,12 @@ class ItemKeyError(ValueError):
 class Slot:
     """A named field of a map."""
 
-    __slots__ = ("drops_empty", "drops_null", "element", "shape", "writes_null", "zero")
+    __slots__ = ("drops_empty", "drops_null", "element", "is_leaf", "shape", "writes_null", "zero")
 
     def __init__(self, struct: StructType, field: Field) -> None:
         self.element = f"f:{field.name}"
         self.shape = shape_of(field.type)
+        self.is_leaf = self.shape.is_leaf
         built_in = is_built_in(struct)
         self.zero = _zero(struct, field) if built_in else MISSING
         # Go leaves empty optional lists and maps out, and null pointers.
@@ -66,27 +67,31 @@ class Slot:
 class Shape:
     """A type as field management sees it; `type` is kept for checks of leaves."""
 
-    __slots__ = ("_slots", "_struct", "form", "item", "map_keys", "type")
-
     def __init__(self, form: Form, type_: Type, item: Shape | None = None) -> None:
         self.form = form
+        # The form as walks ask for it, at every value.
+        self.is_leaf = form is Form.LEAF
+        self.is_map = form in (Form.MAP, Form.DEDUCED)
+        self.is_list = form in (Form.SET, Form.KEYED)
         self.type = type_
-        # The shape of list items, or of map members that are no named field; None forbids those.
-        self.item = item
+        # The shape of list items, or of map members that are no named field.
+        self.item: Shape = item or (self if form is Form.DEDUCED else DEDUCED)
         self.map_keys: tuple[str, ...] = type_.map_keys if isinstance(type_, ListOf) else ()
-        self._struct = type_ if isinstance(type_, StructType) else None
-        self._slots: dict[str, Slot] | None = None
 
-    @property
+    @cached_property
     def slots(self) -> dict[str, Slot]:
         """The named fields, made when first asked for since types are recursive."""
-        if self._slots is None:
-            struct = self._struct
-            self._slots = {} if struct is None else {name: Slot(struct, field) for name, field in struct.fields.items()}
-        return self._slots
+        struct = self.type
+        if not isinstance(struct, StructType):
+            return {}
+        return {name: Slot(struct, field) for name, field in struct.fields.items()}
 
-    def named(self, name: str) -> Shape | None:
-        """The shape of a member, None when there can be no such member."""
+    def walks(self, value: Any) -> bool:
+        """Whether a value is walked; what is not of the shape's form is a leaf."""
+        return isinstance(value, dict) if self.is_map else self.is_list and isinstance(value, list)
+
+    def member(self, name: str) -> Shape:
+        """The shape of a map's member; unknown members of messages are judged by their value."""
         slot = self.slots.get(name)
         return self.item if slot is None else slot.shape
 
@@ -106,16 +111,6 @@ class Shape:
                 value = self._key_default(name)
             if value is not MISSING:
                 keys[name] = value
-        if len(keys) == 1:
-            ((name, value),) = keys.items()
-            if (
-                type(value) is str
-                and value.isascii()
-                and value.isprintable()
-                and '"' not in value
-                and "\\" not in value
-            ):
-                return f'k:{{"{name}":"{value}"}}'
         return key_element(keys)
 
     def _key_default(self, name: str) -> Any:
@@ -158,7 +153,7 @@ def shape_of(kind: Type) -> Shape:
 def _struct_shape(struct: StructType) -> Shape:
     if struct.atomic:
         return Shape(Form.LEAF, struct)
-    return Shape(Form.MAP, struct, DEDUCED if struct.open else None)
+    return Shape(Form.MAP, struct)
 
 
 def _container_shape(kind: ListOf | MapOf) -> Shape:

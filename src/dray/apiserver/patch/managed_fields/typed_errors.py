@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
+from dray.api.schema.model import ListOf, Scalar, StructType
 from dray.apiserver.patch import go_text
-from dray.apiserver.patch.managed_fields.field_set import element_text
-from dray.apiserver.patch.managed_fields.shape import Form, ItemKeyError, shape_of
+from dray.apiserver.patch.managed_fields.field_set import Path, element_text, path_text
+from dray.apiserver.patch.managed_fields.shape import ItemKeyError, Shape, shape_of
 
 _NUMBERS: Final = frozenset({Scalar.INT32, Scalar.INT64, Scalar.DOUBLE})
 _ANY_SCALAR: Final = frozenset({Scalar.QUANTITY, Scalar.INT_OR_STRING})
@@ -16,7 +16,7 @@ _ANY_SCALAR: Final = frozenset({Scalar.QUANTITY, Scalar.INT_OR_STRING})
 
 def type_errors(document: Document, struct: StructType) -> list[str]:
     """Every mistake, each with its path."""
-    return _errors(document, struct, "")
+    return _errors(document, shape_of(struct), ())
 
 
 def joined(errors: list[str]) -> str:
@@ -24,7 +24,8 @@ def joined(errors: list[str]) -> str:
     return errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
 
 
-def _errors(value: Any, kind: Type, path: str) -> list[str]:
+def _errors(value: Any, shape: Shape, path: Path) -> list[str]:
+    kind = shape.type
     if value is None or kind is Scalar.ANY:
         return []
     if isinstance(kind, Scalar):
@@ -33,14 +34,14 @@ def _errors(value: Any, kind: Type, path: str) -> list[str]:
     if isinstance(kind, ListOf):
         if not isinstance(value, list):
             return [_at(path, f"expected list, got &{{{go_text.plain(value)}}}")]
-        return _list_errors(value, kind, path)
+        return _list_errors(value, shape, path)
     if not isinstance(value, dict):
         return [_at(path, f"expected map, got &{{{go_text.plain(value)}}}")]
-    return _map_errors(value, kind, path)
+    return _map_errors(value, shape, path)
 
 
-def _at(path: str, complaint: str) -> str:
-    return f"{path}: {complaint}" if path else complaint
+def _at(path: Path, complaint: str) -> str:
+    return f"{path_text(path)}: {complaint}" if path else complaint
 
 
 def _scalar_error(value: Any, kind: Scalar) -> str:
@@ -56,27 +57,22 @@ def _scalar_error(value: Any, kind: Scalar) -> str:
     return f"expected string, got &value.valueUnstructured{{Value:{go_text.syntax(value)}}}"
 
 
-def _map_errors(value: Document, kind: StructType | MapOf, path: str) -> list[str]:
+def _map_errors(value: Document, shape: Shape, path: Path) -> list[str]:
     errors: list[str] = []
+    closed = isinstance(shape.type, StructType) and not shape.type.open
     for name, item in value.items():
-        if isinstance(kind, MapOf):
-            child: Type = kind.element
-        else:
-            field = kind.fields.get(name)
-            if field is None and not kind.open:
-                return [*errors, f"{path}.{name}: field not declared in schema"]
-            child = Scalar.ANY if field is None else field.type
-        errors += _errors(item, child, f"{path}.{name}")
+        if closed and name not in shape.slots:
+            return [*errors, f"{path_text(path)}.{name}: field not declared in schema"]
+        errors += _errors(item, shape.member(name), (*path, f"f:{name}"))
     return errors
 
 
-def _list_errors(value: list[Any], kind: ListOf, path: str) -> list[str]:
-    shape = shape_of(kind)
+def _list_errors(value: list[Any], shape: Shape, path: Path) -> list[str]:
     errors: list[str] = []
     seen: set[str] = set()
     for position, item in enumerate(value):
         element = f"i:{position}"
-        if shape.form is not Form.LEAF:
+        if shape.is_list:
             try:
                 element = shape.item_element(item)
             except ItemKeyError as error:
@@ -84,5 +80,5 @@ def _list_errors(value: list[Any], kind: ListOf, path: str) -> list[str]:
             if element in seen:
                 errors.append(_at(path, f"duplicate entries for key {element_text(element)}"))
             seen.add(element)
-        errors += _errors(item, kind.element, path + element_text(element))
+        errors += _errors(item, shape.item, (*path, element))
     return errors

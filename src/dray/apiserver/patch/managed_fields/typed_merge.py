@@ -10,8 +10,8 @@ from typing import Any
 
 from dray.api.document import Document
 from dray.api.schema.model import StructType
-from dray.apiserver.patch.managed_fields.shape import DEDUCED, MISSING, Form, Shape, shape_of
-from dray.apiserver.patch.managed_fields.walk import element_of, member_shape
+from dray.apiserver.patch.managed_fields.shape import MISSING, Shape, shape_of
+from dray.apiserver.patch.managed_fields.walk import element_of
 
 
 def merge(live: Document, config: Document, struct: StructType) -> Document:
@@ -22,18 +22,15 @@ def merge(live: Document, config: Document, struct: StructType) -> Document:
 def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
     if config is MISSING or config is None or live is MISSING or live is None:
         return live if config is MISSING else config
-    form = shape.form
-    if form in (Form.MAP, Form.DEDUCED) and isinstance(live, dict) and isinstance(config, dict):
-        return _merge_maps(live, config, shape)
-    if form in (Form.SET, Form.KEYED) and isinstance(live, list) and isinstance(config, list):
-        return _merge_lists(live, config, shape)
-    return config
+    if not shape.walks(live) or not shape.walks(config):
+        return config
+    return _merge_maps(live, config, shape) if shape.is_map else _merge_lists(live, config, shape)
 
 
 def _merge_maps(live: Document, config: Document, shape: Shape) -> Document:
     merged = dict(live)
     for name, value in config.items():
-        merged[name] = _merge_values(live.get(name, MISSING), value, member_shape(shape, name))
+        merged[name] = _merge_values(live.get(name, MISSING), value, shape.member(name))
     return merged
 
 
@@ -42,7 +39,7 @@ def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
         return live or config
     lefts = [(element_of(item, shape) or "", item) for item in live]
     rights = [(element_of(item, shape) or "", item) for item in config]
-    return [item for _, item in _ListMerge(lefts, rights, shape.item or DEDUCED).run()]
+    return [item for _, item in _ListMerge(lefts, rights, shape.item).run()]
 
 
 class _ListMerge:

@@ -104,10 +104,7 @@ def _created(
 ) -> list[Document] | None:
     ignored, now = context
     fields = created_fields(new, struct).without_below(ignored) - _NOBODYS
-    if not fields:
-        return None
-    # Neither of the two differences changes the order.
-    return [write(me, Entry(fields, me.api_version, format_time(now), wire=fields.tree))]
+    return [write(me, Entry(fields, me.api_version, format_time(now)))] if fields else None
 
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:
@@ -162,10 +159,9 @@ class Change:
         return compare(None if old is None else old[0], new[0], new[1]).without_below(self._ignored)
 
 
-def without_changed(managed: Managed, change: Change, spared: Manager | None = None) -> tuple[Managed, Managed]:
-    """The managers without what changed or went away under them, and what of theirs changed."""
+def without_changed(managed: Managed, change: Change, spared: Manager | None = None) -> Managed:
+    """The managers without what changed or went away under them; those with nothing left are gone."""
     kept: Managed = {}
-    conflicts: Managed = {}
     for manager, entry in managed.items():
         if manager == spared:
             kept[manager] = entry
@@ -173,23 +169,30 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
         comparison = change.at(entry.api_version)
         if comparison is None:
             continue
-        changed = entry.fields & comparison.changed
-        if changed:
-            conflicts[manager] = Entry(changed, entry.api_version)
-        elif not comparison.removed:
-            kept[manager] = entry
-            continue
-        fields = entry.fields - changed - comparison.removed
-        if fields == entry.fields:
+        fields = entry.fields - comparison.changed - comparison.removed
+        if fields is entry.fields:
             kept[manager] = entry
         elif fields:
             kept[manager] = Entry(fields, entry.api_version, entry.time)
-    return kept, conflicts
+    return kept
+
+
+def conflicts_of(managed: Managed, change: Change, me: Manager) -> Managed:
+    """What changed of the fields that others manage."""
+    conflicts: Managed = {}
+    for manager, entry in managed.items():
+        comparison = None if manager == me else change.at(entry.api_version)
+        if comparison is None:
+            continue
+        changed = entry.fields & comparison.changed
+        if changed:
+            conflicts[manager] = Entry(changed, entry.api_version)
+    return conflicts
 
 
 def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
     """The managers after an update: the updater has what changed, and nobody else does."""
-    result, _ = without_changed(managed, change)
+    result = without_changed(managed, change)
     taken = change.main.changed - _NOBODYS
     if taken:
         mine = result.get(me)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from dray.api.document import Document
 from dray.api.schema.model import StructType
-from dray.apiserver.patch.managed_fields.field_set import FieldSet, Tree, is_member, sorted_elements
-from dray.apiserver.patch.managed_fields.shape import DEDUCED, MISSING, Form, ItemKeyError, Shape, Slot, shape_of
+from dray.apiserver.patch.managed_fields.field_set import LEAF, FieldSet, Tree, is_member, ordered
+from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, shape_of
 
 
 class Comparison:
@@ -38,50 +38,39 @@ def fields_of(document: Document, struct: StructType) -> FieldSet:
 
 def set_fields(value: Any, shape: Shape) -> Tree:
     """The node of a value; empty for a leaf, so only for callers that know the value is not one."""
-    form = _form(value, shape)
-    if form is Form.MAP:
-        return _set_map_fields(value, shape)
-    if form in (Form.SET, Form.KEYED) and isinstance(value, list):
-        return _set_item_fields(value, shape)
-    return {}
+    if not shape.walks(value):
+        return LEAF
+    return _set_map_fields(value, shape) if shape.is_map else _set_item_fields(value, shape)
 
 
 def _set_map_fields(value: Document, shape: Shape) -> Tree:
     tree: Tree = {}
-    for name, item in value.items():
-        child = member_shape(shape, name)
-        if _is_leaf(item, child):
-            tree[f"f:{name}"] = {}
+    slots = shape.slots
+    for name in sorted(value):
+        item = value[name]
+        slot = slots.get(name)
+        child = shape.item if slot is None else slot.shape
+        if not child.walks(item):
+            tree[f"f:{name}"] = LEAF
             continue
         node = set_fields(item, child)
-        declared = name in shape.slots
         if node:
-            tree[f"f:{name}"] = node if declared else {".": {}, **node}
-        elif not declared or item == {}:
-            tree[f"f:{name}"] = {}
+            tree[f"f:{name}"] = node if slot is not None else {".": LEAF, **node}
+        elif slot is None or item == {}:
+            tree[f"f:{name}"] = LEAF
     return tree
 
 
 def _set_item_fields(items: list[Any], shape: Shape) -> Tree:
     tree: Tree = {}
-    repeated: set[str] = set()
     for item in items:
         element = element_of(item, shape)
         if element is None:
             continue
-        if element in tree:
-            repeated.add(element)
-        node = set_fields(item, shape.item or DEDUCED)
-        tree[element] = {".": {}, **node} if node else {}
-    # Items with the same keys cannot be told apart, so only their being there is owned.
-    for element in repeated:
-        tree[element] = {}
-    return tree
-
-
-def member_shape(shape: Shape, name: str) -> Shape:
-    """The shape of a map's member; unknown members are judged by their value."""
-    return DEDUCED if shape.form is Form.DEDUCED else shape.named(name) or DEDUCED
+        # Items with the same keys cannot be told apart, so only their being there is owned.
+        node = LEAF if element in tree else set_fields(item, shape.item)
+        tree[element] = {".": LEAF, **node} if node else LEAF
+    return ordered(tree)
 
 
 def element_of(item: Any, shape: Shape) -> str | None:
@@ -92,18 +81,6 @@ def element_of(item: Any, shape: Shape) -> str | None:
         return None
 
 
-def _form(value: Any, shape: Shape) -> Form:
-    """How this value is walked: what is not of the shape's form is a leaf."""
-    form = shape.form
-    if form is Form.DEDUCED or form is Form.MAP:
-        return Form.MAP if isinstance(value, dict) else Form.LEAF
-    return form if form is Form.LEAF or isinstance(value, list) else Form.LEAF
-
-
-def _is_leaf(value: Any, shape: Shape) -> bool:
-    return _form(value, shape) is Form.LEAF
-
-
 # --- comparison
 
 
@@ -111,75 +88,68 @@ def compare(old: Document | None, new: Document, struct: StructType) -> Comparis
     """What changed from the old document (None: from the empty object of its kind) to the new one."""
     walk = _Walk()
     walk.maps({} if old is None else old, new, shape_of(struct))
-    return Comparison(FieldSet(walk.added), FieldSet(walk.modified), FieldSet(walk.removed))
+    return Comparison(FieldSet(ordered(walk.added)), FieldSet(ordered(walk.modified)), FieldSet(ordered(walk.removed)))
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
-    """What a creator owns: all that differs from the empty object of the kind, in Kubernetes' order."""
+    """What a creator owns: all that differs from the empty object of the kind."""
     return FieldSet(_created(new, shape_of(struct)))
 
 
 def _created(value: Document, shape: Shape) -> Tree:
-    """The added and modified fields against an empty map of the shape, in one walk and in order."""
+    """The added and modified fields against an empty map of the shape, in one walk."""
     tree: Tree = {}
     slots = shape.slots
     for name in sorted(value):
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            child = member_shape(shape, name)
-            tree[f"f:{name}"] = {} if child.form is Form.LEAF else everything(item, child)
+            tree[f"f:{name}"] = everything(item, shape.item)
             continue
         if not item:
             item = _as_written(item, slot)
             if item is MISSING:
                 continue
         if slot.zero is MISSING:
-            tree[slot.element] = {} if slot.shape.form is Form.LEAF else everything(item, slot.shape)
+            tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape)
         elif item != slot.zero:
             _created_from_zero(tree, slot, item)
     return tree
 
 
 def _created_from_zero(tree: Tree, slot: Slot, item: Any) -> None:
-    if _is_leaf(item, slot.shape):
-        tree[slot.element] = {}
+    shape = slot.shape
+    if not shape.walks(item):
+        tree[slot.element] = LEAF
         return
-    if slot.shape.form is Form.MAP:
-        node = _created(item, slot.shape)
+    if shape.form is Form.MAP:
+        node = _created(item, shape)
     else:
-        node = {name: node for name, node in everything(item, slot.shape).items() if name != "."}
+        node = {name: node for name, node in everything(item, shape).items() if name != "."}
     if node:
         tree[slot.element] = node
     elif not item:
-        tree[slot.element] = {}
+        tree[slot.element] = LEAF
 
 
 def everything(value: Any, shape: Shape) -> Tree:
     """The node of a value that is new or gone: it, and all below it."""
-    form = shape.form
-    if form is Form.LEAF or not value:
-        return {}
-    if isinstance(value, dict) and (form is Form.MAP or form is Form.DEDUCED):
-        return _every_member(value, shape)
-    if isinstance(value, list) and (form is Form.KEYED or form is Form.SET):
-        return _every_item(value, shape)
-    return {}
+    if shape.is_map:
+        return _every_member(value, shape) if value and isinstance(value, dict) else LEAF
+    return _every_item(value, shape) if shape.is_list and isinstance(value, list) else LEAF
 
 
 def _every_member(value: Document, shape: Shape) -> Tree:
-    tree: Tree = {".": {}}
+    tree: Tree = {".": LEAF}
     slots = shape.slots
-    item_shape = DEDUCED if shape.form is Form.DEDUCED else shape.item
     for name in sorted(value):
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            child = item_shape or DEDUCED
-            tree[f"f:{name}"] = {} if child.form is Form.LEAF else everything(item, child)
-        elif is_written(item, slot):
-            tree[slot.element] = {} if slot.shape.form is Form.LEAF else everything(item, slot.shape)
-    return tree if len(tree) > 1 else {}
+            tree[f"f:{name}"] = everything(item, shape.item)
+        elif item or is_written(item, slot):
+            tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape)
+    return tree if len(tree) > 1 else LEAF
 
 
 def is_written(item: Any, slot: Slot) -> bool:
@@ -189,29 +159,17 @@ def is_written(item: Any, slot: Slot) -> bool:
     return bool(item) or not slot.drops_empty
 
 
-# The dot, and the item itself.
-_ONE_ITEM: Final = 2
-
-
 def _every_item(items: list[Any], shape: Shape) -> Tree:
-    tree: Tree = {".": {}}
-    repeated: set[str] = set()
+    tree: Tree = {}
     for item in items:
         element = element_of(item, shape)
-        if element is None:
-            continue
-        if element in tree:
-            repeated.add(element)
-        tree[element] = {} if shape.form is Form.SET else everything(item, shape.item or DEDUCED)
-    for element in repeated:
-        tree[element] = {}
-    if len(tree) > _ONE_ITEM:
-        return {element: tree[element] for element in sorted_elements(tree)}
-    return tree if len(tree) == _ONE_ITEM else {}
+        if element is not None:
+            tree[element] = LEAF if element in tree else everything(item, shape.item)
+    return {".": LEAF, **ordered(tree)} if tree else LEAF
 
 
 class _Walk:
-    """A comparison under way: the three trees of one level."""
+    """A comparison under way: the three trees of one level, whose own order is left to who takes them."""
 
     __slots__ = ("added", "modified", "removed")
 
@@ -234,9 +192,12 @@ class _Walk:
     def _member(self, name: str, left: Any, right: Any, shape: Shape) -> None:
         slot = shape.slots.get(name)
         if slot is None:
-            self._values(f"f:{name}", left, right, member_shape(shape, name))
+            self._values(f"f:{name}", left, right, shape.item)
             return
-        left, right = _as_written(left, slot), _as_written(right, slot)
+        if not left or left is MISSING:
+            left = _as_written(left, slot)
+        if not right or right is MISSING:
+            right = _as_written(right, slot)
         if left is not MISSING or right is not MISSING:
             self._values(slot.element, left, right, slot.shape)
 
@@ -249,61 +210,54 @@ class _Walk:
             self._changed(element, left, right, shape)
 
     def _changed(self, element: str, left: Any, right: Any, shape: Shape) -> None:
-        left_form, right_form = _form(left, shape), _form(right, shape)
-        if (left_form is Form.LEAF and right_form is Form.LEAF) or not (left or right):
+        left_is_leaf, right_is_leaf = not shape.walks(left), not shape.walks(right)
+        if (left_is_leaf and right_is_leaf) or not (left or right):
             if left != right:
-                self.modified[element] = {}
+                self.modified[element] = LEAF
             return
         below = _Walk()
-        if Form.MAP in (left_form, right_form):
-            below.maps(_map_or_empty(left), _map_or_empty(right), shape)
+        if shape.is_map:
+            below.maps({} if left_is_leaf else left, {} if right_is_leaf else right, shape)
         else:
-            below.lists(_list_or_empty(left), _list_or_empty(right), shape)
+            below.lists([] if left_is_leaf else left, [] if right_is_leaf else right, shape)
         # Null is an empty list or map; any other leaf was replaced.
-        replaced = (left_form is Form.LEAF and left is not None) or (right_form is Form.LEAF and right is not None)
+        replaced = (left_is_leaf and left is not None) or (right_is_leaf and right is not None)
         self._attach(element, below, replaced=replaced)
 
     def _attach(self, element: str, below: _Walk, *, replaced: bool) -> None:
         if below.added:
-            self.added[element] = below.added
+            self.added[element] = ordered(below.added)
         if below.removed:
-            self.removed[element] = below.removed
+            self.removed[element] = ordered(below.removed)
         if replaced:
-            self.modified[element] = {".": {}, **below.modified} if below.modified else {}
+            self.modified[element] = {".": LEAF, **ordered(below.modified)} if below.modified else LEAF
         elif below.modified:
-            self.modified[element] = below.modified
+            self.modified[element] = ordered(below.modified)
 
     def lists(self, old: list[Any], new: list[Any], shape: Shape) -> None:
         """Compare two sets or keyed lists, item by item; order does not count."""
         lefts, rights = _grouped(old, shape), _grouped(new, shape)
-        for element in _names(lefts, rights):
-            left, right = lefts.get(element, []), rights.get(element, [])
+        for element in lefts | rights:
+            left, right = lefts.get(element, ()), rights.get(element, ())
             if len(left) <= 1 and len(right) <= 1:
                 pair = (left[0] if left else MISSING, right[0] if right else MISSING)
-                self._values(element, *pair, shape.item or DEDUCED)
+                self._values(element, *pair, shape.item)
             else:
-                self._repeated(element, left, right, shape.item or DEDUCED)
+                self._repeated(element, left, right, shape.item)
 
-    def _repeated(self, element: str, left: list[Any], right: list[Any], shape: Shape) -> None:
+    def _repeated(self, element: str, left: Sequence[Any], right: Sequence[Any], shape: Shape) -> None:
         """Items that share their keys are compared as a whole."""
         if len(left) > 1 and len(right) > 1:
             if left != right:
-                self.modified[element] = {}
+                self.modified[element] = LEAF
         elif len(left) > 1:
             if right:
                 self.added[element] = everything(right[0], shape)
-            self.removed[element] = {}
+            self.removed[element] = LEAF
         else:
             if left:
                 self.removed[element] = everything(left[0], shape)
-            self.added[element] = {}
-
-
-def _names(left: dict[str, Any], right: dict[str, Any]) -> Iterator[str]:
-    yield from left
-    for name in right:
-        if name not in left:
-            yield name
+            self.added[element] = LEAF
 
 
 def _as_written(value: Any, slot: Slot) -> Any:
@@ -311,14 +265,6 @@ def _as_written(value: Any, slot: Slot) -> Any:
     if value is MISSING or (value is None and slot.drops_null):
         return slot.zero
     return value if value or not slot.drops_empty else MISSING
-
-
-def _map_or_empty(value: Any) -> Document:
-    return value if isinstance(value, dict) else {}
-
-
-def _list_or_empty(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _grouped(items: list[Any], shape: Shape) -> dict[str, list[Any]]:
@@ -340,10 +286,9 @@ def remove(document: Document, fields: FieldSet, struct: StructType) -> Document
 
 
 def _without(value: Any, tree: Tree, shape: Shape) -> Any:
-    form = _form(value, shape)
-    if form is Form.MAP:
-        return _without_members(value, tree, shape)
-    return value if form is Form.LEAF else _without_items(value, tree, shape)
+    if not shape.walks(value):
+        return value
+    return _without_members(value, tree, shape) if shape.is_map else _without_items(value, tree, shape)
 
 
 def _without_members(value: Document, tree: Tree, shape: Shape) -> Any:
@@ -353,7 +298,7 @@ def _without_members(value: Document, tree: Tree, shape: Shape) -> Any:
         if node is None:
             kept[name] = item
         elif not is_member(node):
-            left = _without(item, node, member_shape(shape, name))
+            left = _without(item, node, shape.member(name))
             if left is not MISSING:
                 kept[name] = left
     return kept or MISSING
@@ -367,7 +312,7 @@ def _without_items(value: list[Any], tree: Tree, shape: Shape) -> Any:
         if node is None:
             kept.append(item)
         elif not is_member(node):
-            left = _without(item, node, shape.item or DEDUCED)
+            left = _without(item, node, shape.item)
             kept.append(None if left is MISSING else left)
     return kept or MISSING
 
@@ -384,8 +329,7 @@ def _with_named(tree: Tree, shape: Shape) -> Tree:
             result[element] = node
             continue
         name = element[2:] if element.startswith("f:") else ""
-        child = (shape.item if not name else member_shape(shape, name)) or DEDUCED
-        below = _with_named(node, child)
+        below = _with_named(node, shape.member(name) if name else shape.item)
         declared = bool(name) and shape.form is Form.MAP and name in shape.slots
-        result[element] = {".": {}, **below} if declared and "." not in below else below
+        result[element] = {".": LEAF, **below} if declared and "." not in below else below
     return result
