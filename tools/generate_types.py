@@ -48,6 +48,8 @@ SCALARS = {
     Scalar.ANY: "Any",
 }
 ZEROES = {"str": '""', "int": "0", "float": "0.0", "bool": "False", "bytes": 'b""'}
+# Go writes these fields even when they are zero, if they are required.
+WRITTEN_ZEROES = {Scalar.STRING, Scalar.BYTES, Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.BOOL}
 # Attributes that would hide a name the annotations of the same class need.
 TAKEN = {"int", "bool", "str", "float", "bytes"}
 
@@ -141,6 +143,9 @@ def member(field: Field, module: str) -> str:
     odd = "" if camel(name) == field.name else f', name="{field.name}"'
     if isinstance(field.type, MapOf):
         return f"    {name}: {kind} = msgspec.field(default_factory=dict{odd})"
+    if field.required and field.type in WRITTEN_ZEROES:
+        # `omit_defaults` leaves out values, but not what such a factory makes.
+        return f"    {name}: {kind} = msgspec.field(default_factory={kind}{odd})"
     if isinstance(field.type, ListOf):
         default = "()"
     elif is_default_instance(field):

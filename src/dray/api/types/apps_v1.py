@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar
 
+import msgspec
+
 from dray.api.types import core_v1, meta_v1
 from dray.api.types.base import Message
 
@@ -15,7 +17,7 @@ class ControllerRevision(Message, frozen=True, kw_only=True):
     kind: str | None = None
     metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
     data: Any = None
-    revision: int = 0
+    revision: int = msgspec.field(default_factory=int)
 
 
 class DaemonSetUpdateStrategy(Message, frozen=True, kw_only=True):
@@ -43,11 +45,11 @@ class DaemonSetStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.apps.v1.DaemonSetStatus"
     collision_count: int | None = None
     conditions: tuple[DaemonSetCondition, ...] = ()
-    current_number_scheduled: int = 0
-    desired_number_scheduled: int = 0
+    current_number_scheduled: int = msgspec.field(default_factory=int)
+    desired_number_scheduled: int = msgspec.field(default_factory=int)
     number_available: int | None = None
-    number_misscheduled: int = 0
-    number_ready: int = 0
+    number_misscheduled: int = msgspec.field(default_factory=int)
+    number_ready: int = msgspec.field(default_factory=int)
     number_unavailable: int | None = None
     observed_generation: int | None = None
     updated_number_scheduled: int | None = None
@@ -55,11 +57,11 @@ class DaemonSetStatus(Message, frozen=True, kw_only=True):
 
 class DaemonSetCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.apps.v1.DaemonSetCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
     message: str | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class DaemonSet(Message, frozen=True, kw_only=True):
@@ -110,12 +112,12 @@ class DeploymentStatus(Message, frozen=True, kw_only=True):
 
 class DeploymentCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.apps.v1.DeploymentCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
     last_update_time: datetime | None = None
     message: str | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class Deployment(Message, frozen=True, kw_only=True):
@@ -142,17 +144,17 @@ class ReplicaSetStatus(Message, frozen=True, kw_only=True):
     fully_labeled_replicas: int | None = None
     observed_generation: int | None = None
     ready_replicas: int | None = None
-    replicas: int = 0
+    replicas: int = msgspec.field(default_factory=int)
     terminating_replicas: int | None = None
 
 
 class ReplicaSetCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.apps.v1.ReplicaSetCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
     message: str | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class ReplicaSet(Message, frozen=True, kw_only=True):

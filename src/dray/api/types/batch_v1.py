@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
+import msgspec
+
 from dray.api.types import core_v1, meta_v1
 from dray.api.types.base import Message
 
@@ -36,7 +38,7 @@ class PodFailurePolicy(Message, frozen=True, kw_only=True):
 
 class PodFailurePolicyRule(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.batch.v1.PodFailurePolicyRule"
-    action: str = ""
+    action: str = msgspec.field(default_factory=str)
     on_exit_codes: PodFailurePolicyOnExitCodesRequirement | None = None
     on_pod_conditions: tuple[PodFailurePolicyOnPodConditionsPattern, ...] = ()
 
@@ -44,14 +46,14 @@ class PodFailurePolicyRule(Message, frozen=True, kw_only=True):
 class PodFailurePolicyOnExitCodesRequirement(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.batch.v1.PodFailurePolicyOnExitCodesRequirement"
     container_name: str | None = None
-    operator: str = ""
+    operator: str = msgspec.field(default_factory=str)
     values: tuple[int, ...] = ()
 
 
 class PodFailurePolicyOnPodConditionsPattern(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern"
     status: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class SuccessPolicy(Message, frozen=True, kw_only=True):
@@ -82,12 +84,12 @@ class JobStatus(Message, frozen=True, kw_only=True):
 
 class JobCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.batch.v1.JobCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_probe_time: datetime | None = None
     last_transition_time: datetime | None = None
     message: str | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class UncountedTerminatedPods(Message, frozen=True, kw_only=True):

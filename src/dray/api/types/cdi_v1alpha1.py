@@ -13,7 +13,7 @@ from dray.api.types.base import Message
 
 class ResourceClaimSpec(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.cdi.v1alpha1.ResourceClaimSpec"
-    resource_class_name: str = ""
+    resource_class_name: str = msgspec.field(default_factory=str)
     parameters: Any = None
     allocation_mode: str | None = None
 
@@ -66,5 +66,5 @@ class ResourceClass(Message, frozen=True, kw_only=True):
     api_version: str | None = None
     kind: str | None = None
     metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
-    driver_name: str = ""
+    driver_name: str = msgspec.field(default_factory=str)
     parameters: Any = None

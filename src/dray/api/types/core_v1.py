@@ -79,15 +79,15 @@ class NodeSelectorTerm(Message, frozen=True, kw_only=True):
 
 class NodeSelectorRequirement(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeSelectorRequirement"
-    key: str = ""
-    operator: str = ""
+    key: str = msgspec.field(default_factory=str)
+    operator: str = msgspec.field(default_factory=str)
     values: tuple[str, ...] = ()
 
 
 class PreferredSchedulingTerm(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PreferredSchedulingTerm"
     preference: NodeSelectorTerm = NodeSelectorTerm()
-    weight: int = 0
+    weight: int = msgspec.field(default_factory=int)
 
 
 class NodeSelector(Message, frozen=True, kw_only=True):
@@ -108,13 +108,13 @@ class PodAffinityTerm(Message, frozen=True, kw_only=True):
     mismatch_label_keys: tuple[str, ...] = ()
     namespace_selector: meta_v1.LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
-    topology_key: str = ""
+    topology_key: str = msgspec.field(default_factory=str)
 
 
 class WeightedPodAffinityTerm(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.WeightedPodAffinityTerm"
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
-    weight: int = 0
+    weight: int = msgspec.field(default_factory=int)
 
 
 class PodAntiAffinity(Message, frozen=True, kw_only=True):
@@ -132,13 +132,13 @@ class ResourceRequirements(Message, frozen=True, kw_only=True):
 
 class ResourceClaim(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ResourceClaim"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     request: str | None = None
 
 
 class Container(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.Container"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     args: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
@@ -167,7 +167,7 @@ class Container(Message, frozen=True, kw_only=True):
 
 class EnvVar(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.EnvVar"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     value: str | None = None
     value_from: EnvVarSource | None = None
 
@@ -184,35 +184,35 @@ class EnvVarSource(Message, frozen=True, kw_only=True):
 class ConfigMapKeySelector(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ConfigMapKeySelector"
     name: str | None = None
-    key: str = ""
+    key: str = msgspec.field(default_factory=str)
     optional: bool | None = None
 
 
 class ObjectFieldSelector(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ObjectFieldSelector"
     api_version: str | None = None
-    field_path: str = ""
+    field_path: str = msgspec.field(default_factory=str)
 
 
 class FileKeySelector(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.FileKeySelector"
-    key: str = ""
+    key: str = msgspec.field(default_factory=str)
     optional: bool | None = None
-    path: str = ""
-    volume_name: str = ""
+    path: str = msgspec.field(default_factory=str)
+    volume_name: str = msgspec.field(default_factory=str)
 
 
 class ResourceFieldSelector(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ResourceFieldSelector"
     container_name: str | None = None
     divisor: str | None = None
-    resource: str = ""
+    resource: str = msgspec.field(default_factory=str)
 
 
 class SecretKeySelector(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.SecretKeySelector"
     name: str | None = None
-    key: str = ""
+    key: str = msgspec.field(default_factory=str)
     optional: bool | None = None
 
 
@@ -266,13 +266,13 @@ class HTTPGetAction(Message, frozen=True, kw_only=True):
 
 class HTTPHeader(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.HTTPHeader"
-    name: str = ""
-    value: str = ""
+    name: str = msgspec.field(default_factory=str)
+    value: str = msgspec.field(default_factory=str)
 
 
 class SleepAction(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.SleepAction"
-    seconds: int = 0
+    seconds: int = msgspec.field(default_factory=int)
 
 
 class TCPSocketAction(Message, frozen=True, kw_only=True):
@@ -297,14 +297,14 @@ class Probe(Message, frozen=True, kw_only=True):
 
 class GRPCAction(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.GRPCAction"
-    port: int = 0
+    port: int = msgspec.field(default_factory=int)
     service: str | None = None
 
 
 class ContainerPort(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerPort"
     name: str | None = None
-    container_port: int = 0
+    container_port: int = msgspec.field(default_factory=int)
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
     host_port: int | None = None
     protocol: str | None = None
@@ -312,19 +312,19 @@ class ContainerPort(Message, frozen=True, kw_only=True):
 
 class ContainerResizePolicy(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerResizePolicy"
-    resource_name: str = ""
-    restart_policy: str = ""
+    resource_name: str = msgspec.field(default_factory=str)
+    restart_policy: str = msgspec.field(default_factory=str)
 
 
 class ContainerRestartRule(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerRestartRule"
-    action: str = ""
+    action: str = msgspec.field(default_factory=str)
     exit_codes: ContainerRestartRuleOnExitCodes | None = None
 
 
 class ContainerRestartRuleOnExitCodes(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerRestartRuleOnExitCodes"
-    operator: str = ""
+    operator: str = msgspec.field(default_factory=str)
     values: tuple[int, ...] = ()
 
 
@@ -347,7 +347,7 @@ class SecurityContext(Message, frozen=True, kw_only=True):
 class AppArmorProfile(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.AppArmorProfile"
     localhost_profile: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class Capabilities(Message, frozen=True, kw_only=True):
@@ -367,7 +367,7 @@ class SELinuxOptions(Message, frozen=True, kw_only=True):
 class SeccompProfile(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.SeccompProfile"
     localhost_profile: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class WindowsSecurityContextOptions(Message, frozen=True, kw_only=True):
@@ -380,14 +380,14 @@ class WindowsSecurityContextOptions(Message, frozen=True, kw_only=True):
 
 class VolumeDevice(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.VolumeDevice"
-    name: str = ""
-    device_path: str = ""
+    name: str = msgspec.field(default_factory=str)
+    device_path: str = msgspec.field(default_factory=str)
 
 
 class VolumeMount(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.VolumeMount"
-    name: str = ""
-    mount_path: str = ""
+    name: str = msgspec.field(default_factory=str)
+    mount_path: str = msgspec.field(default_factory=str)
     mount_propagation: str | None = None
     read_only: bool | None = None
     recursive_read_only: str | None = None
@@ -410,7 +410,7 @@ class PodDNSConfigOption(Message, frozen=True, kw_only=True):
 
 class EphemeralContainer(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.EphemeralContainer"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     args: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
@@ -441,7 +441,7 @@ class EphemeralContainer(Message, frozen=True, kw_only=True):
 class HostAlias(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.HostAlias"
     hostnames: tuple[str, ...] = ()
-    ip: str = ""
+    ip: str = msgspec.field(default_factory=str)
 
 
 class LocalObjectReference(Message, frozen=True, kw_only=True):
@@ -451,17 +451,17 @@ class LocalObjectReference(Message, frozen=True, kw_only=True):
 
 class PodOS(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodOS"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
 
 
 class PodReadinessGate(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodReadinessGate"
-    condition_type: str = ""
+    condition_type: str = msgspec.field(default_factory=str)
 
 
 class PodResourceClaim(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodResourceClaim"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
     template: cdi_v1alpha1.ResourceClaimTemplate | None = None
@@ -470,7 +470,7 @@ class PodResourceClaim(Message, frozen=True, kw_only=True):
 
 class PodSchedulingGate(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodSchedulingGate"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
 
 
 class PodSchedulingGroup(Message, frozen=True, kw_only=True):
@@ -497,8 +497,8 @@ class PodSecurityContext(Message, frozen=True, kw_only=True):
 
 class Sysctl(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.Sysctl"
-    name: str = ""
-    value: str = ""
+    name: str = msgspec.field(default_factory=str)
+    value: str = msgspec.field(default_factory=str)
 
 
 class Toleration(Message, frozen=True, kw_only=True):
@@ -514,17 +514,17 @@ class TopologySpreadConstraint(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.TopologySpreadConstraint"
     label_selector: meta_v1.LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    max_skew: int = 0
+    max_skew: int = msgspec.field(default_factory=int)
     min_domains: int | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
-    topology_key: str = ""
-    when_unsatisfiable: str = ""
+    topology_key: str = msgspec.field(default_factory=str)
+    when_unsatisfiable: str = msgspec.field(default_factory=str)
 
 
 class Volume(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.Volume"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
     azure_disk: AzureDiskVolumeSource | None = None
     azure_file: AzureFileVolumeSource | None = None
@@ -562,15 +562,15 @@ class AWSElasticBlockStoreVolumeSource(Message, frozen=True, kw_only=True):
     fs_type: str | None = None
     partition: int | None = None
     read_only: bool | None = None
-    volume_id: str = msgspec.field(default="", name="volumeID")
+    volume_id: str = msgspec.field(default_factory=str, name="volumeID")
 
 
 class AzureDiskVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.AzureDiskVolumeSource"
     kind: str | None = None
     caching_mode: str | None = None
-    disk_name: str = ""
-    disk_uri: str = msgspec.field(default="", name="diskURI")
+    disk_name: str = msgspec.field(default_factory=str)
+    disk_uri: str = msgspec.field(default_factory=str, name="diskURI")
     fs_type: str | None = None
     read_only: bool | None = None
 
@@ -578,8 +578,8 @@ class AzureDiskVolumeSource(Message, frozen=True, kw_only=True):
 class AzureFileVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.AzureFileVolumeSource"
     read_only: bool | None = None
-    secret_name: str = ""
-    share_name: str = ""
+    secret_name: str = msgspec.field(default_factory=str)
+    share_name: str = msgspec.field(default_factory=str)
 
 
 class CephFSVolumeSource(Message, frozen=True, kw_only=True):
@@ -597,7 +597,7 @@ class CinderVolumeSource(Message, frozen=True, kw_only=True):
     fs_type: str | None = None
     read_only: bool | None = None
     secret_ref: LocalObjectReference | None = None
-    volume_id: str = msgspec.field(default="", name="volumeID")
+    volume_id: str = msgspec.field(default_factory=str, name="volumeID")
 
 
 class ConfigMapVolumeSource(Message, frozen=True, kw_only=True):
@@ -610,14 +610,14 @@ class ConfigMapVolumeSource(Message, frozen=True, kw_only=True):
 
 class KeyToPath(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.KeyToPath"
-    key: str = ""
+    key: str = msgspec.field(default_factory=str)
     mode: int | None = None
-    path: str = ""
+    path: str = msgspec.field(default_factory=str)
 
 
 class CSIVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.CSIVolumeSource"
-    driver: str = ""
+    driver: str = msgspec.field(default_factory=str)
     fs_type: str | None = None
     node_publish_secret_ref: LocalObjectReference | None = None
     read_only: bool | None = None
@@ -634,7 +634,7 @@ class DownwardAPIVolumeFile(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.DownwardAPIVolumeFile"
     field_ref: ObjectFieldSelector | None = None
     mode: int | None = None
-    path: str = ""
+    path: str = msgspec.field(default_factory=str)
     resource_field_ref: ResourceFieldSelector | None = None
 
 
@@ -670,15 +670,15 @@ class PersistentVolumeClaimSpec(Message, frozen=True, kw_only=True):
 
 class TypedLocalObjectReference(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.TypedLocalObjectReference"
-    kind: str = ""
-    name: str = ""
+    kind: str = msgspec.field(default_factory=str)
+    name: str = msgspec.field(default_factory=str)
     api_group: str | None = None
 
 
 class TypedObjectReference(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.TypedObjectReference"
-    kind: str = ""
-    name: str = ""
+    kind: str = msgspec.field(default_factory=str)
+    name: str = msgspec.field(default_factory=str)
     api_group: str | None = None
     namespace: str | None = None
 
@@ -700,7 +700,7 @@ class FCVolumeSource(Message, frozen=True, kw_only=True):
 
 class FlexVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.FlexVolumeSource"
-    driver: str = ""
+    driver: str = msgspec.field(default_factory=str)
     fs_type: str | None = None
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
     read_only: bool | None = None
@@ -717,27 +717,27 @@ class GCEPersistentDiskVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.GCEPersistentDiskVolumeSource"
     fs_type: str | None = None
     partition: int | None = None
-    pd_name: str = ""
+    pd_name: str = msgspec.field(default_factory=str)
     read_only: bool | None = None
 
 
 class GitRepoVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.GitRepoVolumeSource"
     directory: str | None = None
-    repository: str = ""
+    repository: str = msgspec.field(default_factory=str)
     revision: str | None = None
 
 
 class GlusterfsVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.GlusterfsVolumeSource"
-    endpoints: str = ""
-    path: str = ""
+    endpoints: str = msgspec.field(default_factory=str)
+    path: str = msgspec.field(default_factory=str)
     read_only: bool | None = None
 
 
 class HostPathVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.HostPathVolumeSource"
-    path: str = ""
+    path: str = msgspec.field(default_factory=str)
     type: str | None = None
 
 
@@ -753,39 +753,39 @@ class ISCSIVolumeSource(Message, frozen=True, kw_only=True):
     chap_auth_session: bool | None = None
     fs_type: str | None = None
     initiator_name: str | None = None
-    iqn: str = ""
+    iqn: str = msgspec.field(default_factory=str)
     iscsi_interface: str | None = None
-    lun: int = 0
+    lun: int = msgspec.field(default_factory=int)
     portals: tuple[str, ...] = ()
     read_only: bool | None = None
     secret_ref: LocalObjectReference | None = None
-    target_portal: str = ""
+    target_portal: str = msgspec.field(default_factory=str)
 
 
 class NFSVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NFSVolumeSource"
-    path: str = ""
+    path: str = msgspec.field(default_factory=str)
     read_only: bool | None = None
-    server: str = ""
+    server: str = msgspec.field(default_factory=str)
 
 
 class PersistentVolumeClaimVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PersistentVolumeClaimVolumeSource"
-    claim_name: str = ""
+    claim_name: str = msgspec.field(default_factory=str)
     read_only: bool | None = None
 
 
 class PhotonPersistentDiskVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PhotonPersistentDiskVolumeSource"
     fs_type: str | None = None
-    pd_id: str = msgspec.field(default="", name="pdID")
+    pd_id: str = msgspec.field(default_factory=str, name="pdID")
 
 
 class PortworxVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PortworxVolumeSource"
     fs_type: str | None = None
     read_only: bool | None = None
-    volume_id: str = msgspec.field(default="", name="volumeID")
+    volume_id: str = msgspec.field(default_factory=str, name="volumeID")
 
 
 class ProjectedVolumeSource(Message, frozen=True, kw_only=True):
@@ -809,7 +809,7 @@ class ClusterTrustBundleProjection(Message, frozen=True, kw_only=True):
     name: str | None = None
     label_selector: meta_v1.LabelSelector | None = None
     optional: bool | None = None
-    path: str = ""
+    path: str = msgspec.field(default_factory=str)
     signer_name: str | None = None
 
 
@@ -830,9 +830,9 @@ class PodCertificateProjection(Message, frozen=True, kw_only=True):
     certificate_chain_path: str | None = None
     credential_bundle_path: str | None = None
     key_path: str | None = None
-    key_type: str = ""
+    key_type: str = msgspec.field(default_factory=str)
     max_expiration_seconds: int | None = None
-    signer_name: str = ""
+    signer_name: str = msgspec.field(default_factory=str)
     user_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -847,23 +847,23 @@ class ServiceAccountTokenProjection(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ServiceAccountTokenProjection"
     audience: str | None = None
     expiration_seconds: int | None = None
-    path: str = ""
+    path: str = msgspec.field(default_factory=str)
 
 
 class QuobyteVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.QuobyteVolumeSource"
     group: str | None = None
     read_only: bool | None = None
-    registry: str = ""
+    registry: str = msgspec.field(default_factory=str)
     tenant: str | None = None
     user: str | None = None
-    volume: str = ""
+    volume: str = msgspec.field(default_factory=str)
 
 
 class RBDVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.RBDVolumeSource"
     fs_type: str | None = None
-    image: str = ""
+    image: str = msgspec.field(default_factory=str)
     keyring: str | None = None
     monitors: tuple[str, ...] = ()
     pool: str | None = None
@@ -875,14 +875,14 @@ class RBDVolumeSource(Message, frozen=True, kw_only=True):
 class ScaleIOVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ScaleIOVolumeSource"
     fs_type: str | None = None
-    gateway: str = ""
+    gateway: str = msgspec.field(default_factory=str)
     protection_domain: str | None = None
     read_only: bool | None = None
     secret_ref: LocalObjectReference = LocalObjectReference()
     ssl_enabled: bool | None = None
     storage_mode: str | None = None
     storage_pool: str | None = None
-    system: str = ""
+    system: str = msgspec.field(default_factory=str)
     volume_name: str | None = None
 
 
@@ -908,7 +908,7 @@ class VsphereVirtualDiskVolumeSource(Message, frozen=True, kw_only=True):
     fs_type: str | None = None
     storage_policy_id: str | None = msgspec.field(default=None, name="storagePolicyID")
     storage_policy_name: str | None = None
-    volume_path: str = ""
+    volume_path: str = msgspec.field(default_factory=str)
 
 
 class PodTemplateSpec(Message, frozen=True, kw_only=True):
@@ -992,11 +992,11 @@ class NamespaceStatus(Message, frozen=True, kw_only=True):
 
 class NamespaceCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NamespaceCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
     message: str | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class Namespace(Message, frozen=True, kw_only=True):
@@ -1026,17 +1026,17 @@ class NodeConfigSource(Message, frozen=True, kw_only=True):
 
 class ConfigMapNodeConfigSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ConfigMapNodeConfigSource"
-    name: str = ""
-    kubelet_config_key: str = ""
-    namespace: str = ""
+    name: str = msgspec.field(default_factory=str)
+    kubelet_config_key: str = msgspec.field(default_factory=str)
+    namespace: str = msgspec.field(default_factory=str)
     resource_version: str | None = None
     uid: str | None = None
 
 
 class Taint(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.Taint"
-    effect: str = ""
-    key: str = ""
+    effect: str = msgspec.field(default_factory=str)
+    key: str = msgspec.field(default_factory=str)
     time_added: datetime | None = None
     value: str | None = None
 
@@ -1061,18 +1061,18 @@ class NodeStatus(Message, frozen=True, kw_only=True):
 
 class NodeAddress(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeAddress"
-    address: str = ""
-    type: str = ""
+    address: str = msgspec.field(default_factory=str)
+    type: str = msgspec.field(default_factory=str)
 
 
 class NodeCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_heartbeat_time: datetime | None = None
     last_transition_time: datetime | None = None
     message: str | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class NodeConfigStatus(Message, frozen=True, kw_only=True):
@@ -1090,7 +1090,7 @@ class NodeDaemonEndpoints(Message, frozen=True, kw_only=True):
 
 class DaemonEndpoint(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.DaemonEndpoint"
-    port: int = msgspec.field(default=0, name="Port")
+    port: int = msgspec.field(default_factory=int, name="Port")
 
 
 class NodeFeatures(Message, frozen=True, kw_only=True):
@@ -1106,17 +1106,17 @@ class ContainerImage(Message, frozen=True, kw_only=True):
 
 class NodeSystemInfo(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeSystemInfo"
-    architecture: str = ""
-    boot_id: str = msgspec.field(default="", name="bootID")
-    container_runtime_version: str = ""
-    kernel_version: str = ""
-    kube_proxy_version: str = ""
-    kubelet_version: str = ""
-    machine_id: str = msgspec.field(default="", name="machineID")
-    operating_system: str = ""
-    os_image: str = ""
+    architecture: str = msgspec.field(default_factory=str)
+    boot_id: str = msgspec.field(default_factory=str, name="bootID")
+    container_runtime_version: str = msgspec.field(default_factory=str)
+    kernel_version: str = msgspec.field(default_factory=str)
+    kube_proxy_version: str = msgspec.field(default_factory=str)
+    kubelet_version: str = msgspec.field(default_factory=str)
+    machine_id: str = msgspec.field(default_factory=str, name="machineID")
+    operating_system: str = msgspec.field(default_factory=str)
+    os_image: str = msgspec.field(default_factory=str)
     swap: NodeSwapStatus | None = None
-    system_uuid: str = msgspec.field(default="", name="systemUUID")
+    system_uuid: str = msgspec.field(default_factory=str, name="systemUUID")
 
 
 class NodeSwapStatus(Message, frozen=True, kw_only=True):
@@ -1138,8 +1138,8 @@ class NodeRuntimeHandlerFeatures(Message, frozen=True, kw_only=True):
 
 class AttachedVolume(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.AttachedVolume"
-    name: str = ""
-    device_path: str = ""
+    name: str = msgspec.field(default_factory=str)
+    device_path: str = msgspec.field(default_factory=str)
 
 
 class Node(Message, frozen=True, kw_only=True):
@@ -1178,13 +1178,13 @@ class PodStatus(Message, frozen=True, kw_only=True):
 
 class PodCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodCondition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_probe_time: datetime | None = None
     last_transition_time: datetime | None = None
     message: str | None = None
     observed_generation: int | None = None
     reason: str | None = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
 
 
 class ContainerState(Message, frozen=True, kw_only=True):
@@ -1202,7 +1202,7 @@ class ContainerStateRunning(Message, frozen=True, kw_only=True):
 class ContainerStateTerminated(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerStateTerminated"
     container_id: str | None = msgspec.field(default=None, name="containerID")
-    exit_code: int = 0
+    exit_code: int = msgspec.field(default_factory=int)
     finished_at: datetime | None = None
     message: str | None = None
     reason: str | None = None
@@ -1218,16 +1218,16 @@ class ContainerStateWaiting(Message, frozen=True, kw_only=True):
 
 class ContainerStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerStatus"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     allocated_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
     container_id: str | None = msgspec.field(default=None, name="containerID")
-    image: str = ""
-    image_id: str = msgspec.field(default="", name="imageID")
+    image: str = msgspec.field(default_factory=str)
+    image_id: str = msgspec.field(default_factory=str, name="imageID")
     last_state: ContainerState = ContainerState()
-    ready: bool = False
+    ready: bool = msgspec.field(default_factory=bool)
     resources: ResourceRequirements | None = None
-    restart_count: int = 0
+    restart_count: int = msgspec.field(default_factory=int)
     started: bool | None = None
     state: ContainerState = ContainerState()
     stop_signal: str | None = None
@@ -1237,7 +1237,7 @@ class ContainerStatus(Message, frozen=True, kw_only=True):
 
 class ResourceStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ResourceStatus"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     resources: tuple[ResourceHealth, ...] = ()
 
 
@@ -1245,7 +1245,7 @@ class ResourceHealth(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ResourceHealth"
     health: str | None = None
     message: str | None = None
-    resource_id: str = msgspec.field(default="", name="resourceID")
+    resource_id: str = msgspec.field(default_factory=str, name="resourceID")
 
 
 class ContainerUser(Message, frozen=True, kw_only=True):
@@ -1255,15 +1255,15 @@ class ContainerUser(Message, frozen=True, kw_only=True):
 
 class LinuxContainerUser(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.LinuxContainerUser"
-    gid: int = 0
+    gid: int = msgspec.field(default_factory=int)
     supplemental_groups: tuple[int, ...] = ()
-    uid: int = 0
+    uid: int = msgspec.field(default_factory=int)
 
 
 class VolumeMountStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.VolumeMountStatus"
-    name: str = ""
-    mount_path: str = ""
+    name: str = msgspec.field(default_factory=str)
+    mount_path: str = msgspec.field(default_factory=str)
     read_only: bool | None = None
     recursive_read_only: str | None = None
     volume_status: VolumeStatus | None = None
@@ -1276,42 +1276,42 @@ class VolumeStatus(Message, frozen=True, kw_only=True):
 
 class ImageVolumeStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ImageVolumeStatus"
-    image_ref: str = ""
+    image_ref: str = msgspec.field(default_factory=str)
 
 
 class PodExtendedResourceClaimStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodExtendedResourceClaimStatus"
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
-    resource_claim_name: str = ""
+    resource_claim_name: str = msgspec.field(default_factory=str)
 
 
 class ContainerExtendedResourceRequest(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ContainerExtendedResourceRequest"
-    container_name: str = ""
-    request_name: str = ""
-    resource_name: str = ""
+    container_name: str = msgspec.field(default_factory=str)
+    request_name: str = msgspec.field(default_factory=str)
+    resource_name: str = msgspec.field(default_factory=str)
 
 
 class HostIP(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.HostIP"
-    ip: str = ""
+    ip: str = msgspec.field(default_factory=str)
 
 
 class NodeAllocatableResourceClaimStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus"
     containers: tuple[str, ...] = ()
-    resource_claim_name: str = ""
+    resource_claim_name: str = msgspec.field(default_factory=str)
     resources: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class PodIP(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodIP"
-    ip: str = ""
+    ip: str = msgspec.field(default_factory=str)
 
 
 class PodResourceClaimStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodResourceClaimStatus"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     resource_claim_name: str | None = None
 
 
@@ -1338,8 +1338,8 @@ class ScopeSelector(Message, frozen=True, kw_only=True):
 
 class ScopedResourceSelectorRequirement(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ScopedResourceSelectorRequirement"
-    operator: str = ""
-    scope_name: str = ""
+    operator: str = msgspec.field(default_factory=str)
+    scope_name: str = msgspec.field(default_factory=str)
     values: tuple[str, ...] = ()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
+import msgspec
+
 from dray.api.types import core_v1, meta_v1
 from dray.api.types.base import Message
 
@@ -32,5 +34,5 @@ class Event(Message, frozen=True, kw_only=True):
 
 class EventSeries(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.events.v1.EventSeries"
-    count: int = 0
+    count: int = msgspec.field(default_factory=int)
     last_observed_time: datetime | None = None

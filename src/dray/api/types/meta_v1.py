@@ -43,12 +43,12 @@ class ManagedFieldsEntry(Message, frozen=True, kw_only=True):
 
 class OwnerReference(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference"
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
+    api_version: str = msgspec.field(default_factory=str)
+    kind: str = msgspec.field(default_factory=str)
+    name: str = msgspec.field(default_factory=str)
     block_owner_deletion: bool | None = None
     controller: bool | None = None
-    uid: str = ""
+    uid: str = msgspec.field(default_factory=str)
 
 
 class LabelSelector(Message, frozen=True, kw_only=True):
@@ -59,26 +59,26 @@ class LabelSelector(Message, frozen=True, kw_only=True):
 
 class LabelSelectorRequirement(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement"
-    key: str = ""
-    operator: str = ""
+    key: str = msgspec.field(default_factory=str)
+    operator: str = msgspec.field(default_factory=str)
     values: tuple[str, ...] = ()
 
 
 class Condition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition"
-    status: str = ""
+    status: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
-    message: str = ""
+    message: str = msgspec.field(default_factory=str)
     observed_generation: int | None = None
-    reason: str = ""
-    type: str = ""
+    reason: str = msgspec.field(default_factory=str)
+    type: str = msgspec.field(default_factory=str)
 
 
 class APIGroup(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup"
     api_version: str | None = None
     kind: str | None = None
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     preferred_version: GroupVersionForDiscovery | None = None
     server_address_by_client_cidrs: tuple[ServerAddressByClientCIDR, ...] = msgspec.field(
         default=(), name="serverAddressByClientCIDRs"
@@ -88,14 +88,14 @@ class APIGroup(Message, frozen=True, kw_only=True):
 
 class GroupVersionForDiscovery(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionForDiscovery"
-    group_version: str = ""
-    version: str = ""
+    group_version: str = msgspec.field(default_factory=str)
+    version: str = msgspec.field(default_factory=str)
 
 
 class ServerAddressByClientCIDR(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.ServerAddressByClientCIDR"
-    client_cidr: str = msgspec.field(default="", name="clientCIDR")
-    server_address: str = ""
+    client_cidr: str = msgspec.field(default_factory=str, name="clientCIDR")
+    server_address: str = msgspec.field(default_factory=str)
 
 
 class APIVersions(Message, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class ListMeta(Message, frozen=True, kw_only=True):
 
 class ShardInfo(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.ShardInfo"
-    selector: str = ""
+    selector: str = msgspec.field(default_factory=str)
 
 
 class PartialObjectMetadata(Message, frozen=True, kw_only=True):
@@ -206,11 +206,11 @@ class Table(Message, frozen=True, kw_only=True):
 
 class TableColumnDefinition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.TableColumnDefinition"
-    name: str = ""
-    type: str = ""
-    format: str = ""
-    description: str = ""
-    priority: int = 0
+    name: str = msgspec.field(default_factory=str)
+    type: str = msgspec.field(default_factory=str)
+    format: str = msgspec.field(default_factory=str)
+    description: str = msgspec.field(default_factory=str)
+    priority: int = msgspec.field(default_factory=int)
 
 
 class TableRow(Message, frozen=True, kw_only=True):
@@ -222,8 +222,8 @@ class TableRow(Message, frozen=True, kw_only=True):
 
 class TableRowCondition(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.TableRowCondition"
-    status: str = ""
-    type: str = ""
+    status: str = msgspec.field(default_factory=str)
+    type: str = msgspec.field(default_factory=str)
     reason: str | None = None
     message: str | None = None
 
@@ -247,4 +247,4 @@ class UpdateOptions(Message, frozen=True, kw_only=True):
 class WatchEvent(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"
     object: Any = None
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)

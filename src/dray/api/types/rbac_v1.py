@@ -35,8 +35,8 @@ class PolicyRule(Message, frozen=True, kw_only=True):
 
 class RoleRef(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.rbac.v1.RoleRef"
-    kind: str = ""
-    name: str = ""
+    kind: str = msgspec.field(default_factory=str)
+    name: str = msgspec.field(default_factory=str)
     api_group: str | None = None
 
 
@@ -51,8 +51,8 @@ class ClusterRoleBinding(Message, frozen=True, kw_only=True):
 
 class Subject(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.rbac.v1.Subject"
-    kind: str = ""
-    name: str = ""
+    kind: str = msgspec.field(default_factory=str)
+    name: str = msgspec.field(default_factory=str)
     api_group: str | None = None
     namespace: str | None = None
 

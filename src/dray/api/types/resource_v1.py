@@ -26,7 +26,7 @@ class DeviceClassConfiguration(Message, frozen=True, kw_only=True):
 
 class OpaqueDeviceConfiguration(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.OpaqueDeviceConfiguration"
-    driver: str = ""
+    driver: str = msgspec.field(default_factory=str)
     parameters: Any = None
 
 
@@ -37,7 +37,7 @@ class DeviceSelector(Message, frozen=True, kw_only=True):
 
 class CELDeviceSelector(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.CELDeviceSelector"
-    expression: str = ""
+    expression: str = msgspec.field(default_factory=str)
 
 
 class DeviceClass(Message, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class DeviceConstraint(Message, frozen=True, kw_only=True):
 
 class DeviceRequest(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceRequest"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     exactly: ExactDeviceRequest | None = None
     first_available: tuple[DeviceSubRequest, ...] = ()
 
@@ -81,7 +81,7 @@ class ExactDeviceRequest(Message, frozen=True, kw_only=True):
     allocation_mode: str | None = None
     capacity: CapacityRequirements | None = None
     count: int | None = None
-    device_class_name: str = ""
+    device_class_name: str = msgspec.field(default_factory=str)
     selectors: tuple[DeviceSelector, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
 
@@ -102,11 +102,11 @@ class DeviceToleration(Message, frozen=True, kw_only=True):
 
 class DeviceSubRequest(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceSubRequest"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     allocation_mode: str | None = None
     capacity: CapacityRequirements | None = None
     count: int | None = None
-    device_class_name: str = ""
+    device_class_name: str = msgspec.field(default_factory=str)
     selectors: tuple[DeviceSelector, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
 
@@ -133,7 +133,7 @@ class DeviceAllocationConfiguration(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceAllocationConfiguration"
     opaque: OpaqueDeviceConfiguration | None = None
     requests: tuple[str, ...] = ()
-    source: str = ""
+    source: str = msgspec.field(default_factory=str)
 
 
 class DeviceRequestAllocationResult(Message, frozen=True, kw_only=True):
@@ -142,10 +142,10 @@ class DeviceRequestAllocationResult(Message, frozen=True, kw_only=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     consumed_capacity: Mapping[str, str] = msgspec.field(default_factory=dict)
-    device: str = ""
-    driver: str = ""
-    pool: str = ""
-    request: str = ""
+    device: str = msgspec.field(default_factory=str)
+    driver: str = msgspec.field(default_factory=str)
+    pool: str = msgspec.field(default_factory=str)
+    request: str = msgspec.field(default_factory=str)
     share_id: str | None = msgspec.field(default=None, name="shareID")
     tolerations: tuple[DeviceToleration, ...] = ()
 
@@ -161,10 +161,10 @@ class AllocatedDeviceStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.AllocatedDeviceStatus"
     conditions: tuple[meta_v1.Condition, ...] = ()
     data: Any = None
-    device: str = ""
-    driver: str = ""
+    device: str = msgspec.field(default_factory=str)
+    driver: str = msgspec.field(default_factory=str)
     network_data: NetworkDeviceData | None = None
-    pool: str = ""
+    pool: str = msgspec.field(default_factory=str)
     share_id: str | None = msgspec.field(default=None, name="shareID")
 
 
@@ -177,10 +177,10 @@ class NetworkDeviceData(Message, frozen=True, kw_only=True):
 
 class ResourceClaimConsumerReference(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.ResourceClaimConsumerReference"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     api_group: str | None = None
-    resource: str = ""
-    uid: str = ""
+    resource: str = msgspec.field(default_factory=str)
+    uid: str = msgspec.field(default_factory=str)
 
 
 class ResourceClaim(Message, frozen=True, kw_only=True):
@@ -208,16 +208,16 @@ class ResourceClaimTemplate(Message, frozen=True, kw_only=True):
 
 class ResourcePool(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.ResourcePool"
-    name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    name: str = msgspec.field(default_factory=str)
+    generation: int = msgspec.field(default_factory=int)
+    resource_slice_count: int = msgspec.field(default_factory=int)
 
 
 class ResourceSliceSpec(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.ResourceSliceSpec"
     all_nodes: bool | None = None
     devices: tuple[Device, ...] = ()
-    driver: str = ""
+    driver: str = msgspec.field(default_factory=str)
     node_name: str | None = None
     node_selector: core_v1.NodeSelector | None = None
     per_device_node_selection: bool | None = None
@@ -227,7 +227,7 @@ class ResourceSliceSpec(Message, frozen=True, kw_only=True):
 
 class Device(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.Device"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     all_nodes: bool | None = None
     allow_multiple_allocations: bool | None = None
     attributes: Mapping[str, DeviceAttribute] = msgspec.field(default_factory=dict)
@@ -278,7 +278,7 @@ class CapacityRequestPolicyRange(Message, frozen=True, kw_only=True):
 
 class DeviceCounterConsumption(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceCounterConsumption"
-    counter_set: str = ""
+    counter_set: str = msgspec.field(default_factory=str)
     counters: Mapping[str, Counter] = msgspec.field(default_factory=dict)
 
 
@@ -295,15 +295,15 @@ class NodeAllocatableResourceMapping(Message, frozen=True, kw_only=True):
 
 class DeviceTaint(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaint"
-    effect: str = ""
-    key: str = ""
+    effect: str = msgspec.field(default_factory=str)
+    key: str = msgspec.field(default_factory=str)
     time_added: datetime | None = None
     value: str | None = None
 
 
 class CounterSet(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.CounterSet"
-    name: str = ""
+    name: str = msgspec.field(default_factory=str)
     counters: Mapping[str, Counter] = msgspec.field(default_factory=dict)
 
 
