@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote as quote_path
@@ -18,7 +17,6 @@ from dray.api.document import Document
 from dray.api.errors import APIError, ServiceUnavailableError, UnauthorizedError, error_from_status
 from dray.client.answers import is_retriable
 from dray.client.files import Credentials, tls_context
-from dray.client.interface import WatchBatch
 from dray.client.interface import WatchBatch
 from dray.client.kubeconfig import Access, Credential, KubeconfigError
 from dray.client.rest import Call, RestClient
@@ -119,16 +117,15 @@ class HttpTransport:
     async def stream(self, call: Call) -> AsyncGenerator[WatchBatch, None]:
         """The events of a watch, a line each, however long; those that came in one piece together."""
         asked = float(call.query.get("timeoutSeconds") or WATCH_DEFAULT_SECONDS)
-        answer = await self._ask(call, None, asked + WATCH_GRACE_SECONDS)
         lines = Lines()
-        async with aclosing(self._pieces(call, answer)) as pieces:
+        with await self._ask(call, None, asked + WATCH_GRACE_SECONDS) as answer:
             try:
                 await self._check(call, answer)
             except UnauthorizedError:
                 # The caller will try again, then with what the file or plugin says by then.
                 self._credentials.refused()
                 raise
-            async for piece in pieces:
+            while piece := await self._more(call, answer):
                 events = [orjson.loads(line) for line in lines.feed(piece)]
                 if events:
                     yield [(event["type"], event["object"]) for event in events]
@@ -136,10 +133,9 @@ class HttpTransport:
     async def stream_bytes(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """A path's answer as it comes, e.g. a Pod's log."""
         call = Call("get", path=path, query=query)
-        answer = await self._ask(call, None, None)
-        async with aclosing(self._pieces(call, answer)) as pieces:
+        with await self._ask(call, None, None) as answer:
             await self._check(call, answer)
-            async for piece in pieces:
+            while piece := await self._more(call, answer):
                 yield piece
 
     async def close(self) -> None:
@@ -166,6 +162,8 @@ class HttpTransport:
             client, address = await self._client_for(credential)
         except (KubeconfigError, OSError) as error:
             raise UnauthorizedError(f"getting credentials: {error}") from error
+        except ValueError as error:
+            raise self._unavailable(call, error) from error
         method, target = METHODS[call.verb], self._target(address, call)
         headers = self._headers(call, credential, address, has_body=body is not None)
         try:
@@ -244,13 +242,11 @@ class HttpTransport:
         except HttpError as error:
             raise self._unavailable(call, error) from error
 
-    async def _pieces(self, call: Call, answer: Answer) -> AsyncGenerator[bytes, None]:
-        with answer:
-            try:
-                async for piece in answer.pieces():
-                    yield piece
-            except HttpError as error:
-                raise self._unavailable(call, error) from error
+    async def _more(self, call: Call, answer: Answer) -> bytes:
+        try:
+            return await answer.more()
+        except HttpError as error:
+            raise self._unavailable(call, error) from error
 
 
 def read_failure(code: int, body: bytes, retry_after: str) -> APIError:

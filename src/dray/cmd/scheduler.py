@@ -48,7 +48,7 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Schedule, while leading if asked to, until told to stop."""
     # Only a process of its own needs HTTP; `dray up` starts faster and smaller without.
     from dray.client.http import http_client
-    from dray.runtime.http import serve_health
+    from dray.runtime.http.health import serve_health
 
     clock, metrics = SystemClock(), Metrics()
     config = read_config(settings.scheduler_config)

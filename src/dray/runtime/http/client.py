@@ -1,0 +1,162 @@
+"""Asks one server: keeps its connections for the next request, and has no limit on how many there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from dray.runtime.http.connection import Answer, Connection
+from dray.runtime.http.dialing import Route, dial
+from dray.runtime.http.errors import AnswerTimeoutError, ClientClosedError, ConnectError, NoAnswerError
+from dray.runtime.http.heads import request_head
+
+CONNECT_SECONDS_MAX: Final = 10.0
+# Shorter than what servers and the boxes between allow, so that they seldom close what we are about to use.
+IDLE_SECONDS_MAX: Final = 30.0
+# After a burst of requests no more connections than this are kept.
+IDLE_CONNECTIONS_MAX: Final = 1024
+_CLOSE_SECONDS_MAX: Final = 1.0
+# Doing them twice is the same as doing them once (RFC 9110, 9.2.2).
+IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+
+Headers = Sequence[tuple[str, str]]
+
+
+class HttpClient:
+    """Requests to one server."""
+
+    def __init__(self, route: Route, *, keep: bool = True, host: str = "") -> None:
+        self._route = route
+        self._keep = keep
+        self._connections: set[Connection] = set()
+        # Since when each has been free; the one used last is used next, so that those of a burst grow old.
+        self._idle: list[tuple[float, Connection]] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._emptied: asyncio.Event | None = None
+        always = [("Host", host or route.origin.authority)]
+        # In front of a target: a proxy for HTTP must know whose it is.
+        self._prefix = ""
+        if route.proxy is not None and not route.origin.is_secure:
+            self._prefix = route.origin.url
+            always += route.proxy.headers
+        if not keep:
+            always.append(("Connection", "close"))
+        self._always = tuple(always)
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: Headers = (),
+        body: bytes | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Ask, and wait for status and headers; the time is for the whole answer. Raises HttpError.
+
+        A request that a kept connection did not survive is sent again on a new one, but only where that cannot do
+        something twice.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_seconds is None else loop.time() + timeout_seconds
+        request = self._request(method, target, headers, body)
+        connection = self._take_idle(loop)
+        if connection is not None:
+            try:
+                return await _exchange(connection, method, request, deadline)
+            except NoAnswerError:
+                if method not in IDEMPOTENT:
+                    raise
+        connection = await self._connect(loop, deadline)
+        return await _exchange(connection, method, request, deadline)
+
+    async def close(self) -> None:
+        """End all connections and whoever waits for one."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._idle.clear()
+        if not self._connections:
+            return
+        self._emptied = asyncio.Event()
+        for connection in tuple(self._connections):
+            connection.close()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS_MAX):
+                await self._emptied.wait()
+        except TimeoutError:
+            return
+
+    def _request(self, method: str, target: str, headers: Headers, body: bytes | None) -> bytes:
+        size = None if body is None and method in _BODILESS else len(body or b"")
+        head = request_head(method, self._prefix + target, (*self._always, *headers), size)
+        return head + body if body else head
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, deadline: float | None) -> Connection:
+        self._check_open()
+        connection = Connection(loop, self._freed, self._lost)
+        left = CONNECT_SECONDS_MAX if deadline is None else deadline - loop.time()
+        try:
+            await dial(self._route, connection, min(left, CONNECT_SECONDS_MAX))
+        except ConnectError as error:
+            if left < CONNECT_SECONDS_MAX and isinstance(error.__cause__, TimeoutError):
+                raise AnswerTimeoutError("the answer took too long") from error
+            raise
+        if connection.is_usable:
+            self._connections.add(connection)
+        try:
+            self._check_open()
+        except ClientClosedError:
+            connection.abort()
+            raise
+        return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client is closed")
+
+    def _take_idle(self, loop: asyncio.AbstractEventLoop) -> Connection | None:
+        oldest = loop.time() - IDLE_SECONDS_MAX
+        while self._idle:
+            since, connection = self._idle.pop()
+            if connection.is_usable:
+                if since >= oldest:
+                    return connection
+                connection.abort()
+        return None
+
+    def _freed(self, connection: Connection) -> None:
+        if not connection.is_usable:
+            return
+        if not self._keep or self._closed or len(self._idle) >= IDLE_CONNECTIONS_MAX:
+            connection.abort()
+            return
+        self._idle.append((connection.loop.time(), connection))
+        if self._sweep is None:
+            self._sweep = connection.loop.call_later(IDLE_SECONDS_MAX, self._drop_old, connection.loop)
+
+    def _drop_old(self, loop: asyncio.AbstractEventLoop) -> None:
+        oldest = loop.time() - IDLE_SECONDS_MAX
+        for since, connection in self._idle:
+            if since <= oldest:
+                connection.abort()
+        self._idle = [entry for entry in self._idle if entry[1].is_usable]
+        left = self._idle[0][0] - oldest if self._idle else 0.0
+        self._sweep = loop.call_later(left, self._drop_old, loop) if self._idle else None
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._emptied is not None and not self._connections:
+            self._emptied.set()
+
+
+async def _exchange(connection: Connection, method: str, request: bytes, deadline: float | None) -> Answer:
+    answer = connection.send(method, request, deadline)
+    try:
+        await answer.head()
+    except BaseException:
+        answer.close()
+        raise
+    return answer

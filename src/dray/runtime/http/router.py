@@ -1,0 +1,60 @@
+"""Which handler a path has, and what everybody is told who asks for something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from dray.runtime.http.requests import Request
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(slots=True)
+class Reply:
+    """One answer; a stream follows the body when it is set, and is closed in any case."""
+
+    body: bytes = b""
+    status: int = 200
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+    stream: AsyncGenerator[bytes, None] | None = None
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+def text(words: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
+    """An answer in words."""
+    return Reply(words.encode(), status, headers=headers)
+
+
+class Router:
+    """Handlers of GET, which HEAD has too; `{name}` in a pattern stands for one part of the path."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = [(_compile(pattern), handler) for pattern, handler in handlers.items()]
+
+    async def __call__(self, request: Request) -> Reply:
+        """Answer a request."""
+        # Matched before it is unquoted: a quoted slash is part of a name.
+        path = request.target.partition("?")[0]
+        for pattern, handler in self._handlers:
+            match = pattern.fullmatch(path)
+            if match is None:
+                continue
+            if request.method not in ("GET", "HEAD"):
+                return text("405: Method Not Allowed", 405, (("Allow", "GET,HEAD"),))
+            request.parameters = {name: unquote(value) for name, value in match.groupdict().items()}
+            return await handler(request)
+        return text("404: Not Found", 404)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """`{name}` is one part, everything else stands for itself."""
+    parts = re.split(r"\{(\w+)\}", pattern)
+    made = [re.escape(part) if number % 2 == 0 else f"(?P<{part}>[^/]+)" for number, part in enumerate(parts)]
+    return re.compile("".join(made))
