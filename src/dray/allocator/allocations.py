@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
+
+import msgspec
 
 from dray.allocator.pools import pool_key
 from dray.api.quantity import Quantity
@@ -29,8 +30,7 @@ def claim_label(claim: ResourceClaim) -> str:
     return f"{claim.metadata.namespace}/{name}" if claim.metadata.namespace else name
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True, gc=False):
     """One device held by a claim; `consumed` only for a share of it."""
 
     pool: str
@@ -39,16 +39,14 @@ class _Use:
     consumed: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
+class _Holding(msgspec.Struct, frozen=True):
     """What a claim holds."""
 
     label: str
     uses: tuple[_Use, ...]
 
 
-@dataclass(slots=True)
-class _Layers:
+class _Layers(msgspec.Struct):
     """What is known about one claim; the first that is there counts."""
 
     in_flight: _Holding | None = None
@@ -59,14 +57,13 @@ class _Layers:
         return self.in_flight or self.assumed or self.observed
 
 
-@dataclass(slots=True)
-class _PoolUse:
+class _PoolUse(msgspec.Struct):
     """The devices of one pool that are in use."""
 
     # Grows with each change.
     stamp: int = 0
     # Keys of devices to the number of claims that hold them, by whatever means.
-    keys: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Allocations:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dray.api.types.resource_v1 import AllocationResult
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """An allocation for each claim in order, or none at all."""
 
     allocations: tuple[AllocationResult, ...] | None

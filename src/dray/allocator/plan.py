@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from dray.allocator.allocations import claim_label
 from dray.allocator.errors import AllocationError, AllocatorError
 from dray.allocator.gates import Gates
@@ -34,8 +36,7 @@ _NO_CAPACITY: Final[Mapping[str, str]] = {}
 Classes = Mapping[str, DeviceClass]
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """All devices share a value of the attribute, or none do."""
 
     attribute: str
@@ -47,8 +48,7 @@ class Constraint:
         return not self.requests or main in self.requests or name in self.requests
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(msgspec.Struct, frozen=True):
     """One way to meet a request: the only one, or one of a prioritized list."""
 
     # As results call it: `main` or `main/sub`.
@@ -64,8 +64,7 @@ class Alternative:
     constraints: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRequest:
+class PlannedRequest(msgspec.Struct, frozen=True):
     """A request of a claim, with the claim's position in the plan."""
 
     claim: int
@@ -73,8 +72,7 @@ class PlannedRequest:
     alternatives: tuple[Alternative, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedClaim:
+class PlannedClaim(msgspec.Struct, frozen=True):
     """A claim and its constraints."""
 
     claim: ResourceClaim
@@ -82,8 +80,7 @@ class PlannedClaim:
     constraints: tuple[Constraint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """All claims of an attempt; requests in the order in which they are met."""
 
     claims: tuple[PlannedClaim, ...]

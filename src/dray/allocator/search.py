@@ -9,8 +9,9 @@ cannot hold a solution, so the first solution stays the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from dray.allocator.allocations import Allocations
 from dray.allocator.attempt import Attempt, Frame
@@ -34,8 +35,7 @@ _FAILED_MAX: Final = 200_000
 StateKey = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """When a search is given up."""
 
     expired: Callable[[], bool]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.timestamps import format_time
@@ -32,8 +33,7 @@ COMBINED_PREFIX: Final = "(combined from similar events): "
 MESSAGE_LENGTH_MAX: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
+class ObjectReference(msgspec.Struct, frozen=True, gc=False):
     """The object an event is about."""
 
     kind: GroupVersionKind
@@ -63,8 +63,7 @@ def reference_to(kind: GroupVersionKind, obj: Any, *, field_path: str = "") -> O
     return ObjectReference(kind, key.namespace, key.name, uid_of(obj), resource_version_of(obj), field_path)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, gc=False):
     """Who tells it."""
 
     component: str
@@ -75,27 +74,24 @@ class Source:
         return {"component": self.component, **({"host": self.host} if self.host else {})}
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(msgspec.Struct, frozen=True):
     """One thing to tell; `type` is Normal or Warning."""
 
     about: ObjectReference
     type: str
     reason: str
     message: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateEvent:
+class CreateEvent(msgspec.Struct, frozen=True):
     """Write a new Event."""
 
     namespace: str
     document: Document
 
 
-@dataclass(frozen=True, slots=True)
-class PatchEvent:
+class PatchEvent(msgspec.Struct, frozen=True):
     """Raise the count of an Event written before; `fallback` is for when it is gone."""
 
     namespace: str
@@ -104,8 +100,7 @@ class PatchEvent:
     fallback: CreateEvent
 
 
-@dataclass(slots=True)
-class _Told:
+class _Told(msgspec.Struct):
     """The Event last written for a key."""
 
     name: str
@@ -113,8 +108,7 @@ class _Told:
     first: datetime
 
 
-@dataclass(slots=True)
-class _Similar:
+class _Similar(msgspec.Struct):
     """Messages of one similar group, and when the last one came."""
 
     messages: dict[str, None]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from dray.api.types.core_v1 import Pod
 
 # Kinds of objects; other kinds are named `<plural>.<version>.<group>`.
@@ -56,8 +58,7 @@ class Action(enum.Flag):
     ALL = ADD | DELETE | UPDATE
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
     """An action on a kind of object; in a registration the actions of interest."""
 
     resource: str

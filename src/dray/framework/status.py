@@ -6,8 +6,9 @@ Reasons of rejected nodes are counted in the Pod's condition, so they must not n
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 
 class Code(enum.Enum):
@@ -28,8 +29,7 @@ class Code(enum.Enum):
     PENDING = "Pending"
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """A plugin's answer; `plugin` is filled in by the caller of the plugin."""
 
     code: Code
@@ -55,7 +55,7 @@ class Status:
 
     def said_by(self, plugin: str) -> Status:
         """The same answer with its author; an author already named is kept."""
-        return self if self.plugin else replace(self, plugin=plugin)
+        return self if self.plugin else msgspec.structs.replace(self, plugin=plugin)
 
 
 SUCCESS: Final = Status(Code.SUCCESS)

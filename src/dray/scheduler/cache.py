@@ -7,9 +7,10 @@ Confirming ends the assumption, whatever node the API names. `update_snapshot` c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Final
+
+import msgspec
 
 from dray.api.types.core_v1 import Node, Pod
 from dray.framework.node_info import NodeInfo
@@ -20,8 +21,7 @@ _REGION: Final = "topology.kubernetes.io/region"
 _ZONE: Final = "topology.kubernetes.io/zone"
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(msgspec.Struct, frozen=True):
     info: PodInfo
     node_name: str
     assumed: bool

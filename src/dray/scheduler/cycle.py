@@ -6,9 +6,10 @@ Not every node is looked at in large clusters: the search ends when enough fit, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, TypeAlias
+
+import msgspec
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
@@ -37,8 +38,7 @@ class AttemptError(Exception):
     """An attempt that broke; the text is what the Pod's condition says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """The node chosen, and how many were looked at and fit."""
 
     node_name: str
@@ -46,8 +46,7 @@ class Placement:
     feasible: int
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """What a search for feasible nodes found."""
 
     feasible: list[NodeInfo]

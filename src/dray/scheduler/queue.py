@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from dray.api.types.core_v1 import Pod
 from dray.framework.events import (
     UNSCHEDULED_POD,
@@ -115,8 +117,7 @@ class _Heap:
         return len(self._entries)
 
 
-@dataclass(frozen=True, slots=True)
-class _Happened:
+class _Happened(msgspec.Struct, frozen=True):
     number: int
     event: ClusterEvent
     old: Any

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
@@ -22,8 +23,7 @@ BINDS_MAX: Final = 512
 PERMIT_SECONDS_MAX: Final = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One try to place one Pod; `started` is monotonic."""
 
     queued: QueuedPod

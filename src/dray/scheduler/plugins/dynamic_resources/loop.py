@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 from dray.allocator import claim_label
 from dray.api.errors import APIError, ConflictError, NotFoundError
@@ -40,8 +41,7 @@ ECHO_SECONDS_MAX: Final = 30.0
 _STATUS: Final = WriteOptions(subresource="status")
 
 
-@dataclass(slots=True)
-class _Taking:
+class _Taking(msgspec.Struct):
     """One claim on its way to being allocated and reserved."""
 
     claim: ResourceClaim
