@@ -7,10 +7,8 @@ import os
 import secrets
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
 from typing import Final
-
-from aiohttp import web
 
 from dray.api.errors import APIError
 from dray.client.files import load_access
@@ -18,13 +16,15 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Overrides
 from dray.cmd.settings import UISettings
-from dray.dashboard.interface import Reply
+from dray.dashboard import interface
 from dray.dashboard.servicer import DATA, Dashboard, failure
 from dray.runtime.clock import SystemClock
+from dray.runtime.http.requests import Request
+from dray.runtime.http.router import Handler, Reply, text
+from dray.runtime.http.server import HttpServer
 
 COOKIE: Final = "dray-ui"
 _KEY: Final = "key"
-_SHUTDOWN_SECONDS: Final = 0.5
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -36,12 +36,9 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
     # The first answer shows that the server can be reached before anyone is told that we are ready.
     await client.get_path("/version")
     door = Door(secrets.token_urlsafe(32))
-    runner = web.AppRunner(application(Dashboard(SystemClock()), client, door), shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
+    server = HttpServer(pages(Dashboard(SystemClock()), client, door))
     try:
-        site = web.TCPSite(runner, settings.host, settings.port)
-        await site.start()
-        port = runner.addresses[0][1]
+        port = await server.start(settings.host, settings.port)
         url = f"http://{settings.host}:{port}/ui/?{_KEY}={door.key}"
         sys.stdout.write(f"ready {url}\n")
         sys.stdout.flush()
@@ -49,7 +46,7 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
             webbrowser.open(url)
         await stop.wait()
     finally:
-        await runner.cleanup()
+        await server.stop()
         await client.close()
 
 
@@ -62,56 +59,46 @@ class Door:
     def __init__(self, key: str) -> None:
         self.key = key
 
-    def admits(self, request: web.Request) -> bool:
+    def admits(self, request: Request) -> bool:
         """Whether the request comes from the page that was opened with the printed address."""
-        host = request.host.rpartition(":")[0].strip("[]") or request.host
-        given = request.cookies.get(COOKIE, "") or request.query.get(_KEY, "")
+        named = request.headers.get("host", "")
+        host = named.rpartition(":")[0].strip("[]") or named
+        given = _cookie(request) or request.query.get(_KEY, "")
         # A foreign name that was made to point here must not pass for ours.
         return host in _LOOPBACK and secrets.compare_digest(given.encode(), self.key.encode())
 
 
-def application(dashboard: Dashboard, client: Client, door: Door) -> web.Application:
+def _cookie(request: Request) -> str:
+    """The key that a page was given when it was opened."""
+    try:
+        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+def pages(dashboard: Dashboard, client: Client, door: Door) -> Handler:
     """The pages and their data for one reader."""
 
-    async def serve(request: web.Request) -> web.StreamResponse:
-        page = dashboard.page(request.path, request.headers.get("If-None-Match", ""))
+    async def serve(request: Request) -> Reply:
+        if request.method not in ("GET", "HEAD"):
+            return text("405: Method Not Allowed", 405, (("Allow", "GET,HEAD"),))
+        page = dashboard.page(request.path, request.headers.get("if-none-match", ""))
         if not door.admits(request):
-            return web.Response(status=403, text="open the address that `dray ui` printed\n")
+            return text("open the address that `dray ui` printed\n", 403)
         if page is not None:
-            answer = _response(page)
-            answer.set_cookie(COOKIE, door.key, httponly=True, samesite="Strict", path="/ui")
-            return answer
+            cookie = f"{COOKIE}={door.key}; HttpOnly; Path=/ui; SameSite=Strict"
+            return _reply(page, ("Set-Cookie", cookie))
         if not request.path.startswith(DATA):
-            raise web.HTTPNotFound
+            return text("404: Not Found", 404)
         try:
-            reply = await dashboard.data(request.path, dict(request.query), client)
+            reply = await dashboard.data(request.path, request.query, client)
         except APIError as error:
             reply = failure(error)
-        return await _streamed(request, reply) if reply.stream is not None else _response(reply)
+        return _reply(reply) if reply.stream is None else _reply(reply, ("Cache-Control", "no-store"))
 
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]] = serve
-    app = web.Application()
-    app.router.add_get("/{path:.*}", handler)
-    return app
+    return serve
 
 
-def _response(reply: Reply) -> web.Response:
-    return web.Response(
-        body=reply.body, status=reply.status, headers={"Content-Type": reply.content_type, **dict(reply.headers)}
-    )
-
-
-async def _streamed(request: web.Request, reply: Reply) -> web.StreamResponse:
-    assert reply.stream is not None
-    headers = {"Content-Type": reply.content_type, "Cache-Control": "no-store", **dict(reply.headers)}
-    response = web.StreamResponse(status=reply.status, headers=headers)
-    await response.prepare(request)
-    try:
-        async for piece in reply.stream:
-            await response.write(piece)
-    except ConnectionError:
-        # The reader has left.
-        return response
-    finally:
-        await reply.stream.aclose()
-    return response
+def _reply(reply: interface.Reply, *more: tuple[str, str]) -> Reply:
+    return Reply(reply.body, reply.status, reply.content_type, (*more, *reply.headers), reply.stream)

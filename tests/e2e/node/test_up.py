@@ -7,12 +7,15 @@ import ssl
 import time
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from dray.api.document import GroupVersion
 from dray.api.errors import NotFoundError
 from dray.client.interface import unstructured
+from dray.runtime.http.client import HttpClient
+from dray.runtime.http.dialing import Route
+from dray.runtime.http.errors import HttpError
+from dray.runtime.http.urls import parse_url
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import NODES, Cluster, client_of, container_status, shell, terminated
 from tests.servers import running_server
@@ -77,7 +80,7 @@ async def test_the_agent_inside_up_runs_pods_and_guards_their_logs(tmp_path: Pat
         assert await status_of(url, pki, "apiserver-kubelet-client") == 200
         assert await status_of(url, pki, "admin") == 200
         assert await status_of(url, pki, "scheduler") == 403
-        with pytest.raises(aiohttp.ClientError):
+        with pytest.raises(HttpError):
             await status_of(url, pki, "")
 
 
@@ -85,7 +88,7 @@ async def status_of(url: str, pki: Path, client: str) -> int:
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     if client:
         context.load_cert_chain(pki / f"{client}.crt", pki / f"{client}.key")
-    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
-    async with aiohttp.ClientSession(connector=connector) as session, session.get(url) as response:
-        await response.read()
-        return response.status
+    address = parse_url(url)
+    with await HttpClient(Route(address.origin, context), keep=False).send("GET", address.target) as answer:
+        await answer.read()
+        return answer.status

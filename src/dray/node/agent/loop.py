@@ -163,7 +163,6 @@ class PodAgent:
         tasks = [task for work in self._works.values() for task in work.tasks]
         await asyncio.gather(*tasks, *self._background, return_exceptions=True)
         await self._parts.runtime.stop()
-        await self._parts.asker.close()
 
     async def report(self) -> None:
         """Write statuses until cancelled."""

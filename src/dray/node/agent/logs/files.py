@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -32,7 +33,7 @@ def last_output(path: Path, lines: int, size: int) -> str:
     return shown[-size:].decode(errors="replace")
 
 
-async def stream(path: Path, options: LogOptions, running: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def stream(path: Path, options: LogOptions, running: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     """What is asked for; with `follow` until the container has ended and all was read."""
     left = options.limit_bytes
     follower = Follower(path)
@@ -45,13 +46,14 @@ async def stream(path: Path, options: LogOptions, running: Callable[[], bool]) -
     if not options.follow:
         return
     left = left - len(buffer) if left is not None else None
-    async for chunk in _follow(follower, options, left, running):
-        yield chunk
+    async with aclosing(_follow(follower, options, left, running)) as chunks:
+        async for chunk in chunks:
+            yield chunk
 
 
 async def _follow(
     follower: Follower, options: LogOptions, left: int | None, running: Callable[[], bool]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     try:
         while left is None or left > 0:
             # What was written before the end must still be read after it.

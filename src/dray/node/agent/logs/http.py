@@ -5,10 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
-from aiohttp import web
 
 from dray.api.codec import to_document
 from dray.lib.clock import Clock
@@ -17,6 +16,10 @@ from dray.node.agent.logs.format import LogOptionsError, read_options
 from dray.node.agent.loop import PodAgent
 from dray.node.agent.parts import PodWork
 from dray.node.agent.pod.slots import Slot
+from dray.runtime.http.health import EXPOSITION
+from dray.runtime.http.requests import Request
+from dray.runtime.http.router import Handler, Reply, Router, text
+from dray.runtime.http.server import HttpServer
 
 # Who may ask: the API server's own client, and administrators.
 CALLERS: Final = frozenset({"kube-apiserver-kubelet-client"})
@@ -33,60 +36,57 @@ class KubeletServer:
         self._clock = clock
         self._log_root = log_root
         self._metrics = metrics
-        self._runner: web.AppRunner | None = None
+        self._server: HttpServer | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; returns the port."""
-        app = web.Application(middlewares=[check_caller])
-        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
-        app.router.add_get("/pods", self._pods)
-        app.router.add_get("/healthz", self._healthy)
-        app.router.add_get("/metrics", self._exposed)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
-        return int(self._runner.addresses[0][1])
+        router = Router(
+            {
+                "/containerLogs/{namespace}/{pod}/{container}": self._logs,
+                "/pods": self._pods,
+                "/healthz": self._healthy,
+                "/metrics": self._exposed,
+            }
+        )
+        self._server = HttpServer(checked(router))
+        return await self._server.start(host, port, tls)
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.stop()
 
-    async def _healthy(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok")
+    async def _healthy(self, _request: Request) -> Reply:
+        return text("ok")
 
-    async def _exposed(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    async def _exposed(self, _request: Request) -> Reply:
+        return Reply(self._metrics(), content_type=EXPOSITION)
 
-    async def _pods(self, _request: web.Request) -> web.Response:
+    async def _pods(self, _request: Request) -> Reply:
         items = [to_document(pod) for pod in self._agent.all()]
         body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
-        return web.Response(body=orjson.dumps(body), content_type="application/json")
+        return Reply(orjson.dumps(body), content_type="application/json")
 
-    async def _logs(self, request: web.Request) -> web.StreamResponse:
-        namespace, pod, container = (request.match_info[name] for name in ("namespace", "pod", "container"))
+    async def _logs(self, request: Request) -> Reply:
+        namespace, pod, container = (request.parameters[name] for name in ("namespace", "pod", "container"))
         work = self._agent.work_of(namespace, pod)
         if work is None:
-            raise web.HTTPNotFound(text=f'pod "{pod}" does not exist')
+            return text(f'pod "{pod}" does not exist', 404)
         slot = work.machine.slots.by_name.get(container)
         if slot is None:
-            raise web.HTTPNotFound(text=f'container "{container}" not found in pod "{pod}"')
+            return text(f'container "{container}" not found in pod "{pod}"', 404)
         try:
             options = read_options(request.query, self._clock.now())
         except LogOptionsError as error:
-            raise web.HTTPBadRequest(text=str(error)) from error
+            return text(str(error), 400)
         run = slot.previous if options.previous and slot.waiting is None else slot.current
         if options.previous and slot.waiting is not None and slot.current is not None:
             run = slot.current
         if run is None or (options.previous and run.exit is None):
-            raise web.HTTPBadRequest(text=_no_run(work, slot, previous=options.previous))
+            return text(_no_run(work, slot, previous=options.previous), 400)
+        run_id = run.id
         path = self._log_root / f"{namespace}_{pod}_{work.uid}" / container / f"{run.attempt}.log"
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
-        async for chunk in stream(path, options, lambda: _runs(slot, run.id)):
-            await response.write(chunk)
-        await response.write_eof()
-        return response
+        return Reply(content_type="text/plain", stream=stream(path, options, lambda: _runs(slot, run_id)))
 
 
 def _runs(slot: Slot, container_id: str) -> bool:
@@ -104,15 +104,15 @@ def _no_run(work: PodWork, slot: Slot, *, previous: bool) -> str:
     return f'container "{slot.name}" in pod "{name}" is waiting to start: {reason}'
 
 
-@web.middleware
-async def check_caller(request: web.Request, handler: Any) -> web.StreamResponse:
+def checked(handler: Handler) -> Handler:
     """Only the API server and administrators; others are known, since TLS asked for a certificate, but refused."""
-    transport = request.transport
-    certificate = transport.get_extra_info("peercert") if transport is not None else None
-    names = {pair for part in (certificate or {}).get("subject", ()) for pair in part}
-    user = next((value for key, value in names if key == "commonName"), "")
-    groups = {value for key, value in names if key == "organizationName"}
-    if user not in CALLERS and ADMINISTRATORS not in groups:
-        raise web.HTTPForbidden(text=f"Forbidden (user={user}, verb=get, resource=nodes, subresource=proxy)")
-    response: web.StreamResponse = await handler(request)
-    return response
+
+    async def check(request: Request) -> Reply:
+        names = {pair for part in request.certificate.get("subject", ()) for pair in part}
+        user = next((value for key, value in names if key == "commonName"), "")
+        groups = {value for key, value in names if key == "organizationName"}
+        if user not in CALLERS and ADMINISTRATORS not in groups:
+            return text(f"Forbidden (user={user}, verb=get, resource=nodes, subresource=proxy)", 403)
+        return await handler(request)
+
+    return check

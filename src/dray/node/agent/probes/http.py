@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import aiohttp
 import grpc
 import grpc.aio
 
 from dray.api.types.core_v1 import Container, ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from dray.node.agent.probes.plan import http_url, resolve_port
 from dray.node.runtimes.interface import Runtime, RuntimeFailure
+from dray.runtime.http.client import HttpClient
+from dray.runtime.http.dialing import Route
+from dray.runtime.http.errors import AnswerTimeoutError, ConnectError, HttpError, NoAnswerError
+from dray.runtime.http.urls import parse_url, redirected
 
 USER_AGENT: Final = "kube-probe/1.36"
 BODY_BYTES_MAX: Final = 10 * 1024
+# As Go's client.
+REDIRECTS_MAX: Final = 10
+_HEALTHY: Final = range(200, 400)
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _SERVING: Final = 1
 
@@ -50,12 +59,7 @@ class Asker:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        """Release connections."""
-        if self._session is not None:
-            await self._session.close()
+        self._tls: ssl.SSLContext | None = None
 
     async def ask(
         self, asked: Asked, container: Container, container_id: str, address: str, timeout_seconds: float
@@ -85,23 +89,67 @@ class Asker:
         return Answer(healthy=result.code == 0, text=result.output)
 
     async def _http(self, action: HTTPGetAction, container: Container, address: str, timeout_seconds: float) -> Answer:
-        if self._session is None:
-            # Probes do not check certificates, as kubelet's do not: they ask whether someone answers.
-            connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
-            self._session = aiohttp.ClientSession(connector=connector)
-        headers = {"User-Agent": USER_AGENT, "Accept": "*/*"}
-        headers |= {header.name: header.value for header in action.http_headers}
         url = http_url(container, action, address)
+        headers = probe_headers(action)
         try:
-            async with self._session.get(
-                url, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_seconds), allow_redirects=True
-            ) as response:
-                body = (await response.content.read(BODY_BYTES_MAX)).decode(errors="replace")
-                if 200 <= response.status < 400:  # noqa: PLR2004 - HTTP's own ranges
+            async with asyncio.timeout(timeout_seconds):
+                return await self._follow(url, headers)
+        except (HttpError, ValueError, TimeoutError) as error:
+            return Answer(healthy=False, text=f'Get "{url}": {_go_words(error)}')
+
+    async def _follow(self, url: str, headers: Sequence[tuple[str, str]]) -> Answer:
+        """Ask, and ask where the answer says; not elsewhere than at the same host, whose health is asked for."""
+        host = parse_url(url).origin.host
+        for _ in range(REDIRECTS_MAX):
+            status, location, body = await self._get(url, headers)
+            to = redirected(url, status, location)
+            if not to or parse_url(to).origin.host != host:
+                if status in _HEALTHY:
                     return Answer(healthy=True, text=body)
-                return Answer(healthy=False, text=f"HTTP probe failed with statuscode: {response.status}")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(healthy=False, text=f'Get "{url}": {str(error) or type(error).__name__}')
+                return Answer(healthy=False, text=f"HTTP probe failed with statuscode: {status}")
+            url = to
+        raise HttpError(f"stopped after {REDIRECTS_MAX} redirects")
+
+    async def _get(self, url: str, headers: Sequence[tuple[str, str]]) -> tuple[int, str, str]:
+        """Status, where to go instead, and the beginning of the body; over a connection of its own."""
+        address = parse_url(url)
+        host = next((value for name, value in headers if name.lower() == "host"), "")
+        headers = [(name, value) for name, value in headers if name.lower() != "host"]
+        tls = self._unchecked() if address.origin.is_secure else None
+        client = HttpClient(Route(address.origin, tls), keep=False, host=host)
+        with await client.send("GET", address.target, headers) as answer:
+            body = await answer.read(BODY_BYTES_MAX)
+        return answer.status, answer.header("Location"), body.decode(errors="replace")
+
+    def _unchecked(self) -> ssl.SSLContext:
+        """Probes do not check certificates, as kubelet's do not: they ask whether someone answers."""
+        if self._tls is None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self._tls.check_hostname = False
+            self._tls.verify_mode = ssl.CERT_NONE
+        return self._tls
+
+
+def probe_headers(action: HTTPGetAction) -> Sequence[tuple[str, str]]:
+    """Kubelet's headers, unless the probe has others of that name; one that the probe empties is not sent."""
+    own = [(header.name, header.value) for header in action.http_headers]
+    names = {name.lower() for name, _ in own}
+    usual = (("User-Agent", USER_AGENT), ("Accept", "*/*"))
+    kept = [(name, value) for name, value in own if value or name.lower() not in ("user-agent", "accept")]
+    return [(name, value) for name, value in usual if name.lower() not in names] + kept
+
+
+def _go_words(error: Exception) -> str:
+    """The words that kubelet's events have, since people search for those."""
+    if isinstance(error, (AnswerTimeoutError, TimeoutError)):
+        return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    if isinstance(error, ConnectError) and isinstance(error.__cause__, socket.gaierror):
+        return f"dial tcp: lookup {error.address.rpartition(':')[0]}: no such host"
+    if isinstance(error, ConnectError) and not isinstance(error.__cause__, ssl.SSLError):
+        return f"dial tcp {error.address}: connect: {error.reason}"
+    if isinstance(error, NoAnswerError):
+        return "EOF"
+    return str(error)
 
 
 async def _connect(host: str, port: int, timeout_seconds: float) -> Answer:
