@@ -14,7 +14,7 @@ import msgspec
 
 from dray.allocator.pools import pool_key
 from dray.api.quantity import Quantity
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.api.types.resource_v1 import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 
 _T = TypeVar("_T")
 
@@ -72,8 +72,9 @@ class Allocations:
     def __init__(self) -> None:
         self._claims: dict[str, _Layers] = {}
         self._pools: dict[str, _PoolUse] = {}
-        # Devices used by a claim alone, and shares of those that are used by several; with the claims' names.
-        self._dedicated: dict[str, list[str]] = {}
+        # Devices used by a claim alone, which others only read, and shares of those that are used by several; with the
+        # claims' names.
+        self.dedicated: dict[str, list[str]] = {}
         self._shares: dict[str, list[tuple[str, _Use]]] = {}
         self._consumed: dict[str, dict[str, int]] = {}
         # Grows with each change of a pool; the pools of the last changes, newest last.
@@ -84,12 +85,16 @@ class Allocations:
 
     def apply_claim(self, claim: ResourceClaim) -> None:
         """A claim was observed, allocated or not; an assumption that came true is dropped."""
-        layers = self._layers(claim)
+        observed = _holding(claim, claim.status.allocation)
+        identity = _identity(claim)
+        if observed is None and identity not in self._claims:
+            return
+        layers = self._layers(identity)
         before = layers.effective()
-        layers.observed = _holding(claim, claim.status.allocation)
-        if layers.assumed is not None and layers.assumed == layers.observed:
+        layers.observed = observed
+        if layers.assumed is not None and layers.assumed == observed:
             layers.assumed = None
-        self._changed(claim, before)
+        self._changed(identity, layers, before)
 
     def remove_claim(self, claim: ResourceClaim) -> None:
         """A claim is gone, and whatever was thought about it."""
@@ -99,31 +104,37 @@ class Allocations:
 
     def assume(self, claim: ResourceClaim) -> None:
         """The claim was written with this allocation, which is still to be observed."""
-        layers = self._layers(claim)
+        identity = _identity(claim)
+        layers = self._layers(identity)
         before = layers.effective()
         layers.assumed = _holding(claim, claim.status.allocation)
-        self._changed(claim, before)
+        self._changed(identity, layers, before)
 
     def forget(self, claim: ResourceClaim) -> None:
         """What was assumed is not so; what was observed counts again."""
-        layers = self._layers(claim)
-        before = layers.effective()
-        layers.assumed = None
-        self._changed(claim, before)
+        identity = _identity(claim)
+        layers = self._claims.get(identity)
+        if layers is not None and layers.assumed is not None:
+            before = layers.effective()
+            layers.assumed = None
+            self._changed(identity, layers, before)
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         """The allocation was decided and is being written."""
-        layers = self._layers(claim)
+        identity = _identity(claim)
+        layers = self._layers(identity)
         before = layers.effective()
         layers.in_flight = _holding(claim, allocation)
-        self._changed(claim, before)
+        self._changed(identity, layers, before)
 
     def end_in_flight(self, claim: ResourceClaim) -> None:
         """The write has ended, well or not."""
-        layers = self._layers(claim)
-        before = layers.effective()
-        layers.in_flight = None
-        self._changed(claim, before)
+        identity = _identity(claim)
+        layers = self._claims.get(identity)
+        if layers is not None and layers.in_flight is not None:
+            before = layers.effective()
+            layers.in_flight = None
+            self._changed(identity, layers, before)
 
     # ---- questions
 
@@ -151,7 +162,7 @@ class Allocations:
 
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Whether no other claim can have the device; shares of one that no longer is shareable count."""
-        return key in self._dedicated or (not shareable and key in self._shares)
+        return key in self.dedicated or (not shareable and key in self._shares)
 
     def is_shared(self, key: str) -> bool:
         """Whether claims have shares of the device."""
@@ -164,22 +175,24 @@ class Allocations:
     def holders(self, key: str) -> tuple[str, ...]:
         """The claims that use the device."""
         shares = (label for label, _ in self._shares.get(key, ()))
-        return (*self._dedicated.get(key, ()), *shares)
+        return (*self.dedicated.get(key, ()), *shares)
 
     # ---- keeping the tables
 
-    def _layers(self, claim: ResourceClaim) -> _Layers:
-        return self._claims.setdefault(_identity(claim), _Layers())
+    def _layers(self, identity: str) -> _Layers:
+        layers = self._claims.get(identity)
+        if layers is None:
+            layers = self._claims[identity] = _Layers()
+        return layers
 
-    def _changed(self, claim: ResourceClaim, before: _Holding | None) -> None:
-        identity = _identity(claim)
-        after = self._claims[identity].effective()
+    def _changed(self, identity: str, layers: _Layers, before: _Holding | None) -> None:
+        after = layers.effective()
         self._replace(before, after)
         if after is None:
             del self._claims[identity]
 
     def _replace(self, before: _Holding | None, after: _Holding | None) -> None:
-        if before == after:
+        if before is after or before == after:
             return
         if before is not None:
             for use in before.uses:
@@ -193,7 +206,7 @@ class Allocations:
         self._note(pool, use.pool)
         pool.keys[use.key] = pool.keys.get(use.key, 0) + 1
         if use.share is None:
-            self._dedicated.setdefault(use.key, []).append(label)
+            self.dedicated.setdefault(use.key, []).append(label)
             return
         self._shares.setdefault(use.key, []).append((label, use))
         consumed = self._consumed.setdefault(use.key, {})
@@ -212,7 +225,7 @@ class Allocations:
         if not pool.keys[use.key]:
             del pool.keys[use.key]
         if use.share is None:
-            _remove(self._dedicated, use.key, label)
+            _remove(self.dedicated, use.key, label)
             return
         _remove(self._shares, use.key, (label, use))
         consumed = self._consumed[use.key]
@@ -242,6 +255,11 @@ def _holding(claim: ResourceClaim, allocation: AllocationResult | None) -> _Hold
         if result.admin_access:
             continue
         pool = pool_key(result.driver, result.pool)
-        consumed = tuple((name, Quantity.parse(value).nanos) for name, value in result.consumed_capacity.items())
-        uses.append(_Use(pool, f"{pool}/{result.device}", result.share_id, consumed))
+        uses.append(_Use(pool, f"{pool}/{result.device}", result.share_id, _consumed(result)))
     return _Holding(claim_label(claim), tuple(uses))
+
+
+def _consumed(result: DeviceRequestAllocationResult) -> tuple[tuple[str, int], ...]:
+    if not result.consumed_capacity:
+        return ()
+    return tuple((name, Quantity.parse(value).nanos) for name, value in result.consumed_capacity.items())

@@ -45,7 +45,7 @@ class Allocator:
         self._plan = Plan((), ())
         self._recall = Recall()
         # Outcomes for what the last plan asks for.
-        self._asked = Asked()
+        self._asked = Asked(self._plan)
 
     def recall(self, claims: Sequence[ResourceClaim]) -> Asked:
         """What is known of nodes without a look at their devices; holds until devices are taken or freed.
@@ -118,9 +118,10 @@ class Allocator:
         """Check the claims and make them ready; the last plan is kept while its claims and classes are the same."""
         version = self.inventory.classes_version
         if version != self._planned_at or not _same(self._planned, claims):
-            self._plan = Planner(self.gates, self._groups, self.inventory.classes).plan(claims)
+            planner = Planner(self.gates, self._groups, self.inventory.classes)
+            self._asked = self._recall.known_for(claims, version, lambda: planner.plan(claims))
+            self._plan = self._asked.plan.for_claims(claims)
             self._planned, self._planned_at = tuple(claims), version
-            self._asked = self._recall.known_for(self._planned, version)
         return self._plan
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:

@@ -86,6 +86,14 @@ class Plan(msgspec.Struct, frozen=True):
     claims: tuple[PlannedClaim, ...]
     requests: tuple[PlannedRequest, ...]
 
+    def for_claims(self, claims: Sequence[ResourceClaim]) -> Plan:
+        """The same plan for claims that ask for the same."""
+        own = [
+            PlannedClaim(claim, claim_label(claim), planned.constraints)
+            for claim, planned in zip(claims, self.claims, strict=True)
+        ]
+        return Plan(tuple(own), self.requests)
+
 
 @dataclass(slots=True)
 class Planner:

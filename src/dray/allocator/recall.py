@@ -7,7 +7,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,12 +15,14 @@ import msgspec
 from dray.allocator.allocations import Allocations
 from dray.allocator.candidates import Candidates
 from dray.allocator.outcome import Outcome
+from dray.allocator.plan import Plan
 from dray.allocator.segments import TaintRules
 from dray.allocator.view import NodeView
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceClaim
 
-# Outcomes kept over all questions; beyond that the question that was not asked for longest is forgotten.
+# Outcomes kept over all questions, each of which counts as one more; beyond that the question that was not asked for
+# longest is forgotten.
 OUTCOMES_MAX: Final = 50_000
 
 _encode = msgspec.json.Encoder().encode
@@ -36,8 +38,7 @@ class Known:
     ) -> None:
         self.view = view
         self.rules = rules
-        pools = dict.fromkeys(segment.pool.key for segment in view.segments)
-        self.stamps = tuple((pool, allocations.stamp(pool)) for pool in pools)
+        self.stamps = tuple([(pool, allocations.stamp(pool)) for pool in view.pool_keys])
         self.outcome = outcome
         self.fits = outcome.allocations is not None
         # The node and the inventory's version for which the view is known to be the newest.
@@ -56,9 +57,11 @@ class Known:
 class Asked:
     """What is known about one question."""
 
-    __slots__ = ("_by_pool", "_seen", "candidates", "known")
+    __slots__ = ("_by_pool", "_seen", "candidates", "known", "plan")
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
+        # Of the claims that asked it first.
+        self.plan = plan
         self.known: dict[str, Known] = {}
         # Has at least the nodes of which no valid outcome says that they do not fit.
         self.candidates = Candidates()
@@ -102,21 +105,25 @@ class Recall:
         self._outcomes_max = outcomes_max
         self._asked: dict[tuple[object, ...], Asked] = {}
 
-    def known_for(self, claims: Sequence[ResourceClaim], classes_version: int) -> Asked:
-        """The outcomes for claims that ask for this."""
+    def known_for(self, claims: Sequence[ResourceClaim], classes_version: int, plan: Callable[[], Plan]) -> Asked:
+        """What is known for claims that ask for this; `plan` is called if nobody has asked it before."""
         key = (classes_version, *[_encode(claim.spec.devices) for claim in claims])
         # The newest goes last.
         asked = self._asked.pop(key, None)
         if asked is None:
+            asked = Asked(plan())
             self._make_room()
-            asked = Asked()
         self._asked[key] = asked
         return asked
 
     def _make_room(self) -> None:
-        count = sum(len(asked.known) for asked in self._asked.values())
+        count = sum(map(_size, self._asked.values()))
         while count > self._outcomes_max:
-            count -= len(self._asked.pop(next(iter(self._asked))).known)
+            count -= _size(self._asked.pop(next(iter(self._asked))))
+
+
+def _size(asked: Asked) -> int:
+    return 1 + len(asked.known)
 
 
 def may_keep(outcome: Outcome) -> bool:

@@ -95,10 +95,11 @@ class Segment:
     def _find_blocked(self, allocations: Allocations) -> int:
         blocked = 0
         if allocations.has_any(self.pool.key):
-            for index, device in enumerate(self.devices):
-                shareable = bool(self.shared >> index & 1)
-                if allocations.in_use(device.key, shareable=shareable):
-                    blocked |= 1 << index
+            dedicated, bit = allocations.dedicated, 1
+            for device in self.devices:
+                if device.key in dedicated or (not bit & self.shared and allocations.is_shared(device.key)):
+                    blocked |= bit
+                bit <<= 1
         if self.consumers:
             blocked |= self._without_counters(allocations)
         return blocked

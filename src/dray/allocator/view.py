@@ -33,6 +33,7 @@ class NodeView:
         "invalid",
         "name",
         "node",
+        "pool_keys",
         "segments",
         "shared",
     )
@@ -58,6 +59,7 @@ class NodeView:
         self.incomplete: tuple[Pool, ...] = tuple(pool for _, pool in seen if not pool.complete)
         self.invalid: tuple[Pool, ...] = tuple(pool for _, pool in seen if pool.complete and pool.problem is not None)
         self.segments = _ordered(current)
+        self.pool_keys: tuple[str, ...] = tuple(dict.fromkeys(segment.pool.key for segment in self.segments))
         self._offsets: list[int] = []
         self.consumers = self.shared = 0
         self._number()

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.allocator import Allocations, Allocator, Inventory, Outcome
+from dray.allocator import AllocationError, Allocations, Allocator, Inventory, Outcome
 from dray.allocator.allocations import CHANGES_MAX
+from dray.allocator.plan import Plan
 from dray.allocator.recall import Known, Recall
 from dray.api.types import core_v1
 from dray.api.types import resource_v1 as r
@@ -103,6 +104,14 @@ def test_labels_that_slices_select_by_are_looked_at_again() -> None:
     assert not allocator.allocate(moved, claims).fits
 
 
+def test_an_error_names_the_claim_that_is_asked_for() -> None:
+    allocator = made()
+    for name in ("one", "another"):
+        unclear = claim(request("req-0", "class-a", 1, 'device.attributes["driver-a"].lacking == 1'), name=name)
+        with pytest.raises(AllocationError, match=f"^claim ns/{name}: selector #0: "):
+            allocator.allocate(HERE, (unclear,))
+
+
 def test_shares_are_never_given_twice() -> None:
     allocator = made()
     allocator.inventory.apply_slice(slice_of(device("x", allow_multiple_allocations=True)))
@@ -112,16 +121,20 @@ def test_shares_are_never_given_twice() -> None:
     assert one[0].devices.results[0].share_id != other[0].devices.results[0].share_id
 
 
+def nothing_planned() -> Plan:
+    return Plan((), ())
+
+
 def test_what_was_not_asked_for_longest_is_forgotten_first() -> None:
-    recall = Recall(outcomes_max=0)
-    known = recall.known_for(asked(), 1)
-    assert recall.known_for(asked("another"), 1) is known
-    recall.known_for(asked(count=2), 1)
+    recall = Recall(outcomes_max=2)
+    known = recall.known_for(asked(), 1, nothing_planned)
+    assert recall.known_for(asked("another"), 1, nothing_planned) is known
+    recall.known_for(asked(count=2), 1, nothing_planned)
     allocator = made()
     rules, view = allocator.inventory.taint_rules, allocator.inventory.node_view(HERE, allocator.gates)
     known.add(Known(view, rules, allocator.allocations, 1, Outcome(None)))
-    recall.known_for(asked(count=3), 1)
-    assert recall.known_for(asked(), 1) is not known
+    recall.known_for(asked(count=3), 1, nothing_planned)
+    assert recall.known_for(asked(), 1, nothing_planned) is not known
 
 
 def fresh(allocator: Allocator, claims: tuple[r.ResourceClaim, ...]) -> Outcome:

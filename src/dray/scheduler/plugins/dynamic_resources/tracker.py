@@ -51,18 +51,20 @@ class ClaimTracker:
         """Handler of the informer of claims."""
         if new is None:
             assert old is not None
-            assumed = self._assumed.get(key_of(old))
+            key = key_of(old)
+            assumed = self._assumed.get(key)
             if assumed is not None and assumed.metadata.uid == old.metadata.uid:
                 # One of the same name may have been made since.
-                del self._assumed[key_of(old)]
+                del self._assumed[key]
             self._removed.pop(old.metadata.uid or "", None)
             self.allocations.remove_claim(old)
             self._watchers.tell(old.metadata.uid or "", None)
             return
         self.allocations.apply_claim(new)
-        assumed = self._assumed.get(key_of(new))
+        key = key_of(new)
+        assumed = self._assumed.get(key)
         if assumed is not None and not is_older(new, assumed):
-            del self._assumed[key_of(new)]
+            del self._assumed[key]
             self.allocations.forget(assumed)
         self._watchers.tell(new.metadata.uid or "", new)
 
@@ -70,13 +72,14 @@ class ClaimTracker:
 
     def assume(self, claim: ResourceClaim) -> None:
         """The server answered a write with this claim; skipped when the informer already knows better."""
-        observed = self._find(key_of(claim))
+        key = key_of(claim)
+        observed = self._find(key)
         if observed is None or observed.metadata.uid != claim.metadata.uid:
             if not self._is_awaited(claim):
                 return
         elif not is_older(observed, claim):
             return
-        self._assumed[key_of(claim)] = claim
+        self._assumed[key] = claim
         self.allocations.assume(claim)
 
     def created(self, claim: ResourceClaim) -> None:
