@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.objects import key_of, labels_of, owners_of
+from dray.client.objects import key_of, labels_of
 
 T = TypeVar("T")
 
@@ -25,7 +25,8 @@ def namespace_values(obj: Any) -> tuple[str, ...]:
 def owner_uid_values(obj: Any) -> tuple[str, ...]:
     """The uids of the object's owners."""
     if isinstance(obj, dict):
-        return tuple(owner.uid for owner in owners_of(obj))
+        documents = (obj.get("metadata") or {}).get("ownerReferences")
+        return tuple([owner.get("uid") or "" for owner in documents]) if documents else ()
     references = obj.metadata.owner_references
     return tuple([owner.uid or "" for owner in references]) if references else ()
 
@@ -40,45 +41,73 @@ def label_values(label: str) -> IndexFunction:
     return values
 
 
+class _Index(Generic[T]):
+    """The objects by what a function says of them."""
+
+    def __init__(self, function: IndexFunction) -> None:
+        self._function = function
+        # Value -> key -> object; inner maps are dicts to keep their order of insertion.
+        self.buckets: dict[Hashable, dict[NamespacedName, T]] = {}
+
+    def enter(self, key: NamespacedName, obj: T) -> None:
+        """A new object."""
+        for value in self._function(obj):
+            self.buckets.setdefault(value, {})[key] = obj
+
+    def replace(self, key: NamespacedName, old: T, new: T) -> None:
+        """Another state of an object."""
+        before, after = tuple(self._function(old)), tuple(self._function(new))
+        if before != after:
+            self._leave(key, before)
+        for value in after:
+            self.buckets.setdefault(value, {})[key] = new
+
+    def leave(self, key: NamespacedName, obj: T) -> None:
+        """The object is gone."""
+        self._leave(key, self._function(obj))
+
+    def _leave(self, key: NamespacedName, values: Iterable[Hashable]) -> None:
+        for value in values:
+            bucket = self.buckets.get(value)
+            if bucket is None:
+                continue
+            bucket.pop(key, None)
+            if not bucket:
+                del self.buckets[value]
+
+
 class IndexedCache(Generic[T]):
     """Objects by key; changed only by the informer that owns it."""
 
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
         self._objects: dict[NamespacedName, T] = {}
-        self._functions: dict[str, IndexFunction] = dict(indexes or {})
-        # Index name -> value -> key -> object; inner maps are dicts to keep their order of insertion.
-        self._indexes: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {name: {} for name in self._functions}
+        self._indexes: dict[str, _Index[T]] = {name: _Index(function) for name, function in (indexes or {}).items()}
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Index by one more function; the same name again must mean the same function."""
-        if name in self._functions:
+        if name in self._indexes:
             return
-        self._functions[name] = function
-        self._indexes[name] = {}
+        index = self._indexes[name] = _Index(function)
         for key, obj in self._objects.items():
-            self._enter(name, key, obj)
+            index.enter(key, obj)
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; returns what was there."""
         old = self._objects.get(key)
         self._objects[key] = obj
-        if old is None:
-            for name in self._functions:
-                self._enter(name, key, obj)
-            return None
-        for name, function in self._functions.items():
-            before, after = tuple(function(old)), tuple(function(obj))
-            if before != after:
-                self._leave(name, key, before)
-            for value in after:
-                self._indexes[name].setdefault(value, {})[key] = obj
+        for index in self._indexes.values():
+            if old is None:
+                index.enter(key, obj)
+            else:
+                index.replace(key, old, obj)
         return old
 
     def remove(self, key: NamespacedName) -> T | None:
         """Forget the key; returns what was there."""
         old = self._objects.pop(key, None)
         if old is not None:
-            self._leave_all(key, old)
+            for index in self._indexes.values():
+                index.leave(key, old)
         return old
 
     def get(self, key: NamespacedName) -> T | None:
@@ -95,30 +124,11 @@ class IndexedCache(Generic[T]):
 
     def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
         """The objects found under a value of an index."""
-        return tuple(self._indexes[name].get(value, {}).values())
+        return tuple(self._indexes[name].buckets.get(value, {}).values())
 
     def index_values(self, name: str) -> tuple[Hashable, ...]:
         """The values of an index that have objects."""
-        return tuple(self._indexes[name])
+        return tuple(self._indexes[name].buckets)
 
     def __len__(self) -> int:
         return len(self._objects)
-
-    def _enter(self, name: str, key: NamespacedName, obj: T) -> None:
-        index = self._indexes[name]
-        for value in self._functions[name](obj):
-            index.setdefault(value, {})[key] = obj
-
-    def _leave_all(self, key: NamespacedName, obj: T) -> None:
-        for name, function in self._functions.items():
-            self._leave(name, key, function(obj))
-
-    def _leave(self, name: str, key: NamespacedName, values: Iterable[Hashable]) -> None:
-        index = self._indexes[name]
-        for value in values:
-            bucket = index.get(value)
-            if bucket is None:
-                continue
-            bucket.pop(key, None)
-            if not bucket:
-                del index[value]

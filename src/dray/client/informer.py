@@ -20,7 +20,7 @@ from dray.api.errors import APIError
 from dray.client.index import IndexedCache, IndexFunction
 from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
 from dray.client.lister import Lister
-from dray.client.objects import key_of, resource_version_of, uid_of
+from dray.client.objects import key_of, state_of
 
 T = TypeVar("T")
 
@@ -252,12 +252,15 @@ class Informer(Generic[T]):
 
     def _put(self, key: NamespacedName, obj: T) -> None:
         old = self._cache.get(key)
-        if old is not None and resource_version_of(old) == resource_version_of(obj):
-            return
-        if old is not None and uid_of(old) != uid_of(obj):
-            self._cache.remove(key)
-            self._tell(old, None)
-            old = None
+        if old is not None:
+            old_uid, old_version = state_of(old)
+            uid, version = state_of(obj)
+            if old_version == version:
+                return
+            if old_uid != uid:
+                self._cache.remove(key)
+                self._tell(old, None)
+                old = None
         self._cache.put(key, obj)
         self._tell(old, obj)
 

@@ -40,6 +40,15 @@ def resource_version_of(obj: Any) -> str:
     return _text(obj, "resourceVersion", "resource_version")
 
 
+def state_of(obj: Any) -> tuple[str, str]:
+    """The object's uid and resource version, which tell this state of it from any other."""
+    if isinstance(obj, dict):
+        document = obj.get("metadata") or {}
+        return document.get("uid") or "", document.get("resourceVersion") or ""
+    metadata = obj.metadata
+    return metadata.uid or "", metadata.resource_version or ""
+
+
 def labels_of(obj: Any) -> Mapping[str, str]:
     """The object's labels."""
     if isinstance(obj, dict):
