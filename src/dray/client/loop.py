@@ -51,14 +51,11 @@ class InformerLoop(Generic[T]):
         self._reduce = reduce
         self._client = client
         self._informer = informer
+        # What the informer knows.
+        self.lister: Lister[T] = informer.lister
         self._clock = clock
         self._namespace = namespace
         self._synced = asyncio.Event()
-
-    @property
-    def lister(self) -> Lister[T]:
-        """What the informer knows."""
-        return self._informer.lister
 
     @property
     def synced(self) -> bool:
@@ -213,23 +210,27 @@ class QueueLoop(Generic[K]):
         self._queue = queue
         self._clock = clock
         self._waiters: deque[asyncio.Future[None]] = deque()
+        # Workers that have been called and have not come yet.
+        self._called = 0
         self._timer: asyncio.Task[None] | None = None
         self._timer_due = 0.0
 
     def add(self, key: K) -> None:
         """The key needs work."""
         self._queue.add(key, self._clock.monotonic())
-        self._wake_one()
+        self._call_workers()
 
     def add_after(self, key: K, delay_seconds: float) -> None:
         """The key needs work when the delay is over."""
         self._queue.add_after(key, delay_seconds, self._clock.monotonic())
-        self._wake_one()
+        self._call_workers()
+        self._arm_timer()
 
     def add_rate_limited(self, key: K, *, overall: bool = True) -> float:
         """The key failed; returns how long it will wait."""
         delay = self._queue.add_rate_limited(key, self._clock.monotonic(), overall=overall)
-        self._wake_one()
+        self._call_workers()
+        self._arm_timer()
         return delay
 
     def forget(self, key: K) -> None:
@@ -245,16 +246,17 @@ class QueueLoop(Generic[K]):
         while True:
             key = self._queue.take(self._clock.monotonic())
             if key is not None:
-                if len(self._queue):
-                    self._wake_one()
+                self._call_workers()
                 return key
-            self._arm_timer()
             await self._wait()
 
     def done(self, key: K) -> None:
         """The key's work has ended."""
         self._queue.done(key, self._clock.monotonic())
-        self._wake_one()
+        self._call_workers()
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     @property
     def idle(self) -> bool:
@@ -270,23 +272,28 @@ class QueueLoop(Generic[K]):
     async def _wait(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
+        self._arm_timer()
         try:
             await waiter
         except asyncio.CancelledError:
-            # A wake-up that went to a cancelled worker belongs to the next one.
-            if waiter.done() and not waiter.cancelled():
-                self._wake_one()
+            # A call that went to a cancelled worker belongs to the next one.
+            if not waiter.cancelled():
+                self._called -= 1
+                self._call_workers()
             raise
+        self._called -= 1
 
-    def _wake_one(self) -> None:
-        while self._waiters:
+    def _call_workers(self) -> None:
+        """See to it that as many workers are on their way as keys wait."""
+        while self._waiters and self._called < len(self._queue):
             waiter = self._waiters.popleft()
             if not waiter.done():
+                self._called += 1
                 waiter.set_result(None)
-                return
 
     def _arm_timer(self) -> None:
-        due = self._queue.next_timer()
+        """Have the next delayed key noticed by a worker that waits; busy ones will look for themselves."""
+        due = self._queue.next_timer() if self._waiters else None
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
         self.close()
@@ -296,7 +303,9 @@ class QueueLoop(Generic[K]):
     async def _fire_at(self, due: float) -> None:
         await self._clock.sleep(due - self._clock.monotonic())
         self._timer = None
-        self._wake_one()
+        self._queue.fire_timers(self._clock.monotonic())
+        self._call_workers()
+        self._arm_timer()
 
 
 class TerminalError(Exception):
@@ -372,8 +381,9 @@ class Controller(Generic[K]):
                 await self._work_one(key)
             finally:
                 self.queue.done(key)
-            # Work that never had to wait must still let the informers take their turn.
-            await asyncio.sleep(0)
+            # Work that never had to wait must still let the informers take their turn; an empty queue is waited for.
+            if len(self.queue):
+                await asyncio.sleep(0)
 
     async def _work_one(self, key: K) -> None:
         try:

@@ -141,7 +141,7 @@ class WorkQueue(Generic[K]):
             self.add(key, now)
             return
         # A delay that is over counts as an adding, not as a shorter delay.
-        self._fire_timers(now)
+        self.fire_timers(now)
         due = now + delay_seconds
         if self._delayed.get(key, due + 1) <= due:
             return
@@ -166,7 +166,8 @@ class WorkQueue(Generic[K]):
 
     def take(self, now: float) -> K | None:
         """The next key to work, or None; whoever takes one must call `done`."""
-        self._fire_timers(now)
+        if self._timers:
+            self.fire_timers(now)
         if not self._waiting:
             return None
         key = self._waiting.popleft()
@@ -202,7 +203,8 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def _fire_timers(self, now: float) -> None:
+    def fire_timers(self, now: float) -> None:
+        """Add the keys whose delay is over; the other calls do it by themselves."""
         while True:
             due = self.next_timer()
             if due is None or due > now:

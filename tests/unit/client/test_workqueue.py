@@ -120,6 +120,22 @@ async def test_waiting_workers_get_keys_as_they_come_and_delays_pass() -> None:
     queue.close()
 
 
+async def test_a_delay_is_over_for_others_while_a_worker_is_busy_with_an_earlier_one() -> None:
+    clock = VirtualClock(asyncio.get_running_loop().create_future)
+    queue = QueueLoop(WorkQueue[str](), clock)
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await settle()
+    queue.add_after("sooner", 2)
+    queue.add_after("later", 5)
+    await settle()
+    clock.advance(2)
+    assert await asyncio.wait_for(first, 5) == "sooner"
+    await settle()
+    clock.advance(3)
+    assert await asyncio.wait_for(second, 5) == "later"
+    queue.close()
+
+
 async def test_a_wake_up_for_a_cancelled_worker_goes_to_the_next() -> None:
     queue = QueueLoop(WorkQueue[str](), SystemClock())
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
