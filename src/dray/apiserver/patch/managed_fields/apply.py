@@ -8,9 +8,10 @@ when forced. The result still needs defaulting, admission and validation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import ApplyConflictError, BadRequestError
@@ -54,8 +55,7 @@ class _ConflictsError(Exception):
         self.conflicts = conflicts
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """One apply: what is applied onto what, by whom."""
 
     live: Document
@@ -211,8 +211,7 @@ def _conflict_message(conflicts: Sequence[tuple[Manager, Path]]) -> str:
 # --- pruning
 
 
-@dataclass(frozen=True, slots=True)
-class _Typed:
+class _Typed(msgspec.Struct, frozen=True):
     """An object at one version."""
 
     document: Document

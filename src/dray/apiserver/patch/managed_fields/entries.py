@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,7 @@ class ManagedFieldsError(ValueError):
     """A managedFields list that cannot be read."""
 
 
-class Manager(NamedTuple):
+class Manager(msgspec.Struct, frozen=True, order=True):
     """Who manages; appliers are the same at every version, so theirs is left empty."""
 
     name: str

@@ -132,7 +132,7 @@ def intersection(left: Tree, right: Tree) -> Tree:
 def difference(left: Tree, right: Tree) -> Tree:
     """Paths of the left tree that are not in the right one; a path's removal leaves those below it."""
     result = left
-    for element in _fewer(left, right):
+    for element in right if len(right) < len(left) else left:
         node, other = left.get(element), right.get(element)
         if node is None or other is None:
             continue
@@ -147,7 +147,7 @@ def difference(left: Tree, right: Tree) -> Tree:
 def recursive_difference(left: Tree, right: Tree) -> Tree:
     """Paths of the left tree that are neither in the right one nor below one of its paths."""
     result = left
-    for element in _fewer(left, right):
+    for element in right if len(right) < len(left) else left:
         node, other = left.get(element), right.get(element)
         if node is None or other is None or element == ".":
             continue
@@ -155,11 +155,6 @@ def recursive_difference(left: Tree, right: Tree) -> Tree:
         if kept is not node:
             result = _replaced(result, left, element, kept)
     return result
-
-
-def _fewer(left: Tree, right: Tree) -> Tree:
-    """The tree that is the quicker to look through for what both have."""
-    return right if len(right) < len(left) else left
 
 
 def _kept(node: Tree, children: Tree, *, member: bool) -> Tree | None:
@@ -230,19 +225,15 @@ def _value_order(value: Any) -> tuple[int, Any]:
 
 def key_element(keys: dict[str, Any]) -> str:
     """The path element of a list item with these keys."""
-    if len(keys) == 1:
-        ((name, value),) = keys.items()
-        if _is_plain(value):
-            return f'k:{{"{name}":"{value}"}}'
     return "k:" + _WRITER.encode(keys)
 
 
 def value_element(value: Any) -> str:
     """The path element of a set's element."""
-    return f'v:"{value}"' if _is_plain(value) else "v:" + _WRITER.encode(value)
+    return f'v:"{value}"' if is_plain(value) else "v:" + _WRITER.encode(value)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether JSON has the value as a text that needs no escapes; nearly all names do."""
     return type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
 

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
-from dray.apiserver.patch.managed_fields.field_set import key_element, value_element
+from dray.apiserver.patch.managed_fields.field_set import is_plain, key_element, value_element
 from dray.apiserver.patch.managed_fields.value_fields import is_held_by_value
 
 MISSING: Final = object()
@@ -29,6 +29,9 @@ _ZERO_SCALARS: Final[Mapping[Scalar, Any]] = {
     Scalar.MICRO_TIME: None,
     Scalar.BYTES: None,
 }
+
+
+_NO_TEXT: Final = frozenset({Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.BOOL})
 
 
 class Form(enum.Enum):
@@ -77,6 +80,9 @@ class Shape:
         # The shape of list items, or of map members that are no named field.
         self.item: Shape = item or (self if form is Form.DEDUCED else DEDUCED)
         self.map_keys: tuple[str, ...] = type_.map_keys if isinstance(type_, ListOf) else ()
+        self._only_key = self.map_keys[0] if form is Form.KEYED and len(self.map_keys) == 1 else ""
+        # Whether any text is of the type.
+        self.takes_text = isinstance(type_, Scalar) and type_ not in _NO_TEXT
 
     @cached_property
     def slots(self) -> dict[str, Slot]:
@@ -97,6 +103,9 @@ class Shape:
 
     def item_element(self, item: Any) -> str:
         """The path element of an item of a set or keyed list."""
+        # Most lists have one key, and most keys are names.
+        if self._only_key and isinstance(item, dict) and is_plain(name := item.get(self._only_key)):
+            return f'k:{{"{self._only_key}":"{name}"}}'
         return self._keyed_element(item) if self.form is Form.KEYED else _set_element(item)
 
     def _keyed_element(self, item: Any) -> str:

@@ -63,7 +63,9 @@ def _map_errors(value: Document, shape: Shape, path: Path) -> list[str]:
     for name, item in value.items():
         if closed and name not in shape.slots:
             return [*errors, f"{path_text(path)}.{name}: field not declared in schema"]
-        errors += _errors(item, shape.member(name), (*path, f"f:{name}"))
+        child = shape.member(name)
+        if not (child.takes_text and isinstance(item, str)):
+            errors += _errors(item, child, (*path, f"f:{name}"))
     return errors
 
 

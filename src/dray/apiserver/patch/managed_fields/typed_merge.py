@@ -20,9 +20,7 @@ def merge(live: Document, config: Document, struct: StructType) -> Document:
 
 
 def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
-    if config is MISSING or config is None or live is MISSING or live is None:
-        return live if config is MISSING else config
-    if not shape.walks(live) or not shape.walks(config):
+    if not shape.walks(config) or not shape.walks(live):
         return config
     return _merge_maps(live, config, shape) if shape.is_map else _merge_lists(live, config, shape)
 
