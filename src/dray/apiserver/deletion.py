@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ConflictError
@@ -43,21 +44,25 @@ def returns_deleted(endpoint: Endpoint) -> bool:
 def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteOptions) -> None:
     """The object must be the one, and at the version, that the caller means."""
     metadata = document["metadata"]
-    named = GroupResource(endpoint.resource.group, endpoint.definition.kind)
     if options.uid is not None and options.uid != metadata["uid"]:
         raise ConflictError(
-            named,
+            _named(endpoint),
             metadata["name"],
             f"the UID in the precondition ({options.uid}) does not match the UID in record "
             f"({metadata['uid']}). The object might have been deleted and then recreated",
         )
     if options.resource_version is not None and options.resource_version != metadata["resourceVersion"]:
         raise ConflictError(
-            named,
+            _named(endpoint),
             metadata["name"],
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
             f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified",
         )
+
+
+def _named(endpoint: Endpoint) -> GroupResource:
+    """Complaints about preconditions name the kind instead of the resource."""
+    return GroupResource(endpoint.resource.group, endpoint.definition.kind)
 
 
 class Outcome(enum.Enum):
@@ -68,8 +73,7 @@ class Outcome(enum.Enum):
     KEEP = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """The decision, and the document to write or to answer with."""
 
     outcome: Outcome

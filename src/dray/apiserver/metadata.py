@@ -35,8 +35,13 @@ class VersionOnCreateError(APIError):
 
 def generated_name(prefix: str, source: random.Random) -> str:
     """Append a random suffix to a `generateName`."""
-    room = _GENERATED_NAME_LENGTH_MAX - _SUFFIX_LENGTH
-    return prefix[:room] + "".join(source.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+    name = prefix[: _GENERATED_NAME_LENGTH_MAX - _SUFFIX_LENGTH]
+    # One number for all letters: drawing each by itself takes three times as long.
+    number = source.randrange(len(_SUFFIX_ALPHABET) ** _SUFFIX_LENGTH)
+    for _ in range(_SUFFIX_LENGTH):
+        number, letter = divmod(number, len(_SUFFIX_ALPHABET))
+        name += _SUFFIX_ALPHABET[letter]
+    return name
 
 
 def random_uid(source: random.Random) -> str:

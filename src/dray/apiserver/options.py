@@ -28,6 +28,8 @@ from dray.api.selectors import FieldSelector, LabelSelector, SelectorError
 from dray.apiserver.routes import is_true
 
 _ROOT: Final = Path()
+_FIELD_MANAGER: Final = _ROOT.child("fieldManager")
+_PROPAGATION_POLICY: Final = _ROOT.child("propagationPolicy")
 _FIELD_MANAGER_LENGTH_MAX: Final = 128
 _UINT: Final = re.compile(r"[0-9]+")
 _INT: Final = re.compile(r"[+-]?[0-9]+")
@@ -49,8 +51,10 @@ class WriteOptions(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+_NO_OPTIONS: Final = WriteOptions()
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
     """Options of delete, from the query or the body."""
 
     dry_run: bool = False
@@ -88,8 +92,8 @@ def parse_write_options(query: Mapping[str, str], kind: str, *, apply: bool | No
     """Read CreateOptions, UpdateOptions or PatchOptions; `apply` is None unless it is a patch."""
     if not query:
         if apply:
-            raise _invalid(kind, [required(_ROOT.child("fieldManager"), "is required for apply patch")])
-        return WriteOptions()
+            raise _invalid(kind, [required(_FIELD_MANAGER, "is required for apply patch")])
+        return _NO_OPTIONS
     errors: FieldErrors = []
     dry_run = _dry_run(query.get("dryRun"), errors)
     validation = query.get("fieldValidation") or "Warn"
@@ -107,13 +111,12 @@ def parse_write_options(query: Mapping[str, str], kind: str, *, apply: bool | No
 
 
 def _check_manager(manager: str, *, apply: bool | None) -> list[FieldError]:
-    path = _ROOT.child("fieldManager")
     if not manager:
-        return [required(path, "is required for apply patch")] if apply else []
+        return [required(_FIELD_MANAGER, "is required for apply patch")] if apply else []
     if len(manager) > _FIELD_MANAGER_LENGTH_MAX:
-        return [too_long(path, _FIELD_MANAGER_LENGTH_MAX)]
+        return [too_long(_FIELD_MANAGER, _FIELD_MANAGER_LENGTH_MAX)]
     if not manager.isprintable():
-        return [invalid(path, manager, "should only contain printable characters")]
+        return [invalid(_FIELD_MANAGER, manager, "should only contain printable characters")]
     return []
 
 
@@ -140,11 +143,11 @@ def parse_delete_options(query: Mapping[str, str], body: Document | None) -> Del
     dry_run = _dry_run(dry_runs[0] if dry_runs else query.get("dryRun"), errors)
     policy = source.get("propagationPolicy")
     orphan = source.get("orphanDependents")
-    path = _ROOT.child("propagationPolicy")
     if policy is not None and orphan is not None:
-        errors.append(invalid(path, policy, "orphanDependents and deletionPropagation cannot be both set"))
+        both = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(invalid(_PROPAGATION_POLICY, policy, both))
     if policy is not None and policy not in _POLICIES:
-        errors.append(not_supported(path, policy, (*_POLICIES, "nil")))
+        errors.append(not_supported(_PROPAGATION_POLICY, policy, (*_POLICIES, "nil")))
     if errors:
         raise _invalid("DeleteOptions", errors)
     preconditions = source.get("preconditions") or {}
