@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Path:
+
+class Path(msgspec.Struct, frozen=True, gc=False):
     """An immutable field path such as `spec.devices.requests[0].name`."""
 
     text: str = ""
 
-    def child(self, *names: str) -> Path:
+    def child(self, name: str, *more: str) -> Path:
         """Descend into named fields."""
-        tail = ".".join(names)
+        tail = ".".join((name, *more)) if more else name
         return Path(f"{self.text}.{tail}" if self.text else tail)
 
     def index(self, position: int) -> Path:

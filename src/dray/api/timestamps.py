@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 _RFC3339: Final = re.compile(
     r"\d{4}-(?:0[1-9]|1[0-2])-\d{2}T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
@@ -39,16 +41,18 @@ class TimeFormatError(ValueError):
 
 def format_time(moment: datetime) -> str:
     """Render whole seconds in UTC, as `metav1.Time` does."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return f"{moment.isoformat()[:19]}Z"
+    return f"{_utc_text(moment)[:19]}Z"
 
 
 def format_micro_time(moment: datetime) -> str:
     """Render six digits of seconds in UTC, as `metav1.MicroTime` does."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return f"{_utc_text(moment)[:19]}.{moment.microsecond:06}Z"
+
+
+def _utc_text(moment: datetime) -> str:
+    """RFC 3339 in UTC; the encoder of JSON writes it several times faster than `isoformat` does."""
+    text: str = msgspec.to_builtins(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+    return text
 
 
 # An object's times come again with each of its writes.
