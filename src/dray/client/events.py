@@ -8,9 +8,10 @@ once, then one in five minutes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -52,9 +53,12 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False):
             "uid": self.uid,
             "apiVersion": self.kind.api_version,
             "resourceVersion": self.resource_version,
-            "fieldPath": self.field_path,
         }
-        return {name: value for name, value in content.items() if value}
+        if self.field_path:
+            content["fieldPath"] = self.field_path
+        if "" in content.values():
+            return {name: value for name, value in content.items() if value}
+        return content
 
 
 def reference_to(kind: GroupVersionKind, obj: Any, *, field_path: str = "") -> ObjectReference:
@@ -105,7 +109,8 @@ class _Told(msgspec.Struct):
 
     name: str
     count: int
-    first: datetime
+    # As it is written.
+    first: str
 
 
 class _Similar(msgspec.Struct):
@@ -115,14 +120,18 @@ class _Similar(msgspec.Struct):
     last: datetime
 
 
+# Under what things count as the same; each version of an object shares the object's keys.
+_Key: TypeAlias = tuple[Hashable, ...]
+
+
 class Correlator:
     """Decides for one source; all state may be lost at any time without harm."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._told: dict[tuple[str, ...], _Told] = {}
-        self._similar: dict[tuple[str, ...], _Similar] = {}
-        self._buckets: dict[ObjectReference, TokenBucket] = {}
+        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
+        self._buckets: OrderedDict[_Key, TokenBucket] = OrderedDict()
 
     def tell(self, happening: Happening, now: datetime) -> CreateEvent | PatchEvent | None:
         """What to write; None when the source has told too much about the object."""
@@ -130,32 +139,32 @@ class Correlator:
             return None
         message, key = self._combine(happening, now)
         told = _touch(self._told, key)
+        time = format_time(now)
         if told is None:
-            told = _Told(_event_name(happening, now), 0, now)
+            told = _Told(_event_name(happening, now), 0, time)
             _remember(self._told, key, told)
         told.count += 1
-        document = self._document(happening, message, told, now)
+        document = self._document(happening, message, told, time)
         create = CreateEvent(document["metadata"]["namespace"], document)
         if told.count == 1:
             return create
-        body = {"message": message, "count": told.count, "lastTimestamp": document["lastTimestamp"]}
+        body = {"message": message, "count": told.count, "lastTimestamp": time}
         return PatchEvent(create.namespace, told.name, body, create)
 
     def _within_rate(self, about: ObjectReference, now: datetime) -> bool:
-        # Each version of an object shares the object's rate.
-        place = ObjectReference(about.kind, about.namespace, about.name, about.uid)
+        place = (about.kind, about.namespace, about.name, about.uid)
         bucket = _touch(self._buckets, place)
         if bucket is None:
             bucket = TokenBucket(rate_per_second=SPAM_RATE_PER_SECOND, burst=SPAM_BURST)
             _remember(self._buckets, place, bucket)
         return bucket.try_take(now.timestamp())
 
-    def _combine(self, happening: Happening, now: datetime) -> tuple[str, tuple[str, ...]]:
+    def _combine(self, happening: Happening, now: datetime) -> tuple[str, _Key]:
         """The message to tell and the key under which it counts."""
         message = happening.message[:MESSAGE_LENGTH_MAX]
         about = happening.about
-        place = (about.kind.api_version, about.kind.kind, about.namespace, about.name, about.uid, about.field_path)
-        group: tuple[str, ...] = (*place, happening.type, happening.reason)
+        place = (about.kind, about.namespace, about.name, about.uid, about.field_path)
+        group = (place, happening.type, happening.reason)
         similar = _touch(self._similar, group)
         if similar is None or (now - similar.last).total_seconds() > SIMILAR_SECONDS:
             similar = _Similar({}, now)
@@ -166,9 +175,9 @@ class Correlator:
             similar.messages[message] = None
             return f"{COMBINED_PREFIX}{message}"[:MESSAGE_LENGTH_MAX], group
         similar.messages[message] = None
-        return message, (*group, message)
+        return message, (group, message)
 
-    def _document(self, happening: Happening, message: str, told: _Told, now: datetime) -> Document:
+    def _document(self, happening: Happening, message: str, told: _Told, time: str) -> Document:
         namespace = happening.about.namespace or "default"
         metadata: Document = {"name": told.name, "namespace": namespace}
         if happening.annotations:
@@ -181,8 +190,8 @@ class Correlator:
             "reason": happening.reason,
             "message": message,
             "source": self._source.document(),
-            "firstTimestamp": format_time(told.first),
-            "lastTimestamp": format_time(now),
+            "firstTimestamp": told.first,
+            "lastTimestamp": time,
             "count": told.count,
             "type": happening.type,
             "reportingComponent": self._source.component,
@@ -198,16 +207,16 @@ def _event_name(happening: Happening, now: datetime) -> str:
     return f"{happening.about.name[:220]}.{microseconds:x}{digest}"
 
 
-def _touch(cache: dict[K, V], key: K) -> V | None:
+def _touch(cache: OrderedDict[K, V], key: K) -> V | None:
     """The cached value, made the newest."""
-    value = cache.pop(key, None)
+    value = cache.get(key)
     if value is not None:
-        cache[key] = value
+        cache.move_to_end(key)
     return value
 
 
-def _remember(cache: dict[K, V], key: K, value: V) -> None:
-    cache.pop(key, None)
+def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
+    # A plain dict finds its first entry by passing over all that were there before it.
     cache[key] = value
     if len(cache) > CACHE_MAX:
-        del cache[next(iter(cache))]
+        cache.popitem(last=False)

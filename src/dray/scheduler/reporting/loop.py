@@ -30,6 +30,8 @@ EVENTS_AT_ONCE: Final = 500
 # Conditions written at the same time.
 STATUS_WRITES_MAX: Final = 64
 _STATUS: Final = WriteOptions(subresource="status")
+_POD: Final = PODS.group_version_kind
+_NODE: Final = NODES.group_version_kind
 
 
 class Reporter:
@@ -56,14 +58,14 @@ class Reporter:
         """Tell something of a Pod."""
         teller = self._tellers.get(pod.spec.scheduler_name or "")
         if teller is not None:
-            about = reference_to(PODS.group_version_kind, pod)
+            about = reference_to(_POD, pod)
             teller.tell(Happening(about, event_type, reason, message))
 
     def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:
         """Tell something of a node, in the name of the first profile."""
         teller = next(iter(self._tellers.values()), None)
         if teller is not None:
-            about = reference_to(NODES.group_version_kind, node)
+            about = reference_to(_NODE, node)
             teller.tell(Happening(about, event_type, reason, message))
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:

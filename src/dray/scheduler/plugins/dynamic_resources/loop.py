@@ -211,6 +211,8 @@ class ClaimWriter:
         earlier shows then, and whoever does it later will see this claim.
         """
         allocation = claim.status.allocation
+        if self._tracker.observed(claim):
+            return self._tracker.rivals(claim, allocation)
         seen: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
 
         def look(now: ResourceClaim | None) -> None:
@@ -219,8 +221,6 @@ class ClaimWriter:
 
         stop = self._tracker.watch(claim, look)
         try:
-            if self._tracker.observed(claim):
-                return self._tracker.rivals(claim, allocation)
             return await self._within(seen, ECHO_SECONDS_MAX)
         finally:
             stop()
