@@ -40,7 +40,7 @@ def test_without_the_flag_there_is_nothing(pytester: pytest.Pytester) -> None:
         import sys
 
         def test_loaded():
-            heavy = {"grpc", "aiohttp", "dray.cmd.testing", "dray.apiserver", "dray.node", "yaml"}
+            heavy = {"grpc", "httptools", "dray.cmd.testing", "dray.apiserver", "dray.node", "yaml"}
             assert heavy.isdisjoint(sys.modules), heavy & set(sys.modules)
             assert "dray.cmd.pytest_plugin" in sys.modules
         """
