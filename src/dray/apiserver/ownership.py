@@ -51,11 +51,14 @@ def stamp_update(
 
 def differs_in_times_only(new: Document, old: Document) -> bool:
     """Whether a repeated apply changed nothing but the moment at which its fields were last applied."""
-    ours, theirs = new["metadata"], old["metadata"]
+    # Most changes are to something else, and end here.
+    if new | {"metadata": None} != old | {"metadata": None}:
+        return False
+    ours: Document = new["metadata"]
+    theirs: Document = old["metadata"]
     if not same_but_for_times(ours.get("managedFields"), theirs.get("managedFields")):
         return False
-    aside = {"managedFields": None}
-    return new | {"metadata": ours | aside} == old | {"metadata": theirs | aside}
+    return ours | {"managedFields": None} == theirs | {"managedFields": None}
 
 
 def _set(document: Document, entries: list[Document] | None) -> None:

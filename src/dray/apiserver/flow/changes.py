@@ -202,8 +202,11 @@ class Changer:
 
 def _unjudged(metadata: Document, stored: Document) -> Document:
     """The metadata without the maps and lists that are as they were judged when they were stored."""
-    same = [name for name in _JUDGED_ALONE if name in metadata and metadata[name] == stored.get(name)]
-    return {name: value for name, value in metadata.items() if name not in same} if same else metadata
+    unjudged = dict(metadata)
+    for name in _JUDGED_ALONE:
+        if name in metadata and metadata[name] == stored.get(name):
+            del unjudged[name]
+    return unjudged
 
 
 def _patch_type(call: Call, endpoint: Endpoint) -> str:

@@ -127,7 +127,9 @@ def _without_managed_fields(document: Document) -> Document:
     metadata = document.get("metadata")
     if not metadata or "managedFields" not in metadata:
         return document
-    return {**document, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+    metadata = dict(metadata)
+    del metadata["managedFields"]
+    return {**document, "metadata": metadata}
 
 
 def _with_managed_fields(document: Document, entries: list[Document] | None) -> Document:

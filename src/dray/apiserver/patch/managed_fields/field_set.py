@@ -82,8 +82,9 @@ class FieldSet:
         return self if kept is self.tree else FieldSet(kept)
 
     def without_below(self, other: FieldSet) -> FieldSet:
-        """Also without everything below the other's paths."""
-        return FieldSet(recursive_difference(self.tree, other.tree))
+        """Also without everything below the other's paths; the set itself when it has nothing of that."""
+        kept = recursive_difference(self.tree, other.tree)
+        return self if kept is self.tree else FieldSet(kept)
 
     def paths(self) -> Iterator[Path]:
         """Every path, in Kubernetes' order: those that end at a level before those that go on."""

@@ -60,10 +60,12 @@ def _scalar_error(value: Any, kind: Scalar) -> str:
 def _map_errors(value: Document, shape: Shape, path: Path) -> list[str]:
     errors: list[str] = []
     closed = isinstance(shape.type, StructType) and not shape.type.open
+    slots = shape.slots
     for name, item in value.items():
-        if closed and name not in shape.slots:
+        slot = slots.get(name)
+        if slot is None and closed:
             return [*errors, f"{path_text(path)}.{name}: field not declared in schema"]
-        child = shape.member(name)
+        child = shape.item if slot is None else slot.shape
         if not (child.takes_text and isinstance(item, str)):
             errors += _errors(item, child, (*path, f"f:{name}"))
     return errors

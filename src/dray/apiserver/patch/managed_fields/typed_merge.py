@@ -27,8 +27,13 @@ def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
 
 def _merge_maps(live: Document, config: Document, shape: Shape) -> Document:
     merged = dict(live)
+    slots = shape.slots
     for name, value in config.items():
-        merged[name] = _merge_values(live.get(name, MISSING), value, shape.member(name))
+        slot = slots.get(name)
+        if slot is None:
+            merged[name] = _merge_values(live.get(name), value, shape.item)
+        else:
+            merged[name] = value if slot.is_leaf else _merge_values(live.get(name), value, slot.shape)
     return merged
 
 

@@ -27,8 +27,11 @@ class Comparison:
         """The comparison without some fields and all below them."""
         if not ignored:
             return self
-        sets = (self.added, self.modified, self.removed)
-        return Comparison(*(fields.without_below(ignored) for fields in sets))
+        added, modified = self.added.without_below(ignored), self.modified.without_below(ignored)
+        removed = self.removed.without_below(ignored)
+        if added is self.added and modified is self.modified and removed is self.removed:
+            return self
+        return Comparison(added, modified, removed)
 
 
 def fields_of(document: Document, struct: StructType) -> FieldSet:
@@ -49,15 +52,13 @@ def _set_map_fields(value: Document, shape: Shape) -> Tree:
     for name in sorted(value):
         item = value[name]
         slot = slots.get(name)
-        child = shape.item if slot is None else slot.shape
-        if not child.walks(item):
-            tree[f"f:{name}"] = LEAF
-            continue
-        node = set_fields(item, child)
-        if node:
-            tree[f"f:{name}"] = node if slot is not None else {".": LEAF, **node}
-        elif slot is None or item == {}:
-            tree[f"f:{name}"] = LEAF
+        if slot is None:
+            node = set_fields(item, shape.item)
+            tree[f"f:{name}"] = {".": LEAF, **node} if node else LEAF
+        elif slot.is_leaf or not slot.shape.walks(item):
+            tree[slot.element] = LEAF
+        elif (node := set_fields(item, slot.shape)) or item == {}:
+            tree[slot.element] = node
     return tree
 
 
@@ -185,9 +186,10 @@ class _Walk:
             # Most members are as they were.
             if left is not right and (left != right or type(left) is not type(right)):
                 self._member(name, left, right, shape)
-        for name, right in new.items():
-            if name not in old:
-                self._member(name, MISSING, right, shape)
+        if not new.keys() <= old.keys():
+            for name, right in new.items():
+                if name not in old:
+                    self._member(name, MISSING, right, shape)
 
     def _member(self, name: str, left: Any, right: Any, shape: Shape) -> None:
         slot = shape.slots.get(name)
