@@ -49,6 +49,18 @@ class PodInfo:
         self.host_ports = host_ports(pod)
         self.required_anti_affinity = _required_anti_affinity(pod)
 
+    def updated(self, pod: Pod) -> PodInfo:
+        """The Pod after a change; what its needs are is found out again only if that may be different."""
+        before, after = self.pod.status, pod.status
+        if (
+            self.pod.spec == pod.spec
+            and before.container_statuses == after.container_statuses
+            and before.init_container_statuses == after.init_container_statuses
+            and before.extended_resource_claim_status == after.extended_resource_claim_status
+        ):
+            return self.with_pod(pod)
+        return PodInfo(pod)
+
     def with_pod(self, pod: Pod) -> PodInfo:
         """The same needs of a Pod that differs in other things only."""
         info = PodInfo.__new__(PodInfo)

@@ -93,10 +93,12 @@ class Follower:
         self._queue.move_on(ASSIGNED_POD_ADD, None, new, self._now())
 
     def _pending_pod_changed(self, old: Pod | None, new: Pod) -> None:
-        info = PodInfo(new)
-        if self._cache.is_assumed(info.uid):
+        uid = new.metadata.uid or ""
+        if self._cache.is_assumed(uid):
             # It is being bound; whatever changed was not known when it was placed, and is not undone now.
             return
+        known = self._queue.info_of(uid)
+        info = PodInfo(new) if known is None else known.updated(new)
         self._nominations.set(info, new.status.nominated_node_name or "")
         if old is None:
             self._queue.add(info, self._now())

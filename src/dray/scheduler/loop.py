@@ -320,7 +320,7 @@ class Scheduler:
         if pod is None or pod.metadata.uid != queued.uid or pod.spec.node_name:
             self.queue.done(queued.uid)
             return
-        queued.info = queued.info.with_pod(pod) if pod.spec == queued.pod.spec else type(queued.info)(pod)
+        queued.info = queued.info.updated(pod)
         self.queue.reject(queued, now, plugins=plugins, pending=pending, is_error=broken or reason == REASON_ERROR)
         if nominated is not None:
             self._nominations.set(queued.info, nominated)

@@ -66,6 +66,8 @@ class Parking:
 
     def concerned(self, event: ClusterEvent, old: Any, new: Any) -> list[QueuedPod]:
         """The Pods whose plugins are to be asked about the event, in the order they were parked."""
+        if not self._parked:
+            return []
         uids: dict[str, None] = {}
         for plugin, item in self._registered_for(event):
             waiting = self._by_plugin.get(plugin)
@@ -76,8 +78,12 @@ class Parking:
                 uids |= waiting
                 continue
             for key in keys:
-                uids |= self._by_key.get((plugin, key), {})
-        return [entry[1] for entry in sorted((self._parked[uid] for uid in uids), key=_position)]
+                found = self._by_key.get((plugin, key))
+                if found is not None:
+                    uids |= found
+        entries = [self._parked[uid] for uid in uids]
+        entries.sort(key=_position)
+        return [entry[1] for entry in entries]
 
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter([entry[1] for entry in self._parked.values()])

@@ -178,11 +178,10 @@ class SchedulingQueue:
             return
         queued.info = info
         if uid in self._gated:
-            self._gated.changed(uid)
-            self._ungate_if(queued, event, old, info.pod, now)
-        else:
+            if not self._ungate_if(queued, event, old, info.pod, now):
+                self._gated.changed(uid)
+        elif not self._move_if(queued, event, old, info.pod, now):
             self._unschedulable.changed(uid)
-            self._move_if(queued, event, old, info.pod, now)
 
     def delete(self, uid: str) -> None:
         """A pending Pod is gone, or has a node."""
@@ -282,6 +281,15 @@ class SchedulingQueue:
         heaps = (self._active, self._backoff, self._error_backoff)
         return uid in self._unschedulable or uid in self._gated or any(heap.get(uid) for heap in heaps)
 
+    def info_of(self, uid: str) -> PodInfo | None:
+        """A Pod that is not in flight, as last told of."""
+        for heap in (self._active, self._backoff, self._error_backoff):
+            queued = heap.get(uid)
+            if queued is not None:
+                return queued.info
+        queued = self._gated.get(uid) or self._unschedulable.get(uid)
+        return None if queued is None else queued.info
+
     @property
     def ready(self) -> bool:
         """Whether `pop` would give a Pod without looking at the time."""
@@ -339,12 +347,15 @@ class SchedulingQueue:
             self._back_off(queued, now, event.label)
         return True
 
-    def _ungate_if(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
-        if self._helped(queued, frozenset((queued.gated_by,)), event, old, new):
-            self._gated.take(queued.uid)
-            if not queued.attempts:
-                queued.added_at = now
-            self._enqueue(queued, now, event)
+    def _ungate_if(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
+        """Ask the gates of a Pod again if the one that keeps it out thinks that the event helps."""
+        if not self._helped(queued, frozenset((queued.gated_by,)), event, old, new):
+            return False
+        self._gated.take(queued.uid)
+        if not queued.attempts:
+            queued.added_at = now
+        self._enqueue(queued, now, event)
+        return True
 
     def _helped(
         self, queued: QueuedPod, plugins: frozenset[str], event: ClusterEvent, old: Any, new: Any
