@@ -29,7 +29,7 @@ def summary(info: PodInfo) -> dict[str, Any]:
     return {name: getattr(info, name) for name in PodInfo.__slots__}
 
 
-@pytest.mark.parametrize(("before", "after"), product(PODS, PODS))
+@pytest.mark.parametrize(("before", "after"), list(product(PODS, PODS)))
 def test_an_updated_pod_is_as_a_new_one(before: str, after: str) -> None:
     new = pod(**PODS[after])
     assert summary(PodInfo(pod(**PODS[before])).updated(new)) == summary(PodInfo(new))
