@@ -63,7 +63,7 @@ def encode(resource: Resource[Any], obj: Any) -> Document:
         document = to_document(obj)
     else:
         document = msgspec.to_builtins(obj)
-    document["apiVersion"] = resource.group_version.api_version
+    document["apiVersion"] = f"{resource.group}/{resource.version}" if resource.group else resource.version
     document["kind"] = resource.kind
     return document
 

@@ -45,22 +45,37 @@ class MemoryTransport:
 
     def _request(self, call: Call) -> LocalRequest:
         resource = call.resource
+        if resource is None:
+            return self._path_request(call)
+        # In the order of the fields: a call with names takes twice as long.
+        return LocalRequest(
+            self._user,
+            self._groups,
+            call.verb,
+            resource.group,
+            resource.version,
+            resource.plural,
+            call.namespace if resource.namespaced else "",
+            call.name,
+            call.subresource,
+            call.path,
+            call.query,
+            call.body,
+            call.content_type,
+            resource.metadata_only,
+            resource.type is not dict,
+            self._user_agent,
+        )
+
+    def _path_request(self, call: Call) -> LocalRequest:
         return LocalRequest(
             user=self._user,
             groups=self._groups,
             verb=call.verb,
-            group=resource.group if resource else "",
-            version=resource.version if resource else "",
-            resource=resource.plural if resource else "",
-            namespace=call.namespace if resource and resource.namespaced else "",
-            name=call.name,
-            subresource=call.subresource,
             path=call.path,
             query=call.query,
             body=call.body,
             content_type=call.content_type,
-            read_only=resource is not None and resource.type is not dict,
-            metadata_only=bool(resource and resource.metadata_only),
             user_agent=self._user_agent,
         )
 

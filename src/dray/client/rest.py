@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -122,15 +121,15 @@ class RestClient:
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
         """Create."""
         place = namespace or key_of(obj).namespace
-        return await self._write("create", resource, obj, NamespacedName(place, ""), options)
+        return await self._write("create", resource, obj, NamespacedName(place, ""), options, options.subresource)
 
     async def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
         """Replace the object that has its namespace and name."""
-        return await self._write("update", resource, obj, key_of(obj), options)
+        return await self._write("update", resource, obj, key_of(obj), options, options.subresource)
 
     async def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
         """Replace the object's status."""
-        return await self.update(resource, obj, replace(options, subresource="status"))
+        return await self._write("update", resource, obj, key_of(obj), options, "status")
 
     async def patch(
         self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
@@ -197,16 +196,11 @@ class RestClient:
         """Release connections."""
         await self._transport.close()
 
-    async def _write(self, verb: str, resource: Resource[T], obj: T, key: NamespacedName, options: WriteOptions) -> T:
-        call = Call(
-            verb,
-            resource,
-            key.namespace,
-            key.name,
-            options.subresource,
-            query=options.query(),
-            body=encode(resource, obj),
-        )
+    async def _write(
+        self, verb: str, resource: Resource[T], obj: T, key: NamespacedName, options: WriteOptions, subresource: str
+    ) -> T:
+        body = encode(resource, obj)
+        call = Call(verb, resource, key.namespace, key.name, subresource, query=options.query(), body=body)
         return self._decode(resource, await self._transport.send(call))
 
 
