@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
@@ -21,8 +22,7 @@ RESERVED_FOR_MAX: Final = 256
 _TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaim(msgspec.Struct, frozen=True, gc=False):
     """One entry of a Pod; `claim_name` is None while a claim from the template is not known yet."""
 
     entry: str
@@ -38,18 +38,21 @@ class PodClaim:
         return bool(self.template)
 
 
-def pod_claims(pod: Pod) -> Iterator[PodClaim]:
+def pod_claims(pod: Pod) -> Sequence[PodClaim]:
     """The claims a Pod needs, in the order of its entries; entries known to need none are left out."""
-    if not pod.spec.resource_claims:
-        return
+    entries = pod.spec.resource_claims
+    if not entries:
+        return ()
+    found: list[PodClaim] = []
     statuses = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    for entry in pod.spec.resource_claims:
+    for entry in entries:
         if entry.resource_claim_name is not None:
-            yield PodClaim(entry.name, entry.resource_claim_name, optional=bool(entry.optional))
+            found.append(PodClaim(entry.name, entry.resource_claim_name, "", bool(entry.optional)))
         elif entry.resource_claim_template_name is not None:
             name = statuses.get(entry.name)
             if name is not None or entry.name not in statuses:
-                yield PodClaim(entry.name, name, entry.resource_claim_template_name, optional=bool(entry.optional))
+                found.append(PodClaim(entry.name, name, entry.resource_claim_template_name, bool(entry.optional)))
+    return found
 
 
 def special_claim_name(pod: Pod) -> str:
