@@ -68,12 +68,13 @@ class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
 
     def covers(self, happened: ClusterEvent) -> bool:
         """Whether a registration for this event is asked about what happened."""
-        if WILDCARD in (self.resource, happened.resource):
+        mine, other = self.resource, happened.resource
+        if WILDCARD in (mine, other):
             return True
-        same = self.resource == happened.resource or (
-            self.resource == POD and happened.resource in (ASSIGNED_POD, UNSCHEDULED_POD)
-        )
-        return same and bool(self.action & happened.action)
+        if mine != other and not (mine == POD and other in (ASSIGNED_POD, UNSCHEDULED_POD)):
+            return False
+        # Of the numbers, since combining the members makes a new one.
+        return bool(self.action.value & happened.action.value)
 
 
 # Wakes every Pod, whoever rejected it.

@@ -76,17 +76,22 @@ class Resources:
             return self.ephemeral_storage
         return self.scalars.get(name, 0)
 
-    def _key(self) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
-        return self.milli_cpu, self.memory, self.ephemeral_storage, tuple(sorted(self.scalars.items()))
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Resources) and self._key() == other._key()
+        return (
+            isinstance(other, Resources)
+            and self.milli_cpu == other.milli_cpu
+            and self.memory == other.memory
+            and self.ephemeral_storage == other.ephemeral_storage
+            and self.scalars == other.scalars
+        )
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        # Few differ in their scalars alone.
+        return hash((self.milli_cpu, self.memory, self.ephemeral_storage))
 
     def __repr__(self) -> str:
-        return f"Resources{self._key()}"
+        scalars = tuple(sorted(self.scalars.items()))
+        return f"Resources{(self.milli_cpu, self.memory, self.ephemeral_storage, scalars)}"
 
 
 NOTHING: Final = Resources()

@@ -15,7 +15,7 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, ScorePlugin
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import SUCCESS, Code, Status, unresolvable
+from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
@@ -126,10 +126,9 @@ class Cycle:
 
         Then all nodes are asked after all, so that the Pod's user hears of each what the first filter says.
         """
-        ask = next((ask for plugin in profile.filter if (ask := getattr(plugin, "promising", None))), None)
-        if ask is None or self._nominations:
+        if profile.promising is None or self._nominations:
             return None
-        nodes = ask(state, self._snapshot, start)
+        nodes = profile.promising(state, self._snapshot, start)
         if nodes is None:
             return None
         found = find_feasible(_filters(profile, state), state, nodes, wanted, self._nominations)
@@ -154,7 +153,7 @@ def run_pre_filter(profile: Profile, state: CycleState, node_count: int) -> tupl
     limiting: list[str] = []
     for plugin in profile.pre_filter:
         result, status = plugin.pre_filter(state, pod)
-        if status.code is Code.SKIP:
+        if status is SKIP or status.code is Code.SKIP:
             state.skip_filter.add(plugin.name)
             continue
         if status is not SUCCESS and not status.is_success:
@@ -301,7 +300,7 @@ def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo])
     pod = state.pod_info.pod
     for plugin in profile.pre_score:
         status = plugin.pre_score(state, pod, nodes)
-        if status.code is Code.SKIP:
+        if status is SKIP or status.code is Code.SKIP:
             state.skip_score.add(plugin.name)
         elif not status.is_success:
             raise AttemptError(f'running PreScore plugin "{plugin.name}": {status.message}')

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dray.runtime.measures import Counter, Histogram
 from dray.runtime.metrics import Metrics, exponential_buckets
 
 SCHEDULED: Final = "scheduled"
@@ -17,7 +16,7 @@ _PLUGIN_BUCKETS: Final = exponential_buckets(start=0.00001, factor=1.5, count=20
 
 
 class SchedulerMetrics:
-    """Made once; label sets are looked up once each, since looking up costs more than counting."""
+    """Made once."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._attempts = metrics.counter(
@@ -53,7 +52,6 @@ class SchedulerMetrics:
         self._cache_size = metrics.gauge(
             "scheduler_scheduler_cache_size", "Nodes, Pods and assumed Pods in the cache.", ("type",)
         )
-        self._known: dict[tuple[str, ...], Counter | Histogram] = {}
 
     def follow(self, queue: Callable[[], dict[str, int]], cache: dict[str, Callable[[], int]]) -> None:
         """Read the sizes when they are asked for."""
@@ -64,8 +62,8 @@ class SchedulerMetrics:
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:
         """An attempt has ended."""
-        self._counter(self._attempts, "attempts", result, profile).inc()
-        self._histogram(self._attempt_duration, "attempt", result, profile).observe(seconds)
+        self._attempts.labels(result, profile).inc()
+        self._attempt_duration.labels(result, profile).observe(seconds)
 
     def searched(self, seconds: float) -> None:
         """The search for a node has ended."""
@@ -73,32 +71,16 @@ class SchedulerMetrics:
 
     def bound(self, attempts: int, seconds: float) -> None:
         """A Pod is bound so long after it first appeared."""
-        self._histogram(self._sli, "sli", str(min(attempts, 16))).observe(seconds)
+        self._sli.labels(str(min(attempts, 16))).observe(seconds)
         self._pod_attempts.observe(attempts)
 
     def incoming(self, queue: str, event: str) -> None:
         """A Pod was put into a queue."""
-        self._counter(self._incoming, "incoming", queue, event).inc()
+        self._incoming.labels(queue, event).inc()
 
     def plugin_ran(self, plugin: str, point: str, status: str, seconds: float) -> None:
         """One call of a plugin."""
-        self._histogram(self._plugin, "plugin", plugin, point, status).observe(seconds)
-
-    def _counter(self, metric: Counter, name: str, *labels: str) -> Counter:
-        key = (name, *labels)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = metric.labels(*labels)
-        assert isinstance(known, Counter)
-        return known
-
-    def _histogram(self, metric: Histogram, name: str, *labels: str) -> Histogram:
-        key = (name, *labels)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = metric.labels(*labels)
-        assert isinstance(known, Histogram)
-        return known
+        self._plugin.labels(plugin, point, status).observe(seconds)
 
 
 def _size_of(queue: Callable[[], dict[str, int]], name: str) -> Callable[[], int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from dray.api.types.core_v1 import Pod
+from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration, Hint, HintFunction
+from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import (
     BindPlugin,
     FilterPlugin,
@@ -24,12 +26,16 @@ from dray.framework.plugins import (
     ReservePlugin,
     ScorePlugin,
 )
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status, error
 from dray.scheduler.timing import Observe, timed_points
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
+
+# The nodes from a place on that a filter may accept, in order; None when it cannot tell of any that it will not.
+Promising: TypeAlias = Callable[[CycleState, Snapshot, int], Iterable[NodeInfo] | None]
 
 
 class Profile:
@@ -50,6 +56,10 @@ class Profile:
         self._pre_enqueue = cast("Sequence[PreEnqueuePlugin]", points.get("preEnqueue", ()))
         self.pre_filter = cast("Sequence[PreFilterPlugin]", points.get("preFilter", ()))
         self.filter = cast("Sequence[FilterPlugin]", points.get("filter", ()))
+        # Of the first filter that can tell which nodes are worth asking; see `Cycle`.
+        self.promising: Promising | None = next(
+            (ask for plugin in self.filter if (ask := getattr(plugin, "promising", None))), None
+        )
         self.post_filter = cast("Sequence[PostFilterPlugin]", points.get("postFilter", ()))
         self.pre_score = cast("Sequence[PreScorePlugin]", points.get("preScore", ()))
         score = cast("Sequence[ScorePlugin]", points.get("score", ()))

@@ -364,11 +364,13 @@ class SchedulingQueue:
         if event.resource == WILDCARD:
             return plugins
         registrations = self._rules(queued.pod).registrations()
-        return frozenset(
-            plugin
-            for plugin in plugins
-            if any(_says_queue(item, queued.pod, event, old, new) for item in registrations.get(plugin, ()))
-        )
+        helped: list[str] = []
+        for plugin in plugins:
+            for item in registrations.get(plugin, ()):
+                if _says_queue(item, queued.pod, event, old, new):
+                    helped.append(plugin)
+                    break
+        return frozenset(helped)
 
     def _back_off(self, queued: QueuedPod, now: float, label: str) -> None:
         broken = queued.errors_in_a_row > 0

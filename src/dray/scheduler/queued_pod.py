@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.pod_info import PodInfo
@@ -24,9 +24,12 @@ class QueuedPod:
         "sort_key",
         "told",
         "told_at",
+        "uid",
     )
 
     def __init__(self, info: PodInfo, now: float) -> None:
+        # Of one Pod, whatever it is changed to.
+        self.uid: Final = info.uid
         self.info = info
         # When it first appeared without a gate.
         self.added_at = now
@@ -45,11 +48,6 @@ class QueuedPod:
         # What its user was last told about a failure, and when; changed by whoever tells.
         self.told = ""
         self.told_at = now
-
-    @property
-    def uid(self) -> str:
-        """The Pod's uid."""
-        return self.info.uid
 
     @property
     def pod(self) -> Pod:

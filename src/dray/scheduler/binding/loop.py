@@ -126,9 +126,10 @@ class Binder:
     async def bind(self, attempt: Attempt) -> Status:
         """Wait at Permit, then PreBind and Bind."""
         state, pod, node_name = attempt.state, attempt.pod, attempt.node_name
-        status = await self._held.wait(attempt.queued.uid, self._clock)
-        if not status.is_success:
-            return status
+        if self._held.get(attempt.queued.uid) is not None:
+            status = await self._held.wait(attempt.queued.uid, self._clock)
+            if not status.is_success:
+                return status
         for plugin in attempt.profile.pre_bind:
             status = await plugin.pre_bind(state, pod, node_name)
             if status is not SUCCESS and not status.is_success:

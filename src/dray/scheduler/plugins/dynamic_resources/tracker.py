@@ -51,22 +51,25 @@ class ClaimTracker:
         """Handler of the informer of claims."""
         if new is None:
             assert old is not None
-            key = key_of(old)
-            assumed = self._assumed.get(key)
-            if assumed is not None and assumed.metadata.uid == old.metadata.uid:
+            if self._is_awaited(old):
                 # One of the same name may have been made since.
-                del self._assumed[key]
+                del self._assumed[key_of(old)]
             self._removed.pop(old.metadata.uid or "", None)
             self.allocations.remove_claim(old)
             self._watchers.tell(old.metadata.uid or "", None)
             return
         self.allocations.apply_claim(new)
-        key = key_of(new)
+        if self._assumed:
+            self._caught_up(new)
+        self._watchers.tell(new.metadata.uid or "", new)
+
+    def _caught_up(self, claim: ResourceClaim) -> None:
+        """Let go of an assumption of which the informer has told, or of which it knows better."""
+        key = key_of(claim)
         assumed = self._assumed.get(key)
-        if assumed is not None and not is_older(new, assumed):
+        if assumed is not None and not is_older(claim, assumed):
             del self._assumed[key]
             self.allocations.forget(assumed)
-        self._watchers.tell(new.metadata.uid or "", new)
 
     # --- What this scheduler does. ---
 
@@ -98,7 +101,7 @@ class ClaimTracker:
             self._removed[uid] = None
 
     def _is_awaited(self, claim: ResourceClaim) -> bool:
-        assumed = self._assumed.get(key_of(claim))
+        assumed = self._assumed.get(key_of(claim)) if self._assumed else None
         return assumed is not None and assumed.metadata.uid == claim.metadata.uid
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str) -> None:
