@@ -100,6 +100,9 @@ def union(left: Tree, right: Tree) -> Tree:
     """Paths of either tree."""
     if not left or not right:
         return left or right
+    if len(left) < len(right):
+        # The fewer are put among the many.
+        left, right = right, left
     result = dict(left)
     for element, node in right.items():
         mine = result.get(element)
@@ -199,10 +202,9 @@ def ordered(tree: Tree) -> Tree:
 
 def sorted_elements(tree: Tree) -> list[str]:
     """Path elements in Kubernetes' order: the dot, members, items by key, elements by value, indices."""
-    for element in tree:
-        if element[0] not in ".f":
-            return sorted(tree, key=_order)
-    return sorted(tree)
+    elements = sorted(tree)
+    # Members sort by their text, as the dot does before them, and everything else sorts behind them by its text.
+    return elements if not elements or elements[-1] < "g" else sorted(tree, key=_order)
 
 
 # The same few items come with nearly every object of a kind.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
@@ -70,6 +70,20 @@ class Slot:
 class Shape:
     """A type as field management sees it; `type` is kept for checks of leaves."""
 
+    __slots__ = (
+        "_only_key",
+        "form",
+        "is_bare",
+        "is_leaf",
+        "is_list",
+        "is_map",
+        "item",
+        "map_keys",
+        "slots",
+        "takes_text",
+        "type",
+    )
+
     def __init__(self, form: Form, type_: Type, item: Shape | None = None) -> None:
         self.form = form
         # The form as walks ask for it, at every value.
@@ -79,18 +93,13 @@ class Shape:
         self.type = type_
         # The shape of list items, or of map members that are no named field.
         self.item: Shape = item or (self if form is Form.DEDUCED else DEDUCED)
+        # The named fields of a message, which come after construction because types are recursive.
+        self.slots: dict[str, Slot] = {}
+        self.is_bare = isinstance(type_, StructType)
         self.map_keys: tuple[str, ...] = type_.map_keys if isinstance(type_, ListOf) else ()
         self._only_key = self.map_keys[0] if form is Form.KEYED and len(self.map_keys) == 1 else ""
         # Whether any text is of the type.
         self.takes_text = isinstance(type_, Scalar) and type_ not in _NO_TEXT
-
-    @cached_property
-    def slots(self) -> dict[str, Slot]:
-        """The named fields, made when first asked for since types are recursive."""
-        struct = self.type
-        if not isinstance(struct, StructType):
-            return {}
-        return {name: Slot(struct, field) for name, field in struct.fields.items()}
 
     def walks(self, value: Any) -> bool:
         """Whether a value is walked; what is not of the shape's form is a leaf."""
@@ -157,12 +166,19 @@ def shape_of(kind: Type) -> Shape:
     return _struct_shape(kind) if isinstance(kind, StructType) else _container_shape(kind)
 
 
+def _struct_shape(struct: StructType) -> Shape:
+    shape = _bare_shape(struct)
+    if shape.is_bare:
+        # Said first: a message that contains itself comes by here again.
+        shape.is_bare = False
+        shape.slots.update({name: Slot(struct, field) for name, field in struct.fields.items()})
+    return shape
+
+
 # Bounded because types of custom resources come and go.
 @lru_cache(maxsize=16384)
-def _struct_shape(struct: StructType) -> Shape:
-    if struct.atomic:
-        return Shape(Form.LEAF, struct)
-    return Shape(Form.MAP, struct)
+def _bare_shape(struct: StructType) -> Shape:
+    return Shape(Form.LEAF if struct.atomic else Form.MAP, struct)
 
 
 def _container_shape(kind: ListOf | MapOf) -> Shape:

@@ -204,14 +204,17 @@ class _Walk:
             self._values(slot.element, left, right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
+        """Note what became of a value that is not the same as before, or may not be."""
         if left is MISSING:
             self.added[element] = everything(right, shape)
         elif right is MISSING:
             self.removed[element] = everything(left, shape)
-        elif left != right or type(left) is not type(right):
-            self._changed(element, left, right, shape)
+        elif not shape.is_leaf:
+            self._containers(element, left, right, shape)
+        elif left != right:
+            self.modified[element] = LEAF
 
-    def _changed(self, element: str, left: Any, right: Any, shape: Shape) -> None:
+    def _containers(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         left_is_leaf, right_is_leaf = not shape.walks(left), not shape.walks(right)
         if (left_is_leaf and right_is_leaf) or not (left or right):
             if left != right:
