@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import random
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -352,3 +354,69 @@ async def test_discovery_lists_every_served_resource() -> None:
     ]
     assert (found[0].subresources, found[0].short_names) == (("status",), ("po",))
     assert not found[1].namespaced
+
+
+async def test_large_answers_come_packed() -> None:
+    asked: list[str] = []
+
+    async def handler(request: Request) -> Reply:
+        asked.append(request.headers["accept-encoding"])
+        packed = gzip.compress(orjson.dumps({"metadata": {"name": "a" * 1_000_000}}))
+        return Reply(packed, content_type="application/json", headers=(("Content-Encoding", "gzip"),))
+
+    async with serving(handler) as client:
+        assert (await client.get(PODS, "a", "default"))["metadata"]["name"] == "a" * 1_000_000
+    assert asked == ["gzip"]
+
+
+async def test_what_a_server_warns_of_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(_request: Request) -> Reply:
+        warnings = ('299 - "say \\"v1\\"", 299 - "two"', '299 - "three"')
+        return Reply(b"{}", headers=tuple(("Warning", value) for value in warnings))
+
+    async with serving(handler) as client:
+        await client.get(PODS, "a", "default")
+    assert [record.args for record in caplog.records] == [('say "v1"',), ("two",), ("three",)]
+
+
+async def test_redirects_are_followed_on_the_server_alone() -> None:
+    async def handler(request: Request) -> Reply:
+        place = {"/version": "/elsewhere?x=%20y", "/loop": "/loop", "/away": "http://other.invalid/"}.get(request.path)
+        return text("", 307, (("Location", place),)) if place else json({"found": request.target})
+
+    async with serving(handler) as client:
+        assert await client.get_path("/version") == {"found": "/elsewhere?x=%20y"}
+        with pytest.raises(ServiceUnavailableError, match=r"redirected to http://other\.invalid/"):
+            await client.get_path("/away")
+        with pytest.raises(ServiceUnavailableError, match="stopped after 10 redirects"):
+            await client.get_path("/loop")
+
+
+async def test_a_server_below_a_path_is_asked_there() -> None:
+    server = HttpServer(recorder := Recorder())
+    port = await server.start("127.0.0.1", 0)
+    client = http_client(Access(server=f"http://bob:x@127.0.0.1:{port}/k8s/c-1"), EagerClock())
+    await client.get(PODS, "a", "default")
+    await client.close()
+    await server.stop()
+    assert recorder.seen[0][1] == "/k8s/c-1/api/v1/namespaces/default/pods/a"
+    assert recorder.headers[0]["authorization"] == "Basic Ym9iOng="
+
+
+@pytest.mark.parametrize(
+    ("access", "message"),
+    [
+        (Access(server="https://127.0.0.1:1", insecure=True), "GET https://127.0.0.1:1: connection refused"),
+        (
+            Access(server="http://h", proxy_url="http://127.0.0.1:1"),
+            "GET http://h: proxy 127.0.0.1:1: connection refused",
+        ),
+        (Access(server="http://h", proxy_url="socks5://p:1"), "GET http://h: 'socks5://p:1': the scheme must be"),
+        (Access(server="h:6443"), "GET h:6443: 'h:6443': the scheme must be http or https"),
+    ],
+)
+async def test_servers_that_cannot_be_asked_are_named(access: Access, message: str) -> None:
+    client = http_client(access, EagerClock())
+    with pytest.raises(ServiceUnavailableError, match=re.escape(message)):
+        await client.get(PODS, "a")
+    await client.close()

@@ -20,6 +20,8 @@ IDLE_SECONDS_MAX: Final = 75.0
 # From the first byte of a request to its last.
 REQUEST_SECONDS_MAX: Final = 30.0
 HANDSHAKE_SECONDS_MAX: Final = 10.0
+# A client that was refused may go on sending for this long.
+LINGER_SECONDS_MAX: Final = 1.0
 # What is being answered when the server stops has this long to end by itself.
 STOP_SECONDS_MAX: Final = 0.5
 # Requests of one connection that may wait for the one before.
@@ -76,6 +78,8 @@ class ServerConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._certificate: dict[str, Any] = {}
+        # What else comes is dropped.
+        self._refused = False
         self.task: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
@@ -106,7 +110,7 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on, and answer what is whole."""
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         was_between = self._reader.is_between
         try:
@@ -186,9 +190,15 @@ class ServerConnection(asyncio.Protocol):
 
     def _refuse(self, error: RequestError) -> None:
         """Answer what cannot be read, unless another answer is under way."""
-        if self.task is None:
-            self._write(Request(), text(str(error), error.status))
-        self.transport.close()
+        self._refused = True
+        if self.task is not None:
+            self.transport.close()
+            return
+        self._write(Request(), text(str(error), error.status))
+        # Closed with something unread, the client would be told of that rather than of our reason.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._wait_at_most(LINGER_SECONDS_MAX)
 
     # --- time ---
 
