@@ -50,6 +50,9 @@ SCALARS = {
 ZEROES = {"str": '""', "int": "0", "float": "0.0", "bool": "False", "bytes": 'b""'}
 # Go writes these fields even when they are zero, if they are required.
 WRITTEN_ZEROES = {Scalar.STRING, Scalar.BYTES, Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.BOOL}
+# The server's own bookkeeping, often half of an object: components neither read nor write it, and what an update
+# leaves out of it stays as it is.
+LEFT_OUT = {"managedFields"}
 # Attributes that would hide a name the annotations of the same class need.
 TAKEN = {"int", "bool", "str", "float", "bytes"}
 
@@ -85,6 +88,11 @@ def roots() -> list[StructType]:
     return [struct_type for struct_type in found if module_of(struct_type) in MODULES]
 
 
+def members(struct_type: StructType) -> list[Field]:
+    """The fields that are written."""
+    return [field for field in struct_type.fields.values() if field.name not in LEFT_OUT]
+
+
 def leaf(kind: Type) -> Type:
     """The element type below lists and maps."""
     while isinstance(kind, ListOf | MapOf):
@@ -101,12 +109,12 @@ def collect() -> dict[str, list[StructType]]:
         if struct_type.name in seen:
             return
         seen.add(struct_type.name)
-        for field in struct_type.fields.values():
+        for field in members(struct_type):
             if is_default_instance(field):
                 assert isinstance(field.type, StructType)
                 visit(field.type)
         ordered[struct_type.name] = struct_type
-        for field in struct_type.fields.values():
+        for field in members(struct_type):
             below = leaf(field.type)
             if isinstance(below, StructType):
                 visit(below)
@@ -165,7 +173,7 @@ def class_text(struct_type: StructType, module: str) -> str:
         f"class {name}(Message, frozen=True, kw_only=True):",
         f'    schema_name: ClassVar[str] = "{struct_type.name}"',
     ]
-    ordered = sorted(struct_type.fields.values(), key=lambda field: FIRST.get(field.name, len(FIRST)))
+    ordered = sorted(members(struct_type), key=lambda field: FIRST.get(field.name, len(FIRST)))
     return "\n".join(lines + [member(field, module) for field in ordered])
 
 

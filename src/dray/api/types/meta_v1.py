@@ -22,23 +22,11 @@ class ObjectMeta(Message, frozen=True, kw_only=True):
     generate_name: str | None = None
     generation: int | None = None
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
-    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
     namespace: str | None = None
     owner_references: tuple[OwnerReference, ...] = ()
     resource_version: str | None = None
     self_link: str | None = None
     uid: str | None = None
-
-
-class ManagedFieldsEntry(Message, frozen=True, kw_only=True):
-    schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry"
-    api_version: str | None = None
-    fields_type: str | None = None
-    fields_v1: Any = None
-    manager: str | None = None
-    operation: str | None = None
-    subresource: str | None = None
-    time: datetime | None = None
 
 
 class OwnerReference(Message, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dray.client.interface import DeleteOptions, PatchType, WriteOptions
+from dray.client.interface import DeleteOptions, PatchType, WriteOptions, unstructured
 from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.recorder.loop import EVENTS
@@ -167,8 +167,8 @@ async def test_a_claim_is_made_and_named_in_the_status() -> None:
         assert apply.content_type == PatchType.APPLY.value
         assert apply.query == {"fieldManager": "ResourceClaimController", "force": "true"}
         assert apply.subresource == "status"
-        managers = (await world.user.get(PODS, "pod", TEAM)).metadata.managed_fields
-        assert "ResourceClaimController" in [entry.manager for entry in managers]
+        stored = await world.user.get(unstructured(PODS.group_version, "pods", "Pod"), "pod", TEAM)
+        assert "ResourceClaimController" in [entry["manager"] for entry in stored["metadata"]["managedFields"]]
         counted = {"status": "success", "admin_access": "false"}
         assert world.metrics.value("resourceclaim_controller_creates_total", counted) == 1
         assert world.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) > 0
