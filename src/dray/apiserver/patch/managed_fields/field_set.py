@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 Tree: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
 
@@ -27,13 +29,10 @@ class FieldsFormatError(ValueError):
     """A `fieldsV1` that no set of fields has."""
 
 
-class FieldSet:
+class FieldSet(msgspec.Struct, frozen=True):
     """An immutable set of field paths."""
 
-    __slots__ = ("tree",)
-
-    def __init__(self, tree: Tree | None = None) -> None:
-        self.tree: Tree = {} if tree is None else tree
+    tree: Tree = {}
 
     @classmethod
     def of(cls, *paths: Iterable[str]) -> FieldSet:
@@ -55,14 +54,6 @@ class FieldSet:
 
     def __bool__(self) -> bool:
         return bool(self.tree)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FieldSet) and self.tree == other.tree
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"FieldSet({self.tree!r})"
 
     def __contains__(self, path: Path) -> bool:
         node: Tree | None = self.tree

@@ -5,33 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from dray.api.document import Document
 from dray.api.schema.model import StructType
-from dray.apiserver.patch.managed_fields.field_set import LEAF, FieldSet, Tree, is_member, ordered
+from dray.apiserver.patch.managed_fields.field_set import (
+    LEAF,
+    FieldSet,
+    Tree,
+    is_member,
+    ordered,
+    recursive_difference,
+    union,
+)
 from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, shape_of
 
 
-class Comparison:
-    """What became of the fields from one document to the next; no field is in two of the sets."""
+class Comparison(msgspec.Struct, frozen=True):
+    """What became of the fields from one document to the next; no field is in two of the first three sets."""
 
-    __slots__ = ("added", "changed", "modified", "removed")
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+    # What an updater takes over: the modified and the added.
+    changed: FieldSet
 
-    def __init__(self, added: FieldSet, modified: FieldSet, removed: FieldSet) -> None:
-        self.added = added
-        self.modified = modified
-        self.removed = removed
-        # What an updater takes over.
-        self.changed = modified | added
+    @classmethod
+    def of(cls, added: Tree, modified: Tree, removed: Tree) -> Comparison:
+        """The comparison with these results."""
+        return cls(FieldSet(added), FieldSet(modified), FieldSet(removed), FieldSet(union(modified, added)))
 
     def without_below(self, ignored: FieldSet) -> Comparison:
         """The comparison without some fields and all below them."""
         if not ignored:
             return self
-        added, modified = self.added.without_below(ignored), self.modified.without_below(ignored)
-        removed = self.removed.without_below(ignored)
-        if added is self.added and modified is self.modified and removed is self.removed:
-            return self
-        return Comparison(added, modified, removed)
+        trees = (self.added.tree, self.modified.tree, self.removed.tree)
+        return Comparison.of(*(recursive_difference(tree, ignored.tree) for tree in trees))
 
 
 def fields_of(document: Document, struct: StructType) -> FieldSet:
@@ -89,7 +98,7 @@ def compare(old: Document | None, new: Document, struct: StructType) -> Comparis
     """What changed from the old document (None: from the empty object of its kind) to the new one."""
     walk = _Walk()
     walk.maps({} if old is None else old, new, shape_of(struct))
-    return Comparison(FieldSet(ordered(walk.added)), FieldSet(ordered(walk.modified)), FieldSet(ordered(walk.removed)))
+    return Comparison.of(ordered(walk.added), ordered(walk.modified), ordered(walk.removed))
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
@@ -169,15 +178,13 @@ def _every_item(items: list[Any], shape: Shape) -> Tree:
     return {".": LEAF, **ordered(tree)} if tree else LEAF
 
 
-class _Walk:
+class _Walk(msgspec.Struct):
     """A comparison under way: the three trees of one level, whose own order is left to who takes them."""
 
-    __slots__ = ("added", "modified", "removed")
-
-    def __init__(self) -> None:
-        self.added: Tree = {}
-        self.modified: Tree = {}
-        self.removed: Tree = {}
+    # Every walk has its own three.
+    added: Tree = {}
+    modified: Tree = {}
+    removed: Tree = {}
 
     def maps(self, old: Document, new: Document, shape: Shape) -> None:
         """Compare two maps of a shape, member by member."""
