@@ -215,15 +215,14 @@ def find_feasible(
         accepted: Sequence[NodeInfo] = part
         for fitting in sure:
             accepted = fitting(state, accepted)
-        if len(accepted) == len(part):
-            feasible += part
-        else:
-            known = set(map(id, accepted))
-            for node in part:
-                if id(node) in known:
-                    feasible.append(node)
-                else:
-                    _ask((node,), filters, state, 1, nominations, (feasible, statuses))
+        known = set(map(id, accepted)) if len(accepted) < len(part) else None
+        doubtful = () if known is None else [place for place, node in enumerate(part) if id(node) not in known]
+        start = 0
+        for place in doubtful:
+            feasible += part[start:place]
+            _ask((part[place],), filters, state, 1, nominations, (feasible, statuses))
+            start = place + 1
+        feasible += part[start:]
     if len(feasible) < wanted:
         _ask(remaining, filters, state, wanted - len(feasible), nominations, (feasible, statuses))
     return Search(feasible, statuses)

@@ -287,17 +287,16 @@ class DynamicResources:
         asked = self._asked_alone(own) if own.special is None else None
         if asked is None:
             return ()
-        known_of, version, allocations = asked.known.get, self._inventory.version, own.node_allocations
-        sure: list[NodeInfo] = []
-        for node in nodes:
-            known = known_of(node.name)
-            if known is None or known.node is not node.node or known.version != version or node.requested.scalars:
-                continue
-            found = known.outcome.allocations
-            if found is not None:
-                allocations[node.name] = found
-                sure.append(node)
-        return sure
+        known_of, version = asked.known.get, self._inventory.version
+        return [
+            node
+            for node in nodes
+            if (known := known_of(node.name)) is not None
+            and known.fits
+            and known.node is node.node
+            and known.version == version
+            and not node.requested.scalars
+        ]
 
     def _asked_alone(self, own: PodState) -> Asked | None:
         """What is known, if a node's outcome, where there is one, is all that counts for it."""
@@ -413,7 +412,9 @@ class DynamicResources:
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
         """8 for a first alternative down to 1 for an eighth, over all lists of the claims allocated here."""
         own: PodState = state[NAME].on_node(node.name)
-        return allocation_score(own.pending, own.node_allocations[node.name][: len(own.pending)])
+        allocations = own.found_on(node.name)
+        assert allocations is not None, "only nodes that fit are scored"
+        return allocation_score(own.pending, allocations[: len(own.pending)])
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
         """The worst node gets 0 and the best 100; when all are the same, all get 100."""
@@ -433,9 +434,10 @@ class DynamicResources:
         own.chosen = own.variant_on(node_name)
         if not own.chosen.count:
             return SUCCESS
-        allocations = own.node_allocations.get(node_name)
+        allocations = own.found_on(node_name)
         if allocations is None:
             return error(f"claims were not allocated on node {node_name}")
+        own.node_allocations[node_name] = allocations
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
         self._steps.observe(self._steps_taken)

@@ -101,7 +101,8 @@ class PodState:
         # By what a node has itself and what is held back there; and those of the nodes that were looked at.
         self.variants: dict[tuple[object, ...], Variant] = {}
         self.node_variants: dict[str, Variant] = {}
-        # Node -> allocations of the claims to allocate there, in their order.
+        # Node -> allocations of the claims to allocate there, in their order; see `found_on` for those of which it was
+        # known beforehand.
         self.node_allocations: dict[str, tuple[AllocationResult, ...]] = {}
         # Set by Reserve.
         self.chosen = self.plain
@@ -126,6 +127,14 @@ class PodState:
         allocation = claim.status.allocation
         if allocation is not None and allocation.node_selector is not None:
             self.special_reaches = compile_selector(allocation.node_selector)
+
+    def found_on(self, node_name: str) -> tuple[AllocationResult, ...] | None:
+        """The allocations on a node that fits; until Reserve, since then devices are taken."""
+        found = self.node_allocations.get(node_name)
+        if found is None and self.plain.asked is not None:
+            known = self.plain.asked.known.get(node_name)
+            found = None if known is None else known.outcome.allocations
+        return found
 
     def variant_on(self, node_name: str) -> Variant:
         """What is to be allocated on a node that was looked at."""
