@@ -43,8 +43,7 @@ class ObjectResult(msgspec.Struct):
     status: int = 200
 
 
-@dataclass(slots=True)
-class DocumentResult:
+class DocumentResult(msgspec.Struct):
     """A document that is not stored as such (a dry run, a review, a scale), in its served version."""
 
     document: Document

@@ -29,24 +29,24 @@ from dray.apiserver.patch.managed_fields.walk import Comparison, compare, create
 Converter: TypeAlias = Callable[[Document, str], tuple[Document, StructType] | None]
 
 # What identifies an object or is the server's own is nobody's to manage.
+_NOBODYS_METADATA: Final = frozenset(
+    {
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    }
+)
 _NOBODYS: Final = FieldSet.of(
     ("f:apiVersion",),
     ("f:kind",),
     ("f:metadata",),
-    *(
-        ("f:metadata", f"f:{name}")
-        for name in (
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "clusterName",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-        )
-    ),
+    *(("f:metadata", f"f:{name}") for name in sorted(_NOBODYS_METADATA)),
 )
 
 NOTHING: Final = FieldSet()
@@ -103,7 +103,9 @@ def _created(
     new: Document, struct: StructType, me: Manager, context: tuple[FieldSet, datetime]
 ) -> list[Document] | None:
     ignored, now = context
-    fields = created_fields(new, struct).without_below(ignored) - _NOBODYS
+    metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _NOBODYS_METADATA}
+    # What is left out here need not be walked.
+    fields = created_fields({**new, "metadata": metadata}, struct).without_below(ignored) - _NOBODYS
     return [write(me, Entry(fields, me.api_version, format_time(now)))] if fields else None
 
 
