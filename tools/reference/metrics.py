@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from prometheus_client.core import Metric
 from tools.reference.markdown import page, table
 
 from dray.client.interface import Client
@@ -80,21 +79,15 @@ def described(metrics: Metrics) -> list[Described]:
 
 
 def _described(metrics: Metrics) -> Iterator[Described]:
-    for collector in vars(metrics.registry)["_collector_to_names"]:
-        for family in collector.collect():
-            labels = getattr(collector, "_labelnames", None)
-            yield _one(family, tuple(getattr(family, "_labelnames", ()) if labels is None else labels))
-
-
-def _one(family: Metric, labels: tuple[str, ...]) -> Described:
-    name = f"{family.name}_total" if family.type == "counter" else family.name
-    return Described(name, family.type, labels, family.documentation)
+    for family in metrics.families():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield Described(name, family.type, family.labels, family.text)
 
 
 def queues_of(metrics: Metrics) -> list[str]:
     """The work queues that a registry counts for; drivers' have the name of the driver."""
-    samples = (sample for family in metrics.registry.collect() for sample in family.samples)
-    return sorted({item.labels["name"] for item in samples if item.name == "workqueue_depth"} - {_Classic.name})
+    samples = (sample for family in metrics.families() if family.name == "workqueue_depth" for sample in family.samples)
+    return sorted({labels["name"] for _, labels, _ in samples} - {_Classic.name})
 
 
 async def collected() -> Mapping[str, Metrics]:

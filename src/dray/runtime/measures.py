@@ -1,24 +1,46 @@
-"""Counters, gauges and histograms that the Prometheus library renders when asked; counting costs next to nothing.
+"""Counters, gauges and histograms, and the page that Prometheus reads; counting costs next to nothing.
 
 They take no lock: whoever counts does so on the event loop's thread. Any thread may look.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Final, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Protocol, Self
 
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import INF, floatToGoString
-
-# What a measure's name is followed by, the labels of its own (buckets have a bound), and the number.
-Sample = tuple[str, dict[str, str], float]
+# What a measure's name is followed by, the labels, and the number.
+Sample = tuple[str, Mapping[str, str], float]
+# From here on Go, whose form this is, writes numbers with an exponent.
+_DIGITS_MAX: Final = 6
 
 
-class Measure(Collector):
+@dataclass(slots=True)
+class Family:
+    """Everything of one name at one moment; a counter's name is without its `_total`."""
+
+    name: str
+    text: str
+    type: str
+    labels: tuple[str, ...] = ()
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, values: Sequence[str], value: float) -> None:
+        """One number, for values of the labels."""
+        self.samples.append(("", dict(zip(self.labels, values, strict=True)), value))
+
+
+class Collector(Protocol):
+    """Tells what it has when somebody looks."""
+
+    def collect(self) -> Iterable[Family]:
+        """Everything, now."""
+
+
+class Measure(ABC):
     """A metric: counted with by itself when it has no labels, else by what `labels` gives."""
 
     type: ClassVar[str]
@@ -28,6 +50,11 @@ class Measure(Collector):
         self._text: Final = text
         self._labels: Final = tuple(labels)
         self._children: Final[dict[tuple[str, ...], Self]] = {}
+
+    @property
+    def name(self) -> str:
+        """Without what it is followed by on the page."""
+        return self._name
 
     def labels(self, *values: str) -> Self:
         """The one that counts for these values, in the order of the label names; who counts often keeps it."""
@@ -41,17 +68,12 @@ class Measure(Collector):
         """Forget what was counted for these values."""
         self._children.pop(values, None)
 
-    def describe(self) -> Iterator[Metric]:
-        """The names alone, so that nobody can take them again."""
-        yield Metric(self._name, self._text, self.type)
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Everything counted so far."""
-        metric = Metric(self._name, self._text, self.type)
+        family = Family(self._name, self._text, self.type, self._labels)
         for labels, samples in self._counted():
-            for suffix, more, value in samples:
-                metric.add_sample(self._name + suffix, labels | more, value)
-        yield metric
+            family.samples += [(suffix, {**labels, **more}, value) for suffix, more, value in samples]
+        yield family
 
     def _counted(self) -> Iterator[tuple[dict[str, str], Iterable[Sample]]]:
         if not self._labels:
@@ -129,8 +151,44 @@ class Histogram(Measure):
     def samples(self) -> Iterator[Sample]:
         """How many are not above each bound, how many there are, and what they add up to."""
         total = 0.0
-        for bound, count in zip((*self._bounds, INF), self._counts, strict=True):
+        for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count
-            yield "_bucket", {"le": floatToGoString(bound)}, total  # type: ignore[no-untyped-call]
+            yield "_bucket", {"le": number(bound)}, total
         yield "_count", {}, total
         yield "_sum", {}, self._sum
+
+
+def page(families: Iterable[Family]) -> str:
+    """The text format, version 0.0.4."""
+    return "".join(line for family in families for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterator[str]:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    yield f"# HELP {name} {_escaped(family.text)}\n"
+    yield f"# TYPE {name} {family.type}\n"
+    for suffix, labels, value in family.samples:
+        shown = ",".join(f'{key}="{_quoted(text)}"' for key, text in sorted(labels.items()))
+        yield f"{family.name}{suffix}{f'{{{shown}}}' if shown else ''} {number(value)}\n"
+
+
+def number(value: float) -> str:
+    """As Go writes it."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    text = repr(float(value))
+    digits = text.find(".")
+    if value <= 0 or digits <= _DIGITS_MAX:
+        return text
+    mantissa = f"{text[0]}.{text[1:digits]}{text[digits + 1 :]}".rstrip("0.")
+    return f"{mantissa}e+{digits - 1:02d}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', r"\"")

@@ -6,16 +6,12 @@ Factories return the metric that is already there, so that several instances of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from dray.runtime.measures import Collector, Counter, Family, Gauge, Histogram, Measure, page
 
-from dray.runtime.measures import Counter, Gauge, Histogram, Measure
-
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # Kubernetes' usual buckets for calls, from 1 ms to 16 s.
 LATENCY_BUCKETS: Final = tuple(0.001 * 2**power for power in range(15))
 
@@ -28,12 +24,11 @@ def exponential_buckets(*, start: float, factor: float, count: int) -> tuple[flo
 
 
 class Metrics:
-    """One part's registry."""
+    """One part's metrics."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
         self._made: dict[str, Measure] = {}
-        self._collectors: set[str] = set()
+        self._collectors: dict[str, Collector] = {}
         self._lock = threading.Lock()
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
@@ -54,23 +49,38 @@ class Metrics:
         """Have a collector asked whenever somebody looks; a second one of the name is not made."""
         with self._lock:
             if name not in self._collectors:
-                self._collectors.add(name)
-                self.registry.register(make())
+                self._collectors[name] = make()
+
+    def families(self) -> Iterator[Family]:
+        """Everything, in the order in which it was made."""
+        for collector in (*self._made.values(), *self._collectors.values()):
+            yield from collector.collect()
 
     def exposition(self) -> bytes:
         """Everything in the Prometheus text format."""
-        return generate_latest(self.registry)
+        return page(self.families()).encode()
 
     def value(self, name: str, labels: dict[str, str] | None = None) -> float:
         """One sample's value; 0 when there is none yet."""
-        return self.registry.get_sample_value(name, labels or {}) or 0.0
+        wanted = labels or {}
+        return next(
+            (
+                value
+                for family in self.families()
+                if name.startswith(family.name)
+                for suffix, found, value in family.samples
+                if family.name + suffix == name and found == wanted
+            ),
+            0.0,
+        )
 
     def _once(self, name: str, kind: type[_Measure], make: Callable[[], _Measure]) -> _Measure:
         with self._lock:
             metric = self._made.get(name)
             if metric is None:
-                metric = self._made[name] = make()
-                self.registry.register(metric)
+                metric = make()
+                assert all(metric.name != other.name for other in self._made.values()), f"{metric.name} is taken"
+                self._made[name] = metric
             assert isinstance(metric, kind), f"{name} is registered as {type(metric).__name__}"
             return metric
 

@@ -409,7 +409,7 @@ async def test_a_server_below_a_path_is_asked_there() -> None:
         (Access(server="https://127.0.0.1:1", insecure=True), "GET https://127.0.0.1:1: connection refused"),
         (
             Access(server="http://h", proxy_url="http://127.0.0.1:1"),
-            "GET http://h: proxy 127.0.0.1:1: connection refused",
+            "http://h: proxy 127.0.0.1:1: connection refused",
         ),
         (Access(server="http://h", proxy_url="socks5://p:1"), "GET http://h: 'socks5://p:1': the scheme must be"),
         (Access(server="h:6443"), "GET h:6443: 'h:6443': the scheme must be http or https"),

@@ -133,8 +133,9 @@ async def test_the_metric_counts_wanted_and_registered_sockets(node: Node) -> No
     path = node.root / "plugins_registry" / "test.example.com-reg.sock"
 
     def shown(state: str) -> float | None:
-        labels = {"socket_path": str(path), "state": state}
-        return node.metrics.registry.get_sample_value("plugin_manager_total_plugins", labels)
+        wanted = {"socket_path": str(path), "state": state}
+        families = [family for family in node.metrics.families() if family.name == "plugin_manager_total_plugins"]
+        return next((value for family in families for _, labels, value in family.samples if labels == wanted), None)
 
     async with FakeDriver().running(node.root) as driver:
         await driver.status()

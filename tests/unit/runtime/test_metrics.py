@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from dray.runtime.measures import Family
 from dray.runtime.metrics import LATENCY_BUCKETS, Metrics, exposition
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Two:
+    """A collector of two families."""
+
+    def collect(self) -> Iterator[Family]:
+        yield Family("one", "One", "gauge", samples=[("", {}, 1)])
+        two = Family("two", "Two", "gauge", ("b", "a"))
+        two.add(("x", "y"), 2)
+        yield two
 
 
 class Reference:
@@ -61,7 +72,9 @@ def gauge_values(metrics: Any) -> None:
     gauge.labels("a").inc()
     gauge.labels("b").inc(-3)
     gauge.labels("c").set_function(lambda: 42)
-    metrics.gauge("whole", "Whole").set(1e12)
+    for name, value in (("whole", 1e12), ("tenth", 0.1), ("high", 1234567.25), ("low", -1234567.25), ("tiny", 5e-9),
+                        ("endless", float("inf")), ("bottomless", float("-inf")), ("none", float("nan"))):  # fmt: skip
+        metrics.gauge(name, "A \\ number").set(value)
 
 
 def histogram_values(metrics: Any) -> None:
@@ -92,7 +105,7 @@ def test_a_metric_is_made_once_and_of_one_kind() -> None:
 def test_a_name_is_taken_once() -> None:
     metrics = Metrics()
     metrics.counter("made_total", "Made")
-    with pytest.raises(ValueError, match="Duplicated"):
+    with pytest.raises(AssertionError, match="made is taken"):
         metrics.gauge("made", "Made")
 
 
@@ -108,3 +121,13 @@ def test_value_reads_one_sample() -> None:
     assert metrics.value("made_total", {"by": "me"}) == 3
     assert metrics.value("made_total", {"by": "you"}) == 0
     assert exposition(metrics, Metrics()) == metrics.exposition()
+
+
+def test_a_collector_is_asked_when_somebody_looks() -> None:
+    metrics = Metrics()
+    for _ in range(2):
+        metrics.collect_once("two", Two)
+    assert metrics.exposition() == (
+        b'# HELP one One\n# TYPE one gauge\none 1.0\n# HELP two Two\n# TYPE two gauge\ntwo{a="y",b="x"} 2.0\n'
+    )
+    assert metrics.value("two", {"a": "y", "b": "x"}) == 2

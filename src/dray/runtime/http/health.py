@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Reply, Router, text
 from dray.runtime.http.server import HttpServer
+from dray.runtime.metrics import CONTENT_TYPE
 from dray.runtime.tasks import TaskGroup
-
-EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def serve_health(group: TaskGroup, host: str, port: int, metrics: Callable[[], bytes]) -> int:
@@ -21,7 +19,7 @@ async def serve_health(group: TaskGroup, host: str, port: int, metrics: Callable
         return text("ok")
 
     async def exposed(_request: Request) -> Reply:
-        return Reply(metrics(), content_type=EXPOSITION)
+        return Reply(metrics(), content_type=CONTENT_TYPE)
 
     server = HttpServer(Router({"/healthz": healthy, "/livez": healthy, "/readyz": healthy, "/metrics": exposed}))
     bound = await server.start(host, port)

@@ -117,8 +117,8 @@ async def test_containers_that_do_not_start_are_counted_by_reason(
 
     starter._run = run  # type: ignore[assignment, method-assign]
     await starter.start(PodWork(life.machine.pod, life.machine), StartContainer("a", 0))
-    failed = "kubelet_started_containers_errors_total"
-    samples = {item.labels["code"]: item.value for family in metrics.registry.collect() for item in family.samples
-               if item.name == failed}  # fmt: skip
+    failed = "kubelet_started_containers_errors"
+    samples = {labels["code"]: value for family in metrics.families() if family.name == failed
+               for _, labels, value in family.samples}  # fmt: skip
     assert samples == counted
     assert metrics.value("kubelet_started_containers_total", {"container_type": "container"}) == 1

@@ -16,10 +16,10 @@ from dray.node.agent.logs.format import LogOptionsError, read_options
 from dray.node.agent.loop import PodAgent
 from dray.node.agent.parts import PodWork
 from dray.node.agent.pod.slots import Slot
-from dray.runtime.http.health import EXPOSITION
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, Router, text
 from dray.runtime.http.server import HttpServer
+from dray.runtime.metrics import CONTENT_TYPE
 
 # Who may ask: the API server's own client, and administrators.
 CALLERS: Final = frozenset({"kube-apiserver-kubelet-client"})
@@ -60,7 +60,7 @@ class KubeletServer:
         return text("ok")
 
     async def _exposed(self, _request: Request) -> Reply:
-        return Reply(self._metrics(), content_type=EXPOSITION)
+        return Reply(self._metrics(), content_type=CONTENT_TYPE)
 
     async def _pods(self, _request: Request) -> Reply:
         items = [to_document(pod) for pod in self._agent.all()]
