@@ -182,7 +182,8 @@ class FieldFanout:
 
     def _values(self, event: Event) -> set[str]:
         """Whom the event is for: who waits for the value the object had, or for the one it has."""
-        entries = [event.previous, None if event.type is EventType.DELETE else event.entry]
+        # A deletion shows what was there before.
+        entries = [event.entry] if event.type is EventType.DELETE else [event.previous, event.entry]
         return {self._getter(self._decoded.document(entry)) for entry in entries if entry is not None}
 
     async def _catch_up(self, watch: FieldWatch, joined: int) -> None:

@@ -194,7 +194,9 @@ class Watcher:
     def _selected_frame(self, matches: Callable[[Document], bool], event: Event) -> WatchFrame | None:
         """What the event means for a watch that selects; None when it is none of its business."""
         deleted = event.type is EventType.DELETE
-        before = event.previous is not None and matches(self._decoded.document(event.previous))
+        # A deletion shows what was there before: one document serves both.
+        last_seen = event.entry if deleted else event.previous
+        before = last_seen is not None and matches(self._decoded.document(last_seen))
         after = not deleted and matches(self._decoded.document(event.entry))
         if after:
             return WatchFrame("MODIFIED" if before else "ADDED", event.entry)
