@@ -5,8 +5,9 @@ Its documents are shared: whoever gets one must not change it, nor anything in i
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import orjson
 
 from dray.api.document import Document
@@ -18,11 +19,12 @@ SIZE_MAX: Final = 512
 BYTES_MAX: Final = 2 * 1024 * 1024
 
 
-class _Known(NamedTuple):
+class _Known(msgspec.Struct):
     # Kept, so that no other value can have its identity.
     value: bytes
     document: Document
-    revision: int
+    # None while nobody has asked: then the document has no resourceVersion yet, and is nobody else's.
+    revision: int | None
 
 
 class Decoded:
@@ -40,23 +42,26 @@ class Decoded:
         value, revision = entry.value, entry.revision
         known = self._known.get(id(value))
         if known is None:
-            document: Document = orjson.loads(value)
-            document["metadata"]["resourceVersion"] = str(revision)
-            self._remember(_Known(value, document, revision))
-            return document
+            known = _Known(value, orjson.loads(value), None)
+            self._remember(known)
         if known.revision != revision:
-            # A deletion shows the last value at a revision of its own; what was just written has none yet.
-            metadata = known.document["metadata"] | {"resourceVersion": str(revision)}
-            known = _Known(value, known.document | {"metadata": metadata}, revision)
-            self._known[id(value)] = known
+            _show_at(known, revision)
         return known.document
 
     def written(self, value: bytes, document: Document) -> None:
-        """Note the content of a value that is about to be stored; nobody changes the document from now on."""
-        self._remember(_Known(value, document, 0))
+        """Note the content of a value that is about to be stored; from now on it is nobody else's to change."""
+        self._remember(_Known(value, document, None))
 
     def _remember(self, known: _Known) -> None:
         self._bytes += len(known.value)
         while self._known and (len(self._known) >= self._size_max or self._bytes > self._bytes_max):
             self._bytes -= len(self._known.pop(next(iter(self._known))).value)
         self._known[id(known.value)] = known
+
+
+def _show_at(known: _Known, revision: int) -> None:
+    if known.revision is not None:
+        # A deletion shows the last value at a revision of its own.
+        known.document = known.document | {"metadata": dict(known.document["metadata"])}
+    known.document["metadata"]["resourceVersion"] = str(revision)
+    known.revision = revision

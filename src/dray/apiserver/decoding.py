@@ -90,18 +90,22 @@ def check_document(
     document: Document, duplicates: list[str], endpoint: Endpoint, validation: str, warnings: list[str]
 ) -> None:
     """Drop unknown fields and say so as `fieldValidation` asks; a field of the wrong type is a bad request."""
-    gvk = endpoint.gvk
-    where = f'{gvk.kind} in version "{gvk.version}" cannot be handled as a {gvk.kind}: '
     try:
         unknown = (prune_fields if endpoint.custom else check_fields)(document, endpoint.struct)
     except DecodeError as error:
-        raise BadRequestError(f"{where}{error}") from error
+        raise BadRequestError(f"{_refusal(endpoint)}{error}") from error
     if validation == "Ignore" or not (unknown or duplicates):
         return
     complaints = duplicates + unknown
     if validation == "Strict":
-        raise BadRequestError(f"{where}strict decoding error: {', '.join(complaints[:_STRICT_ERRORS_MAX])}")
+        listed = ", ".join(complaints[:_STRICT_ERRORS_MAX])
+        raise BadRequestError(f"{_refusal(endpoint)}strict decoding error: {listed}")
     warnings.extend(complaints)
+
+
+def _refusal(endpoint: Endpoint) -> str:
+    gvk = endpoint.gvk
+    return f'{gvk.kind} in version "{gvk.version}" cannot be handled as a {gvk.kind}: '
 
 
 def decode_object_body(

@@ -112,11 +112,9 @@ class Endpoint:
         """A hub document as it is stored: in order, and without its resourceVersion."""
         metadata = dict(hub["metadata"])
         metadata.pop("resourceVersion", None)
-        value: Document = {"kind": self.definition.kind, "apiVersion": self.storage_api_version, "metadata": metadata}
-        for name, field in hub.items():
-            if name not in value:
-                value[name] = field
-        return value
+        first = {"kind": self.definition.kind, "apiVersion": self.storage_api_version, "metadata": metadata}
+        # The left side sets the order, the right side the values.
+        return first | hub | first
 
     def dump(self, content: Document) -> bytes:
         """The stored value of a content."""
@@ -167,5 +165,6 @@ class Endpoint:
     def served(self, document: Document) -> Document:
         """A hub document in this version, with kind and apiVersion first."""
         document = self.from_hub(document)
-        head: Document = {"kind": self.definition.kind, "apiVersion": self.api_version}
-        return head | {name: field for name, field in document.items() if name not in head}
+        first: Document = {"kind": self.definition.kind, "apiVersion": self.api_version}
+        # The left side sets the order, the right side the values.
+        return first | document | first
