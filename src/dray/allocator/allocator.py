@@ -76,9 +76,11 @@ class Allocator:
             known.node, known.version = node, self.inventory.version
             if known.is_used_alike(self.allocations):
                 return known.outcome
-        outcome = self._search(plan, view, Limits(expired, steps_max))
+        rules, version = self.inventory.taint_rules, self.inventory.version
+        outcome = self._asked.again(view, rules, self.allocations) or self._search(
+            plan, view, Limits(expired, steps_max)
+        )
         if may_keep(outcome):
-            rules, version = self.inventory.taint_rules, self.inventory.version
             self._asked.add(Known(view, rules, self.allocations, version, outcome))
         return outcome
 

@@ -25,13 +25,19 @@ from dray.api.types.resource_v1 import ResourceClaim
 # longest is forgotten.
 OUTCOMES_MAX: Final = 50_000
 
+# Outcomes of earlier kept for one question; beyond that too much comes and goes for keeping to help.
+EARLIER_MAX: Final = 4096
+
+# Differs from every set of devices.
+_MORE_MATTERS: Final = -1
+
 _encode = msgspec.json.Encoder().encode
 
 
 class Known:
     """An outcome, and what it was found for."""
 
-    __slots__ = ("fits", "node", "outcome", "rules", "stamps", "version", "view")
+    __slots__ = ("blocked", "fits", "node", "outcome", "rules", "stamps", "version", "view")
 
     def __init__(
         self, view: NodeView, rules: TaintRules, allocations: Allocations, version: int, outcome: Outcome
@@ -39,6 +45,8 @@ class Known:
         self.view = view
         self.rules = rules
         self.stamps = tuple([(pool, allocations.stamp(pool)) for pool in view.pool_keys])
+        # The devices that could not be had; no set at all where more than that matters.
+        self.blocked = _MORE_MATTERS if view.shared | view.consumers else view.blocked(allocations)
         self.outcome = outcome
         self.fits = outcome.allocations is not None
         # The node and the inventory's version for which the view is known to be the newest.
@@ -57,7 +65,7 @@ class Known:
 class Asked:
     """What is known about one question."""
 
-    __slots__ = ("_by_pool", "_seen", "candidates", "known", "plan")
+    __slots__ = ("_by_pool", "_earlier", "_seen", "candidates", "known", "plan")
 
     def __init__(self, plan: Plan) -> None:
         # Of the claims that asked it first.
@@ -65,6 +73,8 @@ class Asked:
         self.known: dict[str, Known] = {}
         # Has at least the nodes of which no valid outcome says that they do not fit.
         self.candidates = Candidates()
+        # By node and the devices that could not be had, what was found there before some were taken or freed.
+        self._earlier: dict[tuple[str, int], Known] = {}
         # Nodes by the pools that they have devices of.
         self._by_pool: dict[str, dict[str, None]] = {}
         # Up to which version of the allocations outdated outcomes are dropped.
@@ -78,6 +88,18 @@ class Asked:
             self.candidates.note(name)
         for pool, _ in known.stamps:
             self._by_pool.setdefault(pool, {})[name] = None
+
+    def again(self, view: NodeView, rules: TaintRules, allocations: Allocations) -> Outcome | None:
+        """What was found on the node when the same devices were free: often one that is freed is the one last taken."""
+        known = self._earlier.get((view.name, view.blocked(allocations)))
+        if known is None or known.view is not view or known.rules is not rules:
+            return None
+        return known.outcome
+
+    @property
+    def size(self) -> int:
+        """How many outcomes are kept, and one for the question."""
+        return 1 + len(self.known) + len(self._earlier)
 
     def drop_outdated(self, allocations: Allocations) -> None:
         """Forget the outcomes of nodes some of whose devices were taken or freed."""
@@ -94,8 +116,16 @@ class Asked:
                 if known is not None and known.is_used_alike(allocations):
                     self._by_pool.setdefault(pool, {})[name] = None
                 else:
-                    self.known.pop(name, None)
-                    self.candidates.note(name)
+                    self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        known = self.known.pop(name, None)
+        # That nothing fits is found as quickly as remembered.
+        if known is not None and known.fits and known.blocked != _MORE_MATTERS:
+            if len(self._earlier) >= EARLIER_MAX:
+                self._earlier.clear()
+            self._earlier[name, known.blocked] = known
+        self.candidates.note(name)
 
 
 class Recall:
@@ -117,13 +147,9 @@ class Recall:
         return asked
 
     def _make_room(self) -> None:
-        count = sum(map(_size, self._asked.values()))
+        count = sum(asked.size for asked in self._asked.values())
         while count > self._outcomes_max:
-            count -= _size(self._asked.pop(next(iter(self._asked))))
-
-
-def _size(asked: Asked) -> int:
-    return 1 + len(asked.known)
+            count -= self._asked.pop(next(iter(self._asked))).size
 
 
 def may_keep(outcome: Outcome) -> bool:

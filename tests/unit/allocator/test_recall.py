@@ -16,6 +16,7 @@ from dray.api.types import core_v1
 from dray.api.types import resource_v1 as r
 from tests.conformance.allocator.builders import (
     claim,
+    counter_set,
     device,
     device_class,
     holding,
@@ -102,6 +103,57 @@ def test_labels_that_slices_select_by_are_looked_at_again() -> None:
     moved = node(region="region-2")
     assert recalled(allocator, claims, moved) is None
     assert not allocator.allocate(moved, claims).fits
+
+
+def take_and_give_back(allocator: Allocator) -> None:
+    """Have the question asked in between, so that what was known before is outdated."""
+    for act in (allocator.allocations.apply_claim, allocator.allocations.remove_claim):
+        act(holding("driver-a/pool-1/x"))
+        assert recalled(allocator, asked()) is None
+        assert allocator.allocate(HERE, asked()) == fresh(allocator, asked())
+
+
+def test_what_was_found_is_said_again_when_the_same_devices_are_free() -> None:
+    allocator = made()
+    before = allocator.allocate(HERE, asked())
+    take_and_give_back(allocator)
+    assert allocator.allocate(HERE, asked()) is before
+
+
+WHILE_TAKEN: list[tuple[str, Callable[[Allocator], object]]] = [
+    ("another device taken", lambda a: a.allocations.apply_claim(holding("driver-a/pool-1/y", name="more"))),
+    ("slice", lambda a: a.inventory.apply_slice(slice_of("w", "x", "y"))),
+    ("taint rule", lambda a: a.inventory.apply_taint_rule(RULE)),
+]
+
+
+@pytest.mark.parametrize("change", [pytest.param(act, id=name) for name, act in WHILE_TAKEN])
+def test_what_was_found_earlier_is_forgotten_with_what_it_was_found_for(change: Callable[[Allocator], object]) -> None:
+    allocator = made()
+    both = asked(count=2)
+    before = allocator.allocate(HERE, both)
+    allocator.allocations.apply_claim(holding("driver-a/pool-1/x"))
+    assert recalled(allocator, both) is None
+    change(allocator)
+    allocator.allocations.remove_claim(holding("driver-a/pool-1/x"))
+    assert recalled(allocator, both) is None
+    assert allocator.allocate(HERE, both) == fresh(allocator, both) != before
+
+
+def test_counters_matter_beyond_the_devices_that_are_free() -> None:
+    allocator = made()
+    parts = [device(name, consumes={"set": {"memory": "1"}}) for name in ("x", "y")]
+    for members in (
+        slice_of(*parts, size=2),
+        slice_of(name="counters", size=2, shared_counters=(counter_set("set", memory="2"),)),
+    ):
+        allocator.inventory.apply_slice(members)
+    before = allocator.allocate(HERE, asked())
+    assert before.fits
+    take_and_give_back(allocator)
+    again = allocator.allocate(HERE, asked())
+    assert again == before
+    assert again is not before
 
 
 def test_an_error_names_the_claim_that_is_asked_for() -> None:
