@@ -5,9 +5,11 @@ Follows Pods and ResourceSlices as they change; a question costs two look-ups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from dray.api.document import Document, NamespacedName, key_of
 
@@ -18,10 +20,10 @@ CLASSIC_CLAIMS: Final = "resourceclaims.cdi.k8s.io"
 
 # A resource (plural) and the object's key.
 Reference: TypeAlias = tuple[str, NamespacedName]
+_NOTHING: Final[frozenset[Reference]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPod:
+class BoundPod(msgspec.Struct, frozen=True):
     """A pod as far as node rules care."""
 
     node_name: str
@@ -109,12 +111,13 @@ class NodeIndex:
 
 def _read_pod(document: Document) -> BoundPod:
     metadata, spec = document["metadata"], document.get("spec") or {}
-    references: Iterable[Reference] = ()
+    node_name, uid = spec.get("nodeName") or "", metadata.get("uid") or ""
     # A mirror pod is the node's own doing: nothing it names may open a door.
-    if spec.get("nodeName") and MIRROR_ANNOTATION not in (metadata.get("annotations") or {}):
-        namespace = metadata.get("namespace", "")
-        references = ((resource, NamespacedName(namespace, name)) for resource, name in _names(document) if name)
-    return BoundPod(spec.get("nodeName") or "", metadata.get("uid") or "", frozenset(references))
+    if not node_name or MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
+        return BoundPod(node_name, uid, _NOTHING)
+    namespace = metadata.get("namespace", "")
+    references = [(resource, NamespacedName(namespace, name)) for resource, name in _names(document) if name]
+    return BoundPod(node_name, uid, frozenset(references))
 
 
 def _names(pod: Document) -> Iterator[tuple[str, str]]:
@@ -154,18 +157,24 @@ def _container_names(container: Document) -> Iterator[tuple[str, str]]:
 
 
 # Volume kinds whose credentials are in a secret.
-_SECRET_VOLUMES: Final = ("azureFile", "cephfs", "cinder", "csi", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos")
+_SECRET_VOLUMES: Final = frozenset(
+    {"azureFile", "cephfs", "cinder", "csi", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"}
+)
 
 
 def _volume_names(volume: Document) -> Iterator[tuple[str, str]]:
-    yield "secrets", (volume.get("secret") or {}).get("secretName") or ""
-    yield "configmaps", _name(volume.get("configMap"))
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        yield "secrets", _name(source.get("secret"))
-        yield "configmaps", _name(source.get("configMap"))
-    for kind in _SECRET_VOLUMES:
-        source = volume.get(kind)
-        if source:
+    for kind, source in volume.items():
+        if not source:
+            continue
+        if kind == "projected":
+            for part in source.get("sources") or ():
+                yield "secrets", _name(part.get("secret"))
+                yield "configmaps", _name(part.get("configMap"))
+        elif kind == "secret":
+            yield "secrets", source.get("secretName") or ""
+        elif kind == "configMap":
+            yield "configmaps", _name(source)
+        elif kind in _SECRET_VOLUMES:
             yield "secrets", source.get("secretName") or ""
             yield "secrets", _name(source.get("secretRef"))
             yield "secrets", _name(source.get("nodePublishSecretRef"))
