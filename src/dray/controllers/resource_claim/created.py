@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import ResourceClaim
@@ -14,8 +13,7 @@ REMEMBERED_SECONDS: Final = 60.0
 REMEMBERED_MAX: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     claim: ResourceClaim
     until: float
 
@@ -39,9 +37,9 @@ class CreatedClaims:
         if len(self._entries) > REMEMBERED_MAX:
             self._forget(next(iter(self._entries)))
 
-    def seen(self, claim: ResourceClaim) -> None:
+    def seen(self, key: NamespacedName) -> None:
         """The informer has told of the claim, as there or as deleted: it knows better from now on."""
-        self._forget(key_of(claim))
+        self._forget(key)
 
     def get(self, key: NamespacedName, now: float) -> ResourceClaim | None:
         """The remembered claim of that name."""

@@ -8,7 +8,6 @@ from dray.api.pod_claims import (
     EXTENDED_RESOURCE_ANNOTATION,
     POD_CLAIM_NAME_ANNOTATION,
     has_admin_access,
-    has_prioritized_list,
 )
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.runtime.metrics import Metrics
@@ -28,12 +27,14 @@ class ClaimLabels(NamedTuple):
 
 def labels_of(claim: ResourceClaim) -> ClaimLabels:
     """Where the claim is counted."""
-    return ClaimLabels(
-        _boolean(claim.status.allocation is not None),
-        _boolean(has_admin_access(claim)),
-        _source(claim),
-        _boolean(has_prioritized_list(claim)),
-    )
+    admin_access = prioritized_list = "false"
+    for request in claim.spec.devices.requests:
+        if request.first_available:
+            prioritized_list = "true"
+        if request.exactly is not None and request.exactly.admin_access:
+            admin_access = "true"
+    allocated = "false" if claim.status.allocation is None else "true"
+    return ClaimLabels(allocated, admin_access, _source(claim), prioritized_list)
 
 
 def _boolean(value: object) -> str:
@@ -41,9 +42,12 @@ def _boolean(value: object) -> str:
 
 
 def _source(claim: ResourceClaim) -> str:
-    if claim.metadata.annotations.get(EXTENDED_RESOURCE_ANNOTATION):
+    annotations = claim.metadata.annotations
+    if not annotations:
+        return ""
+    if annotations.get(EXTENDED_RESOURCE_ANNOTATION):
         return "extended_resource"
-    return "resource_claim_template" if claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION) else ""
+    return "resource_claim_template" if annotations.get(POD_CLAIM_NAME_ANNOTATION) else ""
 
 
 class ClaimMetrics:
@@ -79,14 +83,10 @@ class ClaimMetrics:
         """Follow the informer's cache."""
         if old is not None and new is not None and _counts_alike(old, new):
             return
-        before = labels_of(old) if old is not None else None
-        after = labels_of(new) if new is not None else None
-        if before == after:
-            return
-        if before is not None:
-            self._count(before, -1)
-        if after is not None:
-            self._count(after, 1)
+        if old is not None:
+            self._count(labels_of(old), -1)
+        if new is not None:
+            self._count(labels_of(new), 1)
 
     def _count(self, labels: ClaimLabels, change: int) -> None:
         gauges = self._counting.get(labels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -286,8 +286,11 @@ def _owner_is_done(
 
 
 def _owning_pod(claim: ResourceClaim) -> OwnerReference | None:
-    owners = (owner for owner in claim.metadata.owner_references if owner.controller)
-    return next((owner for owner in owners if (owner.kind, owner.api_version) == ("Pod", "v1")), None)
+    """The Pod that the claim was generated for."""
+    for owner in claim.metadata.owner_references:
+        if owner.controller and owner.kind == "Pod" and owner.api_version == "v1":
+            return owner
+    return None
 
 
 def without_finalizer(claim: ResourceClaim) -> ResourceClaim:
@@ -296,28 +299,72 @@ def without_finalizer(claim: ResourceClaim) -> ResourceClaim:
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=rest))
 
 
-# --- Which keys a change wakes. ---
+# --- Which keys a change wakes; asked at every change, so the answers must be cheap. ---
 
 
-def claim_names_of(pod: Pod) -> Iterator[str]:
+def claim_needs_work(
+    claim: ResourceClaim, find_pod: Callable[[str], Pod | None], is_deleted: Callable[[str], bool]
+) -> bool:
+    """Whether there are Pods to confirm, or a plan other than to keep the claim."""
+    for user in claim.status.reserved_for:
+        if is_pod_reference(user) and not _is_alive(user.uid, find_pod(user.name), is_deleted):
+            return True
+    owner = _owning_pod(claim)
+    pod = find_pod(owner.name) if owner is not None else None
+    gone = owner is not None and is_deleted(owner.uid)
+    replaced = owner is not None and pod is not None and pod.metadata.uid != owner.uid
+    if replaced and not gone:
+        return True
+    if claim.status.reserved_for:
+        return False
+    if claim.metadata.deletion_timestamp is not None:
+        return FINALIZER in claim.metadata.finalizers
+    return gone or replaced or (pod is not None and is_pod_done(pod))
+
+
+def is_news_for_pods(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Whether a Pod that uses the claim may have to be worked: it came, went, changed hands or is to be reserved."""
+    if old is None or new is None:
+        return True
+    return new.status.allocation is not None or old.metadata.owner_references != new.metadata.owner_references
+
+
+def owning_pod_names(old: ResourceClaim | None, new: ResourceClaim | None) -> set[str]:
+    """The Pods that the claim was generated for, before and after a change."""
+    owners = (_owning_pod(claim) for claim in (old, new) if claim is not None)
+    return {owner.name for owner in owners if owner is not None}
+
+
+def is_named_in_status(pod: Pod, claim_name: str) -> bool:
+    """Whether the Pod's status says that the claim was generated for it."""
+    return any(status.resource_claim_name == claim_name for status in pod.status.resource_claim_statuses)
+
+
+def claim_names_of(pod: Pod) -> list[str]:
     """Every claim the Pod uses, as far as its names are known."""
-    for claim in pod_claims(pod):
-        if claim.claim_name is not None:
-            yield claim.claim_name
+    names = [claim.claim_name for claim in pod_claims(pod) if claim.claim_name is not None]
     special = special_claim_name(pod)
     if special:
-        yield special
+        names.append(special)
+    return names
 
 
-def template_names_of(pod: Pod) -> Iterator[str]:
-    """The templates the Pod's entries name."""
-    for entry in pod.spec.resource_claims:
-        if entry.resource_claim_template_name is not None:
-            yield entry.resource_claim_template_name
+def shared_claim_names_of(pod: Pod) -> list[str]:
+    """The claims that the Pod's entries name, which others may name too."""
+    return [entry.resource_claim_name for entry in pod.spec.resource_claims if entry.resource_claim_name is not None]
+
+
+def template_names_of(pod: Pod) -> list[str]:
+    """The templates that the Pod's entries name."""
+    return [
+        entry.resource_claim_template_name
+        for entry in pod.spec.resource_claims
+        if entry.resource_claim_template_name is not None
+    ]
 
 
 def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
-    """Whether reconciling the Pod could do something; cheap, and asked at every change of a Pod."""
+    """Whether reconciling the Pod could do something."""
     if not pod.spec.resource_claims or is_unserved(pod):
         return False
     for entry in pod_claims(pod):

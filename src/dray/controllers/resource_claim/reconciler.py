@@ -46,7 +46,7 @@ WORKERS: Final = 10
 # Pods known to be deleted; forgetting one costs a question to the server.
 DELETED_MAX: Final = 500
 
-_PODS_BY_CLAIM: Final = "claims"
+_PODS_BY_CLAIM: Final = "shared-claims"
 _PODS_BY_TEMPLATE: Final = "claim-templates"
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True, subresource="status")
 
@@ -84,6 +84,8 @@ class ResourceClaimController:
         self._recorder = EventRecorder(client, clock, Source(NAME))
         self._created = CreatedClaims()
         self._deleted_pods: LRUSet[str] = LRUSet(DELETED_MAX)
+        # Claims that a worker is doing away with.
+        self._leaving: set[NamespacedName] = set()
         self.controller: Controller[PodKey | ClaimKey] = Controller(
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
@@ -140,25 +142,32 @@ class ResourceClaimController:
         self._metrics.changed(old, new)
         claim = new if new is not None else old
         assert claim is not None
-        self._created.seen(claim)
         key = key_of(claim)
-        if new is not None and self._claim_needs_work(new):
-            self.controller.queue.add(ClaimKey(key))
-        for pod in self._pods.lister.by_index(_PODS_BY_CLAIM, key):
-            self._wake_pod(pod)
+        self._created.seen(key)
+        # What is told of a claim that is leaving is what its worker has written.
+        if new is not None and key not in self._leaving:
+            self._wake_claim(key, new)
+        if plan.is_news_for_pods(old, new):
+            for pod in self._users(key, old, new):
+                self._wake_pod(pod)
 
-    def _claim_needs_work(self, claim: ResourceClaim) -> bool:
-        """Whether reconciling could do something; most news of claims is what this controller or a scheduler wrote."""
-        if not self._pods.synced:
-            return True
-        namespace = claim.metadata.namespace or ""
+    def _wake_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
+        """Enqueue the claim if there is something to do; most news is what this controller or a scheduler wrote."""
+        namespace = key.namespace
 
         def find_pod(name: str) -> Pod | None:
             return self._pods.lister.get(name, namespace)
 
-        if plan.pods_to_confirm(claim, find_pod, self._is_deleted):
-            return True
-        return plan.plan_claim(claim, find_pod, self._is_deleted) != plan.KEEP_CLAIM
+        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._is_deleted):
+            self.controller.queue.add(ClaimKey(key))
+
+    def _users(self, key: NamespacedName, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Pod]:
+        """The Pods that use the claim: whom it was generated for, if they know, and who names it."""
+        for name in plan.owning_pod_names(old, new):
+            pod = self._pods.lister.get(name, key.namespace)
+            if pod is not None and plan.is_named_in_status(pod, key.name):
+                yield pod
+        yield from self._pods.lister.by_index(_PODS_BY_CLAIM, key)
 
     def _template_changed(self, _old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         if new is None:
@@ -244,13 +253,27 @@ class ResourceClaimController:
         for name in plan.pods_to_confirm(claim, find_pod, self._is_deleted):
             confirmed[name] = await self._live_pod(name, namespace)
         wanted = plan.plan_claim(claim, find_pod, self._is_deleted)
+        if not wanted.delete:
+            await self._write_claim(key, claim, wanted)
+            return
+        self._leaving.add(key)
+        try:
+            await self._write_claim(key, claim, wanted)
+        finally:
+            self._leaving.discard(key)
+        left = self._claims.lister.get_key(key)
+        if left is not None and left.metadata.deletion_timestamp is not None:
+            # Somebody keeps it; that may be this controller, and the news is in already.
+            self._wake_claim(key, left)
+
+    async def _write_claim(self, key: NamespacedName, claim: ResourceClaim, wanted: plan.ClaimPlan) -> None:
         if wanted.status is not None:
             claim = await self._client.update_status(CLAIMS, msgspec.structs.replace(claim, status=wanted.status))
         if wanted.remove_finalizer:
             claim = await self._client.update(CLAIMS, plan.without_finalizer(claim))
         if wanted.delete:
             options = DeleteOptions(uid=claim.metadata.uid or "")
-            await _found(self._client.delete(CLAIMS, key.name, namespace, options))
+            await _found(self._client.delete(CLAIMS, key.name, key.namespace, options))
 
     async def _live_pod(self, name: str, namespace: str) -> Pod | None:
         return await _found(self._client.get(PODS, name, namespace))
@@ -259,12 +282,14 @@ class ResourceClaimController:
         return uid in self._deleted_pods
 
 
-def _claim_index(pod: Any) -> Iterator[NamespacedName]:
-    return (NamespacedName(pod.metadata.namespace or "", name) for name in plan.claim_names_of(pod))
+def _claim_index(pod: Any) -> list[NamespacedName]:
+    namespace = pod.metadata.namespace or ""
+    return [NamespacedName(namespace, name) for name in plan.shared_claim_names_of(pod)]
 
 
-def _template_index(pod: Any) -> Iterator[NamespacedName]:
-    return (NamespacedName(pod.metadata.namespace or "", name) for name in plan.template_names_of(pod))
+def _template_index(pod: Any) -> list[NamespacedName]:
+    namespace = pod.metadata.namespace or ""
+    return [NamespacedName(namespace, name) for name in plan.template_names_of(pod)]
 
 
 async def _found(answer: Awaitable[T]) -> T | None:

@@ -363,7 +363,7 @@ def test_created_claims_are_remembered_until_seen_and_not_for_long() -> None:
     assert created.owned_by("pod-uid", REMEMBERED_SECONDS) == (MINE,)
     assert created.get(key, REMEMBERED_SECONDS + 1) is None
     assert created.owned_by("pod-uid", REMEMBERED_SECONDS + 1) == ()
-    created.seen(MINE)
+    created.seen(key)
     assert created.get(key, 0.0) is None
     assert created.owned_by("pod-uid", 0.0) == ()
     for number in range(REMEMBERED_MAX + 5):

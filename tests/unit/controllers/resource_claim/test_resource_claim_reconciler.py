@@ -68,6 +68,11 @@ class World:
     user: RestClient
     transport: Watched
     metrics: Metrics
+    controller: ResourceClaimController
+
+    def claim_known(self, name: str) -> ResourceClaim | None:
+        """The claim as the controller knows it."""
+        return self.controller._claims.lister.get(name, TEAM)
 
     async def pod(self, name: str, entries: list[Document], **spec: Any) -> Pod:
         document = {
@@ -136,12 +141,12 @@ async def running(gates: FeatureGates | None = None, prepare: Any = None) -> Asy
             MemoryTransport(server, user="controller", groups=("system:masters",), user_agent="controller")
         )
         user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))
-        world = World(user, transport, metrics)
-        if prepare is not None:
-            await prepare(world)
         client = RestClient(transport)
         informers = Informers(client, clock, random.Random(1))
         controller = ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics)
+        world = World(user, transport, metrics, controller)
+        if prepare is not None:
+            await prepare(world)
         async with TaskGroup("test") as group:
             group.spawn(informers.run(), "informers")
             group.spawn(controller.run(), "controller")

@@ -1,0 +1,116 @@
+"""Claims that the claim controller does away with: its own writes are no news, and nothing else is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from dray.api.document import Document
+from dray.api.pod_claims import FINALIZER
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.interface import DeleteOptions
+from dray.client.rest import Call
+from dray.controllers.resource_claim.reconciler import CLAIMS, PODS
+from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import (
+    FROM_TEMPLATE,
+    TEAM,
+    World,
+    running,
+    until,
+)
+
+NOW = DeleteOptions(grace_period_seconds=0)
+
+
+async def in_use(world: World) -> tuple[Pod, ResourceClaim]:
+    """A Pod and the claim generated for it, allocated."""
+    await world.template("template")
+    pod = await world.pod("pod", [FROM_TEMPLATE], nodeName="node")
+    await until(lambda: world.named("pod"))
+    [claim] = await world.claims()
+    return pod, await world.allocate(await world.user.update(CLAIMS, protected(claim)), pod)
+
+
+def protected(claim: ResourceClaim) -> ResourceClaim:
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=(FINALIZER,)))
+
+
+def after(world: World, verb: str, subresource: str, act: Callable[[], Awaitable[None]]) -> None:
+    """Act once, when the server has done what it was asked about claims and the controller has no answer yet."""
+    send = world.transport.inner.send
+    pending = [act]
+
+    async def delayed(call: Call) -> Document:
+        answer = await send(call)
+        if call.resource == CLAIMS and (call.verb, call.subresource) == (verb, subresource) and pending:
+            await pending.pop()()
+        return answer
+
+    world.transport.inner.send = delayed  # type: ignore[method-assign]
+
+
+@pytest.mark.behaviour("SP-86")
+async def test_its_own_writes_do_not_have_a_claim_worked_again() -> None:
+    async with running() as world:
+        _, claim = await in_use(world)
+        name = claim.metadata.name or ""
+
+        async def idle() -> bool:
+            return world.controller.controller.queue.idle
+
+        async def freed() -> bool:
+            known = world.claim_known(name)
+            return known is None or known.status.allocation is None
+
+        async def released() -> bool:
+            known = world.claim_known(name)
+            return known is None or not known.metadata.finalizers
+
+        async def gone() -> bool:
+            return await world.get(name) is None and world.claim_known(name) is None
+
+        after(world, "update", "status", lambda: until(freed))
+        after(world, "update", "", lambda: until(released))
+        await until(idle)
+        before = world.metrics.value("workqueue_adds_total", {"name": "resource_claim"})
+        await world.user.delete(PODS, "pod", TEAM, NOW)
+        await until(gone)
+        await until(idle)
+        assert world.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) == before + 1
+
+
+@pytest.mark.behaviour("SP-84", "SP-86")
+async def test_a_claim_that_is_held_again_while_it_leaves_is_let_go_too() -> None:
+    async with running() as world:
+        _, claim = await in_use(world)
+        name = claim.metadata.name or ""
+
+        async def hold() -> None:
+            current = await world.get(name)
+            assert current is not None
+            await world.user.update(CLAIMS, protected(current))
+
+        async def news_is_in() -> None:
+            async def leaving() -> bool:
+                known = world.claim_known(name)
+                return known is None or known.metadata.deletion_timestamp is not None
+
+            await until(leaving)
+
+        after(world, "update", "", hold)
+        after(world, "delete", "", news_is_in)
+        await world.user.delete(PODS, "pod", TEAM, NOW)
+
+        async def gone() -> bool:
+            return await world.get(name) is None
+
+        await until(gone)
+        assert [verb for verb, plural, _ in world.transport.writes() if plural == "resourceclaims"][-4:] == [
+            "update",
+            "update",
+            "delete",
+            "update",
+        ]
