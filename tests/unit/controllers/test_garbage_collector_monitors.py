@@ -32,7 +32,7 @@ def pod(version: str = "1", **metadata: Any) -> Document:
 def monitor(kind: type[Monitor]) -> Monitor:
     informer: Informer[Any] = Informer(Selection(), random.Random(1))
     loop = InformerLoop(memory_client(FakeLocalServer(), user="test"), PODS, informer, SystemClock())
-    return kind(METADATA, loop, 0.0)
+    return kind(METADATA.group_resource, METADATA, loop, 0.0)
 
 
 def told(kind: type[Monitor], document: Document) -> Any:
@@ -78,10 +78,10 @@ async def test_what_is_news(kind: type[Monitor], old: Document, new: Document, e
 def test_everybody_has_the_same_time_and_is_told_once() -> None:
     patience = Patience(1.0)
     assert patience.left(0.0) is None
-    patience.begin(UID("a"), 0.0)
-    patience.begin(UID("b"), 0.25)
+    assert patience.begin(UID("a"), 0.0)
+    assert not patience.begin(UID("b"), 0.25)
     # Once begun it is not given again.
-    patience.begin(UID("a"), 0.5)
+    assert not patience.begin(UID("a"), 0.5)
     assert patience.left(0.5) == 0.5
     assert patience.ended(0.5) == ()
     assert patience.ended(1.0) == ("a",)

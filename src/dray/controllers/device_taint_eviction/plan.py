@@ -142,7 +142,7 @@ class Claims:
                 holders.pop(key, None)
                 if not holders:
                     self._holders.pop(place, None)
-        if claim is not None and claim.status.allocation is not None:
+        if claim is not None and is_allocated(claim):
             self._claims[key] = claim
             for place in _places(claim):
                 self._holders.setdefault(place, {})[key] = None
@@ -228,6 +228,11 @@ class TaintBook:
         for rule in self.rules.values() if pretended is None else (pretended,):
             if rule.time_added is not None and rule.selector.selects(result.driver, result.pool, result.device):
                 yield rule.selector.taint, rule.time_added, rule.uid
+
+
+def is_allocated(claim: ResourceClaim | None) -> bool:
+    """Whether there is a claim and it has devices; others concern nobody here."""
+    return claim is not None and claim.status.allocation is not None
 
 
 def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:

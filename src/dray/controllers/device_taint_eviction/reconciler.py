@@ -116,6 +116,8 @@ class DeviceTaintEvictionController:
             self._wake_users(self._book.claims.holding(device))
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if not (plan.is_allocated(old) or plan.is_allocated(new)):
+            return
         claim = new if new is not None else old
         assert claim is not None
         key = key_of(claim)

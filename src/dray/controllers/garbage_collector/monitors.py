@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
 from dray.client.interface import Resource
 from dray.client.loop import InformerLoop
 from dray.controllers.garbage_collector.graph import Observed, observe_structure
@@ -15,15 +15,16 @@ from dray.controllers.garbage_collector.graph import Observed, observe_structure
 class Monitor:
     """A kind whose informer keeps nothing but what matters."""
 
-    # What requests name.
-    resource: Resource[Document]
+    kind: GroupResource
+    # How the server is asked for single objects.
+    requests: Resource[Document]
     informer: InformerLoop[Any]
     # When the kind began to be followed.
     since: float
 
     def find(self, name: str, namespace: str) -> Observed | None:
         """One object, as far as the informer knows."""
-        obj = self.informer.lister.get(name, namespace if self.resource.namespaced else "")
+        obj = self.informer.lister.get(name, namespace if self.requests.namespaced else "")
         return self.observe(obj) if obj is not None else None
 
     def observe(self, obj: Any) -> Observed:
@@ -44,7 +45,7 @@ class SharedMonitor(Monitor):
 
     def observe(self, obj: Any) -> Observed:
         """What matters of an object that the informer tells of."""
-        return observe_structure(self.resource.group_resource, obj)
+        return observe_structure(self.kind, obj)
 
     def is_news(self, old: Any, new: Any) -> bool:
         """Whether anything that matters has changed; most writes change a status."""

@@ -13,9 +13,11 @@ class Patience:
         # Uid -> when its time is over; in that order, since all have the same time.
         self._until: dict[UID, float] = {}
 
-    def begin(self, uid: UID, now: float) -> None:
-        """Give the object time, unless it has some already."""
+    def begin(self, uid: UID, now: float) -> bool:
+        """Give the object time, unless it has some already; returns whether nobody was waiting."""
+        first = not self._until
         self._until.setdefault(uid, now + self._seconds)
+        return first
 
     def forget(self, uid: UID) -> None:
         """The object is gone."""

@@ -140,8 +140,9 @@ class GarbageCollector:
         requests, now = item.resource(metadata_only=True), self._clock.monotonic()
         whole = self._whole.get(resource)
         if whole is not None:
-            return SharedMonitor(requests, self._informers.informer(whole), now)
-        return Monitor(requests, self._informers.reduced(requests, lambda document: observe(resource, document)), now)
+            return SharedMonitor(resource, requests, self._informers.informer(whole), now)
+        informer = self._informers.reduced(requests, lambda document: observe(resource, document))
+        return Monitor(resource, requests, informer, now)
 
     def _unfollow(self, resource: GroupResource) -> None:
         if isinstance(self._monitors[resource], SharedMonitor):
@@ -149,7 +150,7 @@ class GarbageCollector:
             return
         monitor = self._monitors.pop(resource)
         self._new_kinds.pop(resource, None)
-        self._informers.stop(monitor.resource)
+        self._informers.stop(monitor.requests)
         self._look_at(self._graph.remove_resource(resource))
 
     def _changed(self, monitor: Monitor, old: Any, new: Any) -> None:
@@ -170,8 +171,8 @@ class GarbageCollector:
         for uid in uids:
             node = self._graph.node(uid)
             if node is not None and node.observed is not None and node.observed.is_held:
-                self._held.begin(uid, self._clock.monotonic())
-                self.controller.queue.add_after(_PATIENCE, FINALIZER_PATIENCE_SECONDS)
+                if self._held.begin(uid, self._clock.monotonic()):
+                    self.controller.queue.add_after(_PATIENCE, FINALIZER_PATIENCE_SECONDS)
             else:
                 self.controller.queue.add(uid)
 
@@ -270,7 +271,7 @@ class GarbageCollector:
 
     def _resource(self, known: Observed) -> Resource[Document] | None:
         monitor = self._monitors.get(known.resource)
-        return monitor.resource if monitor is not None else None
+        return monitor.requests if monitor is not None else None
 
     # --- Writing. ---
 
