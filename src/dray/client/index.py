@@ -48,26 +48,22 @@ class _Index(Generic[T]):
         self._function = function
         # Value -> key -> object; inner maps are dicts to keep their order of insertion.
         self.buckets: dict[Hashable, dict[NamespacedName, T]] = {}
+        # The values each object is found under; those found under none are left out.
+        self._values: dict[NamespacedName, tuple[Hashable, ...]] = {}
 
-    def enter(self, key: NamespacedName, obj: T) -> None:
-        """A new object."""
-        for value in self._function(obj):
+    def put(self, key: NamespacedName, obj: T) -> None:
+        """A new object, or the next state of one."""
+        before, after = self._values.get(key, ()), tuple(self._function(obj))
+        if before != after:
+            self.remove(key)
+            if after:
+                self._values[key] = after
+        for value in after:
             self.buckets.setdefault(value, {})[key] = obj
 
-    def replace(self, key: NamespacedName, old: T, new: T) -> None:
-        """Another state of an object."""
-        before, after = tuple(self._function(old)), tuple(self._function(new))
-        if before != after:
-            self._leave(key, before)
-        for value in after:
-            self.buckets.setdefault(value, {})[key] = new
-
-    def leave(self, key: NamespacedName, obj: T) -> None:
+    def remove(self, key: NamespacedName) -> None:
         """The object is gone."""
-        self._leave(key, self._function(obj))
-
-    def _leave(self, key: NamespacedName, values: Iterable[Hashable]) -> None:
-        for value in values:
+        for value in self._values.pop(key, ()):
             bucket = self.buckets.get(value)
             if bucket is None:
                 continue
@@ -89,17 +85,14 @@ class IndexedCache(Generic[T]):
             return
         index = self._indexes[name] = _Index(function)
         for key, obj in self._objects.items():
-            index.enter(key, obj)
+            index.put(key, obj)
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; returns what was there."""
         old = self._objects.get(key)
         self._objects[key] = obj
         for index in self._indexes.values():
-            if old is None:
-                index.enter(key, obj)
-            else:
-                index.replace(key, old, obj)
+            index.put(key, obj)
         return old
 
     def remove(self, key: NamespacedName) -> T | None:
@@ -107,7 +100,7 @@ class IndexedCache(Generic[T]):
         old = self._objects.pop(key, None)
         if old is not None:
             for index in self._indexes.values():
-                index.leave(key, old)
+                index.remove(key)
         return old
 
     def get(self, key: NamespacedName) -> T | None:
