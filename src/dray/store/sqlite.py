@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from dray.store.compaction import CompactionPolicy, CompactionSchedule
 from dray.store.files import connect, lock, open_database
@@ -112,25 +112,27 @@ class SQLiteStore:
         """The newest entry of the key."""
         return self._open_ledger().index.get(key)
 
-    async def create(self, key: str, value: bytes) -> Entry:
-        """Write a key that must not exist."""
-        return await self._commit(key, lambda current: plan_create(current, key, value, revision=self._planned + 1))
+    # Writing is one coroutine, `_commit`, with nothing around it that would be resumed as well.
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Entry:
+    def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
+        """Write a key that must not exist."""
+        return self._commit(key, lambda current: plan_create(current, key, value, revision=self._planned + 1))
+
+    def update(self, key: str, value: bytes, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
         """Replace the value if the key is still at `expected_revision`."""
 
         def plan(current: Entry | None) -> Event:
             return plan_update(guard(current, key, expected_revision), value, revision=self._planned + 1)
 
-        return await self._commit(key, plan)
+        return self._commit(key, plan)
 
-    async def delete(self, key: str, *, expected_revision: int) -> Entry:
+    def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
         """Remove the key if it is still at `expected_revision`."""
 
         def plan(current: Entry | None) -> Event:
             return plan_delete(guard(current, key, expected_revision), revision=self._planned + 1)
 
-        return await self._commit(key, plan)
+        return self._commit(key, plan)
 
     async def count(self, prefix: str) -> int:
         """How many keys begin with the prefix now."""
