@@ -168,3 +168,7 @@ class Endpoint:
         first: Document = {"kind": self.definition.kind, "apiVersion": self.api_version}
         # The left side sets the order, the right side the values.
         return first | document | first
+
+    def served_of_shared(self, document: Document) -> Document:
+        """Like `served`, of a document whose parts others share; so are then those of the result."""
+        return self.served(document if self.is_storage_version else copy_document(document))

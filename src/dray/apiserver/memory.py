@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from dray.api.document import Document
+from dray.api.document import Document, copy_document
 from dray.apiserver.decoded import Decoded
 from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
@@ -53,6 +53,8 @@ class LocalTransport:
         result = await self._server.execute(_call(request))
         if request.read_only and isinstance(result, ObjectResult):
             return _shared_document(result.endpoint, result.entry, self.decoded)
+        if request.read_only and isinstance(result, DocumentResult):
+            return result.document
         return _document(result)
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
@@ -117,7 +119,8 @@ def _document(result: Result) -> Document:
         documents = [served_document(result.endpoint, entry) for entry in result.entries]
         return list_document(result.endpoint, documents, result.metadata())
     if isinstance(result, DocumentResult):
-        return result.document
+        # What was deleted shares its parts with what others hear of the deletion.
+        return copy_document(result.document)
     assert isinstance(result, TextResult)
     document: Document = orjson.loads(result.body)
     return document

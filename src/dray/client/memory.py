@@ -63,7 +63,8 @@ class MemoryTransport:
             call.body,
             call.content_type,
             resource.metadata_only,
-            resource.type is not dict,
+            # What has become of a deleted object is only read.
+            resource.type is not dict or call.verb == "delete",
             self._user_agent,
         )
 

@@ -46,7 +46,7 @@ class Deleter:
             entry = await services.store.get(key)
             if entry is None:
                 raise NotFoundError(endpoint.resource, name)
-            old = endpoint.decode(entry.value, entry.revision)
+            old = services.decoded.document(entry)
             services.admission.validate(Operation.DELETE, call, endpoint, None, old)
             check_preconditions(endpoint, old, options)
             deletion = plan_deletion(endpoint, old, options, services.clock.now())
@@ -81,14 +81,14 @@ class Deleter:
             return ObjectResult(endpoint, entry)
         if deletion.outcome is Outcome.WRITE:
             if options.dry_run:
-                return DocumentResult(endpoint.served(document), 200, endpoint)
+                return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
             value = self._services.encode(endpoint, document)
             return ObjectResult(endpoint, await store.update(entry.key, value, expected_revision=entry.revision))
         if not options.dry_run:
             removed = await store.delete(entry.key, expected_revision=entry.revision)
             document["metadata"]["resourceVersion"] = str(removed.revision)
         if returns_deleted(endpoint):
-            return DocumentResult(endpoint.served(document), 200, endpoint)
+            return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
         return DocumentResult(success(_details(endpoint, document)))
 
 
