@@ -8,7 +8,6 @@ reads argv, the environment or a file: the caller passes them.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -254,6 +253,9 @@ def _unknown_flag(argument: str, name: str, known: Mapping[str, Any]) -> str:
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+    # Only who mistyped needs it.
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]}?)" if close else ""
 

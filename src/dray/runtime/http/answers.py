@@ -137,8 +137,7 @@ class AnswerReader:
             # The parser waits for a body that does not come. A tunnel is kept for what goes through it.
             self.reusable = self._method == "CONNECT" and status in _SUCCESSES
             return
-        names = {name for name, _ in self.headers}
-        self._until_close = self._is_until_close(names)
+        self._until_close = self._is_until_close()
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
@@ -154,10 +153,13 @@ class AnswerReader:
             self.complete = True
             self.reusable = self._parser.should_keep_alive()
 
-    def _is_until_close(self, names: set[bytes]) -> bool:
-        if self.status in _BODILESS or b"content-length" in names:
+    def _is_until_close(self) -> bool:
+        if self.status in _BODILESS:
             return False
-        if b"transfer-encoding" not in names:
-            return True
-        codings = b",".join(value for name, value in self.headers if name == b"transfer-encoding")
-        return codings.rpartition(b",")[2].strip().lower() != b"chunked"
+        coding = b""
+        for name, value in self.headers:
+            if name == b"content-length":
+                return False
+            if name == b"transfer-encoding":
+                coding = value
+        return coding.rpartition(b",")[2].strip().lower() != b"chunked"

@@ -38,6 +38,8 @@ class Connection(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._answer: Answer | None = None
+        # Fires at the deadline of an answer, or earlier: made anew for each request, it would be a tenth of its cost.
+        self._timer: asyncio.TimerHandle | None = None
         # False from the first sign that the other side leaves, or speaks when it was not asked.
         self._open = True
 
@@ -48,15 +50,35 @@ class Connection(asyncio.Protocol):
 
     def send(self, method: str, request: bytes, deadline: float | None = None) -> Answer:
         """Send a whole request; the answer fills as it comes, until the loop's time is the deadline."""
-        answer = Answer(self, method)
+        answer = Answer(self, method, deadline)
         if not self.is_usable:
             answer.lost(None)
             return answer
         self._answer = answer
-        if deadline is not None:
-            answer.timer = self.loop.call_at(deadline, answer.time_out)
+        if deadline is not None and (self._timer is None or self._timer.when() > deadline):
+            self._watch(deadline)
         self.transport.write(request)
         return answer
+
+    def _watch(self, deadline: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_at(deadline, self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        """End an answer whose time has come; a later one's is waited for."""
+        self._timer = None
+        deadline = self._answer.deadline if self._answer is not None else None
+        if self._answer is None or deadline is None:
+            return
+        if self.loop.time() < deadline:
+            self._watch(deadline)
+        else:
+            self._answer.fail(AnswerTimeoutError("the answer took too long"))
 
     def done(self) -> None:
         """The answer is complete, so the connection is free, or of no more use."""
@@ -71,6 +93,7 @@ class Connection(asyncio.Protocol):
         """Close at once; an answer that is not complete yet will not become so."""
         self._open = False
         self._answer = None
+        self._stop_timer()
         if self.transport is not None:
             self.transport.abort()
 
@@ -101,6 +124,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell whoever waits."""
         self._open = False
+        self._stop_timer()
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.lost(error)
@@ -114,11 +138,12 @@ class Answer:
     connection is closed.
     """
 
-    __slots__ = ("_connection", "_error", "_gunzip", "_paused", "_waiter", "reader", "timer")
+    __slots__ = ("_connection", "_error", "_gunzip", "_paused", "_waiter", "deadline", "reader")
 
-    def __init__(self, connection: Connection, method: str) -> None:
+    def __init__(self, connection: Connection, method: str, deadline: float | None) -> None:
         self.reader = AnswerReader(method)
-        self.timer: asyncio.TimerHandle | None = None
+        # The loop's time when it must be complete.
+        self.deadline = deadline
         # None when the connection is no more ours.
         self._connection: Connection | None = connection
         self._error: HttpError | None = None
@@ -145,9 +170,10 @@ class Answer:
         while not self.reader.has_head:
             if self._error is not None:
                 raise self._error
-            await self._wait()
-        if self.header("content-encoding").lower() in ("gzip", "x-gzip"):
-            self._gunzip = Gunzip()
+            await self._next_change()
+        for name, value in self.reader.headers:
+            if name == b"content-encoding" and value.lower() in (b"gzip", b"x-gzip"):
+                self._gunzip = Gunzip()
 
     async def more(self) -> bytes:
         """What else came of the body, unpacked, when something has come; nothing at its end.
@@ -164,10 +190,12 @@ class Answer:
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self._next_change()
 
     async def read(self, bytes_max: int | None = None) -> bytes:
         """The whole body, or as much of its beginning."""
+        if self.reader.complete and self._gunzip is None and bytes_max is None:
+            return self._take()
         found, size = [], 0
         while piece := await self.more():
             found.append(piece)
@@ -221,10 +249,6 @@ class Answer:
         self._release()
         self._wake()
 
-    def time_out(self) -> None:
-        """The deadline has come."""
-        self.fail(AnswerTimeoutError("the answer took too long"))
-
     def fail(self, error: HttpError) -> None:
         """End the answer as broken."""
         self._error = error
@@ -232,9 +256,6 @@ class Answer:
         self._wake()
 
     def _release(self) -> Connection | None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
         connection, self._connection = self._connection, None
         return connection
 
@@ -255,14 +276,12 @@ class Answer:
                 self._connection.transport.resume_reading()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _wait(self) -> None:
+    def _next_change(self) -> asyncio.Future[None]:
         assert self._connection is not None, "the answer was closed"
         self._waiter = self._connection.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

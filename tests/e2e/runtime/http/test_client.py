@@ -212,6 +212,34 @@ async def test_an_answer_that_takes_too_long_is_given_up(before: bytes) -> None:
         assert await asyncio.wait_for(script.ended.get(), WAIT_SECONDS) == 1
 
 
+async def test_every_answer_on_a_connection_has_a_time_of_its_own() -> None:
+    """The second is answered long after the first one's time was up, and the third has less than the second."""
+    go = asyncio.Event()
+
+    async def act(script: Script, reader: Reader, writer: Writer) -> None:
+        for number in range(3):
+            await script.read(reader)
+            if number == 1:
+                await go.wait()
+            if number < 2:
+                writer.write(OK)
+        await reader.read()
+
+    async with scripted(act) as script, client_of(script) as client:
+        with await client.send("GET", "/", timeout_seconds=2.0) as answer:
+            await answer.read()
+        (connection,) = client._connections
+        assert connection._timer is not None
+        first = connection._timer.when()
+        second = asyncio.create_task(ask(client))
+        await until(lambda: connection._timer is not None and connection._timer.when() > first)
+        go.set()
+        assert await second == b"ok"
+        with pytest.raises(AnswerTimeoutError):
+            await client.send("GET", "/", timeout_seconds=0.05)
+        assert script.connections == 1
+
+
 async def test_a_cancelled_request_ends_its_connection_and_no_other() -> None:
     async def act(script: Script, reader: Reader, writer: Writer) -> None:
         while True:
