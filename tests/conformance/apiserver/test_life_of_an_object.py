@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,15 @@ async def test_a_dry_run_answers_and_stores_nothing(api: Local) -> None:
     assert "labels" not in (await api.request("get", f"{CLAIMS}/c@default"))["metadata"]
     await api.request("delete", f"{CLAIMS}/c@default", query=dry)
     assert (await api.request("get", f"{CLAIMS}/c@default"))["metadata"]["name"] == "c"
+
+
+async def test_the_answer_to_a_dry_run_is_the_callers_to_change(api: Local) -> None:
+    answered = await api.request("create", f"{CLAIMS}@default", claim("c"), query={"dryRun": "All"})
+    owned = answered["metadata"]["managedFields"][0]["fieldsV1"]
+    before = json.dumps(owned)
+    owned["f:spec"]["f:devices"]["f:requests"]["f:mine"] = {}
+    created = await api.request("create", f"{CLAIMS}@default", claim("c"))
+    assert json.dumps(created["metadata"]["managedFields"][0]["fieldsV1"]) == before
 
 
 @pytest.mark.behaviour("SP-32")

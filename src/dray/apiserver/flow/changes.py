@@ -175,7 +175,7 @@ class Changer:
     def _changed(self, call: Call, endpoint: Endpoint, change: Change, old: Document, hub: Document) -> Document:
         """The new document, prepared and judged; of the old one, which is shared, nothing is changed."""
         services, strategy = self._services, change.strategy
-        context = services.context(call, services.known_namespace(call.info.namespace))
+        context = services.context(call, services.known_namespace(call.info.namespace), services.clock.now())
         check_update(hub, old, endpoint, unconditional=change.unconditional)
         prepare_changed(hub, old)
         services.admission.admit(Operation.UPDATE, call, endpoint, hub, context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.document import Document, copy_document
+from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError
 from dray.apiserver.admission import Operation
 from dray.apiserver.decoding import decode_object_body
@@ -59,7 +59,7 @@ class Creator:
             stamp_create(document, endpoint, manager=call.manager, now=now)
         if endpoint.resource == PODS:
             await services.know_what_a_pod_names(document, call.info.namespace)
-        context = services.context(call, namespace)
+        context = services.context(call, namespace, now)
         services.admission.admit(Operation.CREATE, call, endpoint, document, context)
         hub = endpoint.to_hub(document)
         strategy = endpoint.definition.strategy
@@ -89,7 +89,7 @@ class Creator:
             if options.dry_run:
                 if await store.get(key) is not None:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"])
-                return DocumentResult(endpoint.served(copy_document(hub)), 201, endpoint)
+                return DocumentResult(endpoint.served(hub), 201, endpoint)
             try:
                 return ObjectResult(endpoint, await store.create(key, self._services.encode(endpoint, hub)), 201)
             except KeyExistsError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import datetime
 
 import orjson
 
@@ -77,9 +78,9 @@ class Services:
         self.decoded.written(value, content)
         return value
 
-    def context(self, call: Call, namespace: Document | None) -> WriteContext:
+    def context(self, call: Call, namespace: Document | None, now: datetime) -> WriteContext:
         """What a strategy may know about this write."""
-        return self.admission.context(call, namespace, self.clock.now(), self.gates)
+        return self.admission.context(call, namespace, now, self.gates)
 
     def known_namespace(self, name: str) -> Document | None:
         """The namespace as last seen."""

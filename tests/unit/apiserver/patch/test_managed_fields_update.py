@@ -517,3 +517,31 @@ def test_what_a_creator_owns_comes_in_order_whatever_the_order_it_was_sent_in() 
         fields = created_fields(document, struct)
         assert json.dumps(fields.tree) == json.dumps(FieldSet.from_fields_v1(fields.tree).tree)
     assert '"k:{\\"name\\":\\"10\\"}"' in json.dumps(created_fields(pod, POD).tree)
+
+
+def test_an_entry_that_nobody_changed_is_not_written_anew() -> None:
+    old = stored(claim(status={}), update(None, claim()))
+    new = copy.deepcopy(old) | {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}
+    entries = update(old, new, subresource="status", now=LATER)
+    assert entries is not None
+    assert entries[0] is old["metadata"]["managedFields"][0]
+    released = update(stored(new, entries), stored(claim(status={}), entries), subresource="status", now=LATER)
+    assert released == entries[:1]
+
+
+def test_a_message_may_contain_itself() -> None:
+    node = StructType("example.com.Node", {"value": Field("value", Scalar.STRING)})
+    node.fields |= {
+        "child": Field("child", node),
+        "children": Field("children", ListOf(node, ListType.MAP, ("value",))),
+    }
+    tree = {"value": "a", "child": {"child": {"value": "b"}}, "children": [{"value": "c", "child": {"value": "d"}}]}
+    expected = {
+        "f:child": {".": {}, "f:child": {".": {}, "f:value": {}}},
+        "f:children": {
+            ".": {},
+            'k:{"value":"c"}': {".": {}, "f:child": {".": {}, "f:value": {}}, "f:value": {}},
+        },
+        "f:value": {},
+    }
+    assert created_fields(tree, node).tree == compare(None, tree, node).added.tree == expected

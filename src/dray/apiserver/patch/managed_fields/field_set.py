@@ -69,6 +69,8 @@ class FieldSet(msgspec.Struct, frozen=True):
 
     def __sub__(self, other: FieldSet) -> FieldSet:
         """The set itself when it has nothing of the other."""
+        if not other.tree:
+            return self
         kept = difference(self.tree, other.tree)
         return self if kept is self.tree else FieldSet(kept)
 
