@@ -50,6 +50,7 @@ from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.classic import classic_events, classic_names
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
+from dray.scheduler.plugins.dynamic_resources.foreknown import fitting, promising
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
 from dray.scheduler.plugins.dynamic_resources.optional import optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
@@ -263,40 +264,13 @@ class DynamicResources:
         """
         own: PodState | None = state.get(NAME)
         asked = None if own is None else self._asked_alone(own)
-        return None if asked is None else self._promising(asked, snapshot, start)
-
-    def _promising(self, asked: Asked, snapshot: Snapshot, start: int) -> Iterator[NodeInfo]:
-        known_of, version, nodes = asked.known.get, self._inventory.version, snapshot.nodes
-        for place in asked.candidates.places_from(start, snapshot, version):
-            node = nodes[place]
-            known = known_of(node.name)
-            if (
-                known is None
-                or known.fits
-                or known.node is not node.node
-                or known.version != version
-                or node.requested.scalars
-            ):
-                yield node
-            else:
-                asked.candidates.drop(place)
+        return None if asked is None else promising(asked, snapshot, start, self._inventory.version)
 
     def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Those of the nodes, in order, of which it is known that `filter` finds devices there."""
         own: PodState = state[NAME]
         asked = self._asked_alone(own) if own.special is None else None
-        if asked is None:
-            return ()
-        known_of, version = asked.known.get, self._inventory.version
-        return [
-            node
-            for node in nodes
-            if (known := known_of(node.name)) is not None
-            and known.fits
-            and known.node is node.node
-            and known.version == version
-            and not node.requested.scalars
-        ]
+        return () if asked is None else fitting(asked, nodes, self._inventory.version)
 
     def _asked_alone(self, own: PodState) -> Asked | None:
         """What is known, if a node's outcome, where there is one, is all that counts for it."""
