@@ -112,7 +112,7 @@ class Cycle:
         nodes, count = self._snapshot.nodes, len(self._snapshot)
         wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
         start = self._start % count
-        search = self._search_promising(profile, state, start, wanted) if self._mostly_no else None
+        search = self._search_promising(profile, state, filters, start, wanted) if self._mostly_no else None
         if search is None:
             ordered = nodes if not start else chain(islice(nodes, start, None), islice(nodes, start))
             sure = () if self._nominations else _sure(profile, state)
@@ -121,7 +121,9 @@ class Cycle:
         self._start = (start + search.evaluated) % count
         return search
 
-    def _search_promising(self, profile: Profile, state: CycleState, start: int, wanted: int) -> Search | None:
+    def _search_promising(
+        self, profile: Profile, state: CycleState, filters: Sequence[Filter], start: int, wanted: int
+    ) -> Search | None:
         """The same search without the nodes that a filter is sure to reject; None when nothing comes of it.
 
         Then all nodes are asked after all, so that the Pod's user hears of each what the first filter says.
@@ -131,7 +133,7 @@ class Cycle:
         nodes = profile.promising(state, self._snapshot, start)
         if nodes is None:
             return None
-        found = find_feasible(_filters(profile, state), state, nodes, wanted, self._nominations)
+        found = find_feasible(filters, state, nodes, wanted, self._nominations)
         if not found.feasible:
             return None
         evaluated = len(self._snapshot)
@@ -301,7 +303,7 @@ def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo])
         status = plugin.pre_score(state, pod, nodes)
         if status is SKIP or status.code is Code.SKIP:
             state.skip_score.add(plugin.name)
-        elif not status.is_success:
+        elif status is not SUCCESS and not status.is_success:
             raise AttemptError(f'running PreScore plugin "{plugin.name}": {status.message}')
     totals = [0] * len(nodes)
     for scorer, weight in profile.score:
