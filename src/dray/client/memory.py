@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
 
 from dray.api.document import Document
 from dray.client.codec import SharedObjects
@@ -25,9 +25,9 @@ class MemoryTransport:
         self._groups = groups
         self._user_agent = user_agent
 
-    async def send(self, call: Call) -> Document:
+    def send(self, call: Call) -> Coroutine[Any, Any, Document]:
         """Have the server handle it."""
-        return await self._server.handle(self._request(call))
+        return self._server.handle(self._request(call))
 
     async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         """Follow the server's own watch."""

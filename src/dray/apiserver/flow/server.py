@@ -22,7 +22,7 @@ from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoded import Decoded
 from dray.apiserver.decoding import decode_body
-from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.endpoint import Endpoint, ScaleSource
 from dray.apiserver.flow.call import Call, ObjectResult, Result
 from dray.apiserver.flow.changes import Changer
 from dray.apiserver.flow.creates import Creator
@@ -35,6 +35,7 @@ from dray.apiserver.flow.reviews import Reviews
 from dray.apiserver.flow.services import Services
 from dray.apiserver.flow.subresources import STREAMS, Subresources
 from dray.apiserver.flow.watches import Watcher
+from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
 from dray.apiserver.scale import Scaler
@@ -110,12 +111,19 @@ class APIServer:
             "delete": self._deleter.delete,
             "deletecollection": self._deleter.delete_collection,
         }
+        self._status_verbs: Final[Mapping[str, Handler]] = {
+            "get": self._reader.get,
+            "update": lambda call, endpoint: self._changer.update(call, endpoint, _status_strategy(endpoint)),
+            "patch": lambda call, endpoint: self._changer.patch(call, endpoint, _status_strategy(endpoint)),
+        }
         self._special: Final[Mapping[tuple[str, str], Handler]] = {
             ("binding", "create"): self.subresources.bind,
             ("eviction", "create"): self.subresources.evict,
             ("log", "get"): self.subresources.log,
             ("token", "create"): self.subresources.create_token,
             ("finalize", "update"): self.subresources.finalize,
+            ("scale", "get"): lambda call, endpoint: self.subresources.get_scale(call, endpoint, _scaler(endpoint)),
+            **dict.fromkeys((("scale", "update"), ("scale", "patch")), self._update_scale),
             **dict.fromkeys(STREAMS, self.subresources.stream),
         }
 
@@ -131,9 +139,12 @@ class APIServer:
             endpoint = self._endpoint(info)
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
-            return await self._dispatch(call, endpoint)
+            result = await self._handler(info, endpoint)(call, endpoint)
+            if endpoint.resource == DEFINITIONS:
+                await self._settle(info, endpoint, result)
         except StoreError as error:
             raise told(error) from error
+        return result
 
     @staticmethod
     async def _page_data(pages: Pages, call: Call) -> Result:
@@ -158,12 +169,13 @@ class APIServer:
             return PathNotFoundError()
         return self.paths.not_found()
 
-    async def _dispatch(self, call: Call, endpoint: Endpoint) -> Result:
-        info, definition = call.info, endpoint.definition
+    def _handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
+        """Who does it; a request that nobody does is refused."""
         if info.subresource:
-            return await self._subresource(call, endpoint)
+            return self._subresource_handler(info, endpoint)
+        definition = endpoint.definition
         if "get" not in definition.verbs:
-            return await self._answer(call, endpoint)
+            return self._answer
         handler = self._verbs.get(info.verb)
         # A custom resource whose definition is going takes no new objects, and says so in its own words.
         known = info.verb in definition.verbs or (endpoint.custom and info.verb == "create")
@@ -172,10 +184,11 @@ class APIServer:
             raise MethodNotAllowedError
         if not info.name and info.verb in ("update", "patch"):
             raise MethodNotAllowedError
-        result = await handler(call, endpoint)
-        if endpoint.resource == DEFINITIONS and info.verb in _CHANGING and isinstance(result, ObjectResult):
+        return handler
+
+    async def _settle(self, info: RequestInfo, endpoint: Endpoint, result: Result) -> None:
+        if info.verb in _CHANGING and not info.subresource and isinstance(result, ObjectResult):
             await self.settle_definition(endpoint.decode(result.entry.value, result.entry.revision))
-        return result
 
     async def _answer(self, call: Call, endpoint: Endpoint) -> Result:
         """A kind that is never stored: a review, or a binding posted to its own collection."""
@@ -195,42 +208,30 @@ class APIServer:
         call.body = binding
         return await self.subresources.bind(call, pods)
 
-    async def _subresource(self, call: Call, endpoint: Endpoint) -> Result:
-        name, verb = call.info.subresource, call.info.verb
-        definition = endpoint.definition
+    def _subresource_handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
+        name, definition = info.subresource, endpoint.definition
         if name == "status" and definition.status_strategy is not None:
-            return await self._status(call, endpoint)
-        if name not in definition.subresources:
+            handler = self._status_verbs.get(info.verb)
+        elif name in definition.subresources:
+            handler = self._special.get((name, info.verb))
+        else:
             raise PathNotFoundError
-        if name == "scale":
-            return await self._scale(call, endpoint)
-        handler = self._special.get((name, verb))
         if handler is None:
             raise MethodNotAllowedError
-        return await handler(call, endpoint)
+        return handler
 
-    async def _status(self, call: Call, endpoint: Endpoint) -> Result:
-        strategy = endpoint.definition.status_strategy
-        assert strategy is not None
-        match call.info.verb:
-            case "get":
-                return await self._reader.get(call, endpoint)
-            case "update":
-                return await self._changer.update(call, endpoint, strategy)
-            case "patch":
-                return await self._changer.patch(call, endpoint, strategy)
-            case _:
-                raise MethodNotAllowedError
+    def _update_scale(self, call: Call, endpoint: Endpoint) -> Awaitable[Result]:
+        return self.subresources.update_scale(call, endpoint, _scaler(endpoint))
 
-    async def _scale(self, call: Call, endpoint: Endpoint) -> Result:
-        scaler = endpoint.scaler or _REPLICAS
-        match call.info.verb:
-            case "get":
-                return await self.subresources.get_scale(call, endpoint, scaler)
-            case "update" | "patch":
-                return await self.subresources.update_scale(call, endpoint, scaler)
-            case _:
-                raise MethodNotAllowedError
+
+def _status_strategy(endpoint: Endpoint) -> Strategy:
+    strategy = endpoint.definition.status_strategy
+    assert strategy is not None
+    return strategy
+
+
+def _scaler(endpoint: Endpoint) -> ScaleSource:
+    return endpoint.scaler or _REPLICAS
 
 
 def attributes_of(call: Call) -> Attributes:
