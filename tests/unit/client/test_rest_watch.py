@@ -1,0 +1,66 @@
+"""Watches as the client reads them: batches of events, each in its place, and a failure after what came before it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document, NamespacedName
+from dray.api.errors import APIError, ExpiredError, InternalError
+from dray.api.types.core_v1 import Pod
+from dray.client.interface import Bookmark, Resource, WatchBatch, WatchEvent
+from dray.client.rest import Call, RestClient
+
+PODS = Resource("", "v1", "pods", "Pod", Pod)
+
+
+class Told:
+    """A transport whose watches bring what it was given."""
+
+    def __init__(self, *batches: WatchBatch) -> None:
+        self._batches = batches
+
+    async def send(self, call: Call) -> Document:
+        raise NotImplementedError(call)
+
+    async def stream(self, _call: Call) -> AsyncIterator[WatchBatch]:
+        for batch in self._batches:
+            yield batch
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def pod(name: str, version: str, **more: object) -> Document:
+    return {"metadata": {"name": name, "namespace": "team", "resourceVersion": version}, **more}
+
+
+async def test_events_come_one_by_one_and_together() -> None:
+    bookmark = ("BOOKMARK", {"metadata": {"resourceVersion": "7"}})
+    first, second = [("ADDED", pod("a", "5")), ("DELETED", pod("b", "6"))], [bookmark]
+    got: list[Any] = [event async for event in RestClient(Told(first, second)).watch(PODS)]
+    assert [(event.type, event.key, event.resource_version) for event in got[:2]] == [
+        ("ADDED", NamespacedName("team", "a"), "5"),
+        ("DELETED", NamespacedName("team", "b"), "6"),
+    ]
+    assert (got[0].object.metadata.name, got[2]) == ("a", Bookmark("7"))
+    batches = [batch async for batch in RestClient(Told(first, second)).watch_batches(PODS)]
+    assert [len(batch) for batch in batches] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        pytest.param(("ERROR", ExpiredError("too old").status()), ExpiredError, id="the server reports it"),
+        pytest.param(("MODIFIED", pod("b", "6", spec="none")), InternalError, id="the object cannot be read"),
+    ],
+)
+async def test_a_failure_comes_after_what_came_with_it(failure: tuple[str, Document], kind: type[APIError]) -> None:
+    stream = RestClient(Told([("ADDED", pod("a", "5")), failure, ("ADDED", pod("c", "8"))])).watch(PODS)
+    event = await anext(stream)
+    assert isinstance(event, WatchEvent)
+    assert event.key.name == "a"
+    with pytest.raises(kind):
+        await anext(stream)
