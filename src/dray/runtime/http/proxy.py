@@ -43,7 +43,8 @@ async def open_tunnel(proxy: Proxy, origin: Origin, leg: Connection) -> None:
     except HttpError as error:
         raise ConnectError(f"{name}: {error}", proxy.origin.address) from error
     except BaseException:
-        answer.close()
+        # The answer may be complete, and the connection free, when we are cancelled.
+        leg.abort()
         raise
     if answer.status not in _SUCCESSES:
         leg.abort()

@@ -12,7 +12,7 @@ import pytest
 
 from dray.runtime.http import client as client_module
 from dray.runtime.http.client import HttpClient
-from dray.runtime.http.connection import BUFFERED_BYTES_MAX
+from dray.runtime.http.connection import BUFFERED_BYTES_MAX, Connection
 from dray.runtime.http.dialing import Route, _race
 from dray.runtime.http.errors import (
     AnswerTimeoutError,
@@ -266,6 +266,25 @@ async def test_a_cancelled_request_ends_its_connection_and_no_other() -> None:
                 await task
             assert await asyncio.wait_for(script.ended.get(), WAIT_SECONDS) == connections
             assert not client._connections
+
+
+async def test_a_request_cancelled_as_its_answer_comes_leaves_a_good_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = Connection.done
+
+    def done_and_cancelled(connection: Connection) -> None:
+        done(connection)
+        task.cancel()
+
+    async with scripted(answer_all) as script, client_of(script) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "done", done_and_cancelled)
+            task = asyncio.create_task(ask(client))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await ask(client) == b"ok"
+        assert script.connections == 1
 
 
 @pytest.mark.parametrize("leaves", [False, True])

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from dray.runtime.http.client import HttpClient
+from dray.runtime.http.connection import Connection
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import ConnectError
 from dray.runtime.http.proxy import parse_proxy
@@ -106,3 +107,23 @@ async def test_leaving_a_tunnel_half_built_leaves_nothing(tls: Certificates, sai
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await asyncio.wait_for(proxy.ended.get(), WAIT_SECONDS) == 1
+
+
+async def test_leaving_when_a_tunnel_has_just_been_granted_leaves_nothing(
+    tls: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Connection.done
+
+    def done_and_cancelled(connection: Connection) -> None:
+        done(connection)
+        task.cancel()
+
+    monkeypatch.setattr(Connection, "done", done_and_cancelled)
+    async with scripted(proxying()) as proxy, scripted(answer_all, tls=tls.server()) as server:
+        through = parse_proxy(f"http://127.0.0.1:{proxy.port}")
+        client = HttpClient(Route(Origin("https", "127.0.0.1", server.port), tls.client(), proxy=through))
+        task = asyncio.create_task(client.send("GET", "/"))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.wait_for(proxy.ended.get(), WAIT_SECONDS) == 1
+        assert not server.requests
