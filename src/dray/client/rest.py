@@ -199,8 +199,8 @@ class RestClient:
     async def _write(
         self, verb: str, resource: Resource[T], obj: T, key: NamespacedName, options: WriteOptions, subresource: str
     ) -> T:
-        body = encode(resource, obj)
-        call = Call(verb, resource, key.namespace, key.name, subresource, query=options.query(), body=body)
+        query = {} if options is WRITE else options.query()
+        call = Call(verb, resource, key.namespace, key.name, subresource, query=query, body=encode(resource, obj))
         return self._decode(resource, await self._transport.send(call))
 
 

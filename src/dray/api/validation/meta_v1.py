@@ -143,7 +143,7 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
     """Keys are qualified names, values label values."""
     errors: FieldErrors = []
     for key, value in labels.items():
-        if problems := _label_name_problems(key):
+        if problems := _key_problems(key):
             errors += [invalid(path, key, message) for message in problems]
         errors += [invalid(path, value, message) for message in label_value(value)]
     return errors
@@ -151,12 +151,12 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
 
 def validate_label_name(name: str, path: Path) -> FieldErrors:
     """A label key."""
-    return [invalid(path, name, message) for message in _label_name_problems(name)]
+    return [invalid(path, name, message) for message in _key_problems(name)]
 
 
 # The same few keys come with nearly every object.
 @lru_cache(maxsize=4096)
-def _label_name_problems(name: str) -> tuple[str, ...]:
+def _key_problems(name: str) -> tuple[str, ...]:
     return tuple(qualified_name(name))
 
 
@@ -165,7 +165,7 @@ def validate_annotations(annotations: Mapping[str, str], path: Path) -> FieldErr
     errors: FieldErrors = []
     size = 0
     for key, value in annotations.items():
-        errors += [invalid(path, key, message) for message in qualified_name(key.lower())]
+        errors += [invalid(path, key, message) for message in _key_problems(key.lower())]
         size += len(key) + (len(value) if value.isascii() else len(value.encode()))
     if size > ANNOTATIONS_SIZE_MAX:
         errors.append(too_long(path, ANNOTATIONS_SIZE_MAX))
@@ -206,7 +206,7 @@ def _validate_owner_reference(owner: Document, path: Path) -> FieldErrors:
 
 def validate_finalizers(finalizers: Sequence[str], path: Path) -> FieldErrors:
     """Finalizers are qualified names; the garbage collector's two exclude each other."""
-    errors = [invalid(path, item, message) for item in finalizers for message in qualified_name(item)]
+    errors = [invalid(path, item, message) for item in finalizers for message in _key_problems(item)]
     if _ORPHAN in finalizers and _FOREGROUND in finalizers:
         text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
         errors.append(invalid(path, list(finalizers), text))
