@@ -262,8 +262,8 @@ class ResourceClaimController:
         finally:
             self._leaving.discard(key)
         left = self._claims.lister.get_key(key)
-        if left is not None and left.metadata.deletion_timestamp is not None:
-            # Somebody keeps it; that may be this controller, and the news is in already.
+        if left is not None and (left.metadata.deletion_timestamp or left.metadata.uid != claim.metadata.uid):
+            # Somebody keeps it, or has made another of that name: the news of that may be in already.
             self._wake_claim(key, left)
 
     async def _write_claim(self, key: NamespacedName, claim: ResourceClaim, wanted: plan.ClaimPlan) -> None:

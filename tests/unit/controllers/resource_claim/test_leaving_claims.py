@@ -114,3 +114,33 @@ async def test_a_claim_that_is_held_again_while_it_leaves_is_let_go_too() -> Non
             "delete",
             "update",
         ]
+
+
+@pytest.mark.behaviour("SP-82", "SP-84")
+async def test_another_claim_of_that_name_is_looked_at() -> None:
+    async with running() as world:
+        pod, claim = await in_use(world)
+        name = claim.metadata.name or ""
+
+        async def make_another() -> None:
+            metadata = {"name": name, "namespace": TEAM, "finalizers": [FINALIZER]}
+            spec = msgspec.to_builtins(claim.spec)
+            another = await world.user.create(
+                CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim)
+            )
+            held = await world.allocate(another, pod)
+
+            async def news_is_in() -> bool:
+                known = world.claim_known(name)
+                return known is not None and known.metadata.resource_version == held.metadata.resource_version
+
+            await until(news_is_in)
+
+        after(world, "delete", "", make_another)
+        await world.user.delete(PODS, "pod", TEAM, NOW)
+
+        async def let_go() -> bool:
+            current = await world.get(name)
+            return current is not None and current.metadata.uid != claim.metadata.uid and not current.status.allocation
+
+        await until(let_go)
