@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import ssl
 import sys
 import tempfile
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dray.client.kubeconfig import Access
 from dray.cmd.settings import NodeSettings
@@ -39,6 +40,14 @@ class NodeIdentity:
     fingerprint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the child says: an identity, or why there is none."""
+
+    identity: NodeIdentity | None = None
+    failure: str = ""
+
+
 def find_identity(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
     """From a kubeconfig, or from the cluster whose data directory is on this machine.
 
@@ -55,13 +64,10 @@ def find_identity(settings: NodeSettings, name: str, names: Sequence[str], now: 
     with os.fdopen(reading, "rb") as pipe:
         content = pipe.read()
     os.waitpid(child, 0)
-    if not content:
-        raise SettingsError("the node's keys could not be made")
-    # It comes from a copy of this very process.
-    answer: NodeIdentity | Exception = pickle.loads(content)  # noqa: S301
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+    answer = msgspec.msgpack.decode(content, type=_Answer) if content else _Answer()
+    if answer.identity is None:
+        raise SettingsError(answer.failure or "the node's keys could not be made")
+    return answer.identity
 
 
 def _make(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
@@ -74,19 +80,14 @@ def _answer(writing: int, *question: Any) -> None:
     """In the child: send the identity, or why there is none, and end."""
     try:
         try:
-            content = pickle.dumps(_make(*question))
+            answer = _Answer(_make(*question))
         except Exception as error:  # noqa: BLE001 - it is raised again by who asked
-            content = pickle.dumps(_plain(error))
+            answer = _Answer(failure=str(error))
         with os.fdopen(writing, "wb") as pipe:
-            pipe.write(content)
+            pipe.write(msgspec.msgpack.encode(answer))
     finally:
         # Nothing of the parent's must be ended here.
         os._exit(0)
-
-
-def _plain(error: Exception) -> Exception:
-    """An error that can be sent: ours as it is, others by their words."""
-    return error if isinstance(error, SettingsError | OSError) else SettingsError(str(error))
 
 
 def fingerprint_of(certificate: bytes) -> str:

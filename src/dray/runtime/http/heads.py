@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Final
 
-_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+# Those that are sent here; another number goes without words, as it may.
+_PHRASES: Final = {
+    200: "OK",
+    204: "No Content",
+    302: "Found",
+    304: "Not Modified",
+    307: "Temporary Redirect",
+    308: "Permanent Redirect",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    409: "Conflict",
+    410: "Gone",
+    413: "Content Too Large",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
 
 
 def request_head(method: str, target: str, headers: Sequence[tuple[str, str]], body_size: int | None = None) -> bytes:
