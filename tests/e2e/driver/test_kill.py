@@ -40,6 +40,15 @@ async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.su
         await process.wait()
 
 
+def identity_of(path: Path) -> tuple[int, int, int] | None:
+    """Which file has the path now; None between a driver's taking its predecessor's away and making its own."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
 class DriverProcess:
     """The driver in a process of its own; started again whenever it has died."""
 
@@ -63,17 +72,15 @@ class DriverProcess:
     async def start(self) -> None:
         """Start it and wait until this very process is registered and connected."""
         socket = self.node.root / "plugins/test.example.com/dra.sock"
-        before = socket.stat().st_mtime_ns if socket.exists() else 0
+        before = identity_of(socket)
         self.process = await spawn("crashing_driver.py", *self.arguments)
-        await until(lambda: socket.exists() and socket.stat().st_mtime_ns != before)
+        await until(lambda: identity_of(socket) not in (None, before))
         registration = self.node.root / "plugins_registry/test.example.com-reg.sock"
-        await until(registration.exists)
 
         def connected() -> bool:
             self.node.plugins.rescan()
             found = self.node.plugins._book._entries.get(str(registration))
-            status = registration.stat()
-            current = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            current = identity_of(registration)
             usable = self.node.claims._instances.usable("test.example.com")
             return found is not None and found.plugin is not None and found.socket.identity == current and usable
 
