@@ -59,7 +59,8 @@ class FakeLocalServer:
         if request.path:
             return self._discovery(request.path)
         self._kind(request)
-        return getattr(self, f"_{request.verb}")(request)
+        answer: Document = getattr(self, f"_{request.verb}")(request)
+        return answer
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
         self.requests.append(request)

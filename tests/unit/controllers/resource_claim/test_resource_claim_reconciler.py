@@ -387,7 +387,7 @@ async def test_a_generated_claim_goes_when_its_pod_is_done() -> None:
             return not await world.claims()
 
         await until(gone)
-        assert await world.user.get(PODS, "pod", TEAM)
+        assert (await world.user.get(PODS, "pod", TEAM)).metadata.uid == pod.metadata.uid
 
 
 @pytest.mark.behaviour("SP-80")

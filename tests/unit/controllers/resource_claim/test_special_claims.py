@@ -36,7 +36,8 @@ async def served(world: World, *, named: bool = True) -> tuple[Pod, ResourceClai
     claim = msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
     claim = await world.user.update_status(CLAIMS, claim)
     if named:
-        patch = {"status": {"extendedResourceClaimStatus": msgspec.to_builtins(status_of(claim.metadata.name, wanted))}}
+        named_by = status_of(claim.metadata.name or "", wanted)
+        patch = {"status": {"extendedResourceClaimStatus": msgspec.to_builtins(named_by)}}
         options = WriteOptions(subresource="status")
         pod = await world.user.patch(PODS, "pod", TEAM, Patch(PatchType.MERGE, patch), options)
     return pod, claim
