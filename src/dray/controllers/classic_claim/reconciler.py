@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor
-from dray.api.document import GroupVersionKind, NamespacedName
-from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
+from dray.api.document import NamespacedName
+from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod
@@ -21,19 +21,15 @@ from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.controllers.claim_problem import Problem
 from dray.controllers.classic_claim import plan
+from dray.controllers.kinds import NODES, PODS
+from dray.controllers.loop import if_found, run_telling
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
-T = TypeVar("T")
-
-PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
-NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 CLAIMS: Final[Resource[ResourceClaim]] = Resource(
     classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
 )
-POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
 # KEP-3063's name; the other claim controller's queue has it too, and both count together.
 QUEUE_NAME: Final = "resource_claim"
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
@@ -80,9 +76,7 @@ class ClassicClaimController:
 
     async def run(self) -> None:
         """Make claims and forget users until cancelled."""
-        async with TaskGroup(QUEUE_NAME) as group:
-            group.spawn(self._recorder.run(), "events of classic claims")
-            await self.controller.run()
+        await run_telling(self.controller, self._recorder)
 
     async def reconcile(self, key: PodKey | ClaimKey) -> Result:
         """Do what one Pod or one claim needs."""
@@ -152,7 +146,9 @@ class ClassicClaimController:
             await self._client.create(CLAIMS, claim)
         except AlreadyExistsError:
             # The cache was behind: it is ours, or its owner is told of when the cache has caught up.
-            existing = await _found(self._client.get(CLAIMS, claim.metadata.name or "", claim.metadata.namespace or ""))
+            existing = await if_found(
+                self._client.get(CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
+            )
             if existing is not None and not classic.is_made_for(existing, pod):
                 self._failed.inc()
                 self._tell(pod, plan.foreign(pod, entry, claim.metadata.name or ""))
@@ -166,7 +162,7 @@ class ClassicClaimController:
         await self._client.update_status(CLAIMS, claim)
 
     def _tell(self, pod: Pod, problem: Problem) -> None:
-        self._recorder.event(POD_KIND, pod, WARNING, CREATION_FAILED, problem.event_message)
+        self._recorder.event(PODS.group_version_kind, pod, WARNING, CREATION_FAILED, problem.event_message)
 
     # --- Claims. ---
 
@@ -190,10 +186,10 @@ class ClassicClaimController:
             options = DeleteOptions(
                 uid=claim.metadata.uid or "", resource_version=claim.metadata.resource_version or ""
             )
-            await _found(self._client.delete(CLAIMS, key.name, namespace, options))
+            await if_found(self._client.delete(CLAIMS, key.name, namespace, options))
 
     async def _live_pod(self, name: str, namespace: str) -> Pod | None:
-        return await _found(self._client.get(PODS, name, namespace))
+        return await if_found(self._client.get(PODS, name, namespace))
 
     async def _set_users(self, claim: ResourceClaim, wanted: plan.ClaimPlan) -> ResourceClaim:
         assert wanted.users is not None
@@ -211,11 +207,3 @@ def _unheard(_old: Node | None, _new: Node | None) -> None:
 
 def _claim_keys(pod: Any) -> Iterator[NamespacedName]:
     return (NamespacedName(pod.metadata.namespace or "", name) for name in classic.claim_names_of(pod))
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

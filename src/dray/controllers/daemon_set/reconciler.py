@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from dray.api.document import NamespacedName
-from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
+from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.interface import Client, DeleteOptions, Resource
@@ -20,18 +20,18 @@ from dray.controllers.daemon_set import plan
 from dray.controllers.daemon_set.backoff import FailureBackoff
 from dray.controllers.daemon_set.history import History, plan_history, surplus_history
 from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon, owner_of
+from dray.controllers.kinds import NODES
+from dray.controllers.loop import if_found, run_telling
 from dray.controllers.pod_control.facts import next_available_seconds
 from dray.controllers.pod_control.loop import OWNER_INDEXES, Keeper, NewPod, PodControl, settle, wake_owners
 from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, sort_out
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 DAEMON_SETS: Final[Resource[DaemonSet]] = Resource("apps", "v1", "daemonsets", "DaemonSet", DaemonSet)
 REVISIONS: Final[Resource[ControllerRevision]] = Resource(
     "apps", "v1", "controllerrevisions", "ControllerRevision", ControllerRevision
 )
-NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 KEEPER: Final = Keeper(DAEMON_SETS, "daemonset-controller")
 NAME: Final = "daemonset"
 WORKERS: Final = 2
@@ -67,9 +67,7 @@ class DaemonSetController:
 
     async def run(self) -> None:
         """Keep daemons until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._control.recorder.run(), "events of DaemonSets")
-            await self.controller.run()
+        await run_telling(self.controller, self._control.recorder)
 
     # --- What a change wakes. ---
 
@@ -140,12 +138,8 @@ class DaemonSetController:
         return self._backoff.remaining(_backoff_key(daemon_set, node), self._clock.monotonic())
 
     async def _report(self, daemon_set: DaemonSet, status: DaemonSetStatus) -> None:
-        if daemon_set.status == status:
-            return
-        try:
-            await self._client.update_status(DAEMON_SETS, msgspec.structs.replace(daemon_set, status=status))
-        except NotFoundError:
-            return
+        if daemon_set.status != status:
+            await if_found(self._client.update_status(DAEMON_SETS, msgspec.structs.replace(daemon_set, status=status)))
 
     # --- Revisions. ---
 
@@ -183,10 +177,7 @@ class DaemonSetController:
         live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods}
         for revision in surplus_history(daemon_set, history, live):
             key, options = key_of(revision), DeleteOptions(uid=revision.metadata.uid or "")
-            try:
-                await self._client.delete(REVISIONS, key.name, key.namespace, options)
-            except NotFoundError:
-                continue
+            await if_found(self._client.delete(REVISIONS, key.name, key.namespace, options))
 
 
 def _traits(node: Node) -> tuple[object, ...]:

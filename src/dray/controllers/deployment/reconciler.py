@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
+from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import Deployment, ReplicaSet
 from dray.api.types.core_v1 import Pod
 from dray.client.events import Source
@@ -18,10 +18,11 @@ from dray.controllers.deployment import plan
 from dray.controllers.deployment.conditions import CREATE_FAILED
 from dray.controllers.deployment.draft import Create, Update
 from dray.controllers.deployment.revisions import KIND, has_template_of
+from dray.controllers.kinds import PODS
+from dray.controllers.loop import if_found, run_telling
 from dray.controllers.pod_control.facts import is_finished
 from dray.controllers.pod_control.loop import (
     OWNER_INDEXES,
-    PODS,
     is_namespace_terminating,
     settle,
     wake_owners,
@@ -30,7 +31,6 @@ from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, s
 from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 DEPLOYMENTS: Final[Resource[Deployment]] = Resource("apps", "v1", "deployments", "Deployment", Deployment)
 NAME: Final = "deployment"
@@ -60,9 +60,7 @@ class DeploymentController:
 
     async def run(self) -> None:
         """Roll out until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._recorder.run(), "events of Deployments")
-            await self.controller.run()
+        await run_telling(self.controller, self._recorder)
 
     def _adopters(self, replica_set: ReplicaSet) -> Iterator[NamespacedName]:
         for deployment in self._deployments.lister.list(replica_set.metadata.namespace or ""):
@@ -150,13 +148,7 @@ class DeploymentController:
         options = DeleteOptions(
             uid=replica_set.metadata.uid or "", resource_version=replica_set.metadata.resource_version or ""
         )
-        try:
-            await self._client.delete(REPLICA_SETS, key.name, key.namespace, options)
-        except NotFoundError:
-            return
+        await if_found(self._client.delete(REPLICA_SETS, key.name, key.namespace, options))
 
     async def _report(self, deployment: Deployment) -> None:
-        try:
-            await self._client.update_status(DEPLOYMENTS, deployment)
-        except NotFoundError:
-            return
+        await if_found(self._client.update_status(DEPLOYMENTS, deployment))

@@ -21,10 +21,10 @@ from dray.controllers.device_taint_eviction import plan, status
 from dray.controllers.disruption import disruption_patch
 from dray.controllers.eviction_metrics import EvictionMetrics
 from dray.controllers.kinds import PODS
+from dray.controllers.loop import run_telling
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 CLAIMS: Final[Resource[ResourceClaim]] = Resource(
     "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
@@ -99,9 +99,7 @@ class DeviceTaintEvictionController:
 
     async def run(self) -> None:
         """Evict until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._recorder.run(), "events of evictions")
-            await self.controller.run()
+        await run_telling(self.controller, self._recorder)
 
     async def reconcile(self, key: PodKey | RuleKey) -> Result:
         """Do what one Pod or one rule needs."""

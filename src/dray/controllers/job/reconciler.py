@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import APIError, NotFoundError
+from dray.api.errors import APIError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, Patch, PatchType, Resource
@@ -24,11 +24,12 @@ from dray.controllers.job.backoff import Record
 from dray.controllers.job.building import KIND, TRACKING, make_job_pod, owner_of
 from dray.controllers.job.scene import Scene, is_finished, make_scene
 from dray.controllers.job.untracked import UntrackedPods
-from dray.controllers.pod_control.loop import DELETIONS_AT_ONCE, PODS, Keeper, NewPod, PodControl, wake_owners
+from dray.controllers.kinds import PODS
+from dray.controllers.loop import if_found, run_telling
+from dray.controllers.pod_control.loop import DELETIONS_AT_ONCE, Keeper, NewPod, PodControl, wake_owners
 from dray.controllers.pod_control.ownership import Owner
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 KEEPER: Final = Keeper(JOBS, "job-controller", finalizer=TRACKING)
@@ -83,9 +84,7 @@ class JobController:
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._control.recorder.run(), "events of Jobs")
-            await self.controller.run()
+        await run_telling(self.controller, self._control.recorder)
 
     async def reconcile(self, key: JobKey | PodKey) -> Result:
         """Do what one Job or one forgotten Pod needs."""
@@ -202,9 +201,8 @@ class JobController:
         """Write the status; the Job as it is then, None when it is gone."""
         if job.status == result.status:
             return job
-        try:
-            written = await self._client.update_status(JOBS, msgspec.structs.replace(job, status=result.status))
-        except NotFoundError:
+        written = await if_found(self._client.update_status(JOBS, msgspec.structs.replace(job, status=result.status)))
+        if written is None:
             return None
         self._written[written.metadata.uid or ""] = written
         current = self._jobs.lister.get_key(key_of(written))
@@ -231,11 +229,9 @@ class JobController:
             return None
         key, uid = key_of(pod), pod.metadata.uid or ""
         self._untracked.removing(uid)
+        patch = Patch(PatchType.STRATEGIC, _without_hold(uid))
         try:
-            await self._client.patch(PODS, key.name, key.namespace, Patch(PatchType.STRATEGIC, _without_hold(uid)))
-        except NotFoundError:
-            self._untracked.removed(uid)
-            return None
+            await if_found(self._client.patch(PODS, key.name, key.namespace, patch))
         except APIError as error:
             self._untracked.not_removed(uid)
             return error
@@ -249,10 +245,7 @@ class JobController:
             return
         controller = controller_of(pod)
         if controller is not None and controller.kind == JOBS.kind:
-            try:
-                job = await self._client.get(JOBS, controller.name, key.namespace)
-            except NotFoundError:
-                job = None
+            job = await if_found(self._client.get(JOBS, controller.name, key.namespace))
             if job is not None and job.metadata.uid == controller.uid and not is_finished(job):
                 return
         error = await self._release_one(pod)

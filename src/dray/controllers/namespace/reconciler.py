@@ -23,6 +23,7 @@ from dray.client.interface import (
 )
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
+from dray.controllers.loop import if_found
 from dray.controllers.namespace import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -62,11 +63,8 @@ class NamespaceController:
 
     async def reconcile(self, name: str) -> Result:
         """Empty one namespace as far as it goes."""
-        try:
-            namespace = await self._client.get(NAMESPACES, name)
-        except NotFoundError:
-            return None
-        if not plan.is_waiting(namespace):
+        namespace = await if_found(self._client.get(NAMESPACES, name))
+        if namespace is None or not plan.is_waiting(namespace):
             return None
         self._stop_waiting(name)
         outcome = plan.Outcome()
@@ -121,10 +119,7 @@ class NamespaceController:
 
     async def _delete_one(self, resource: Resource[Document], document: Document) -> None:
         key = key_of(document)
-        try:
-            await self._client.delete(resource, key.name, key.namespace, _BACKGROUND)
-        except NotFoundError:
-            return
+        await if_found(self._client.delete(resource, key.name, key.namespace, _BACKGROUND))
 
     # --- Reporting and finishing. ---
 
@@ -142,12 +137,8 @@ class NamespaceController:
             return await self._client.get(NAMESPACES, key_of(namespace).name)
 
     async def _finalize(self, namespace: Document) -> None:
-        try:
-            await self._client.update(
-                NAMESPACES, plan.without_finalizer(namespace), WriteOptions(subresource="finalize")
-            )
-        except NotFoundError:
-            return
+        options = WriteOptions(subresource="finalize")
+        await if_found(self._client.update(NAMESPACES, plan.without_finalizer(namespace), options))
 
     # --- Waiting for what is left. ---
 

@@ -18,6 +18,8 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resou
 from dray.client.loop import InformerLoop, Informers, Requeue
 from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.controllers.kinds import PODS
+from dray.controllers.loop import if_found
 from dray.controllers.pod_control.building import named, renamed
 from dray.controllers.pod_control.ownership import (
     BY_ORPHAN_NAMESPACE,
@@ -34,7 +36,6 @@ from dray.lib.clock import Clock
 
 T = TypeVar("T", bound=Owned)
 
-PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 OWNER_INDEXES: Final = {BY_OWNER_UID: owner_uid_values, BY_ORPHAN_NAMESPACE: orphan_index}
 
 FAILED_CREATE: Final = "FailedCreate"
@@ -113,9 +114,7 @@ class PodControl:
     async def _confirm(self, owner: Owner) -> None:
         """Forget Pods that were deleted before the informer could tell of them."""
         for key in self.unseen.to_confirm(owner.uid, self._clock.monotonic()):
-            try:
-                await self._client.get(PODS, key.name, key.namespace)
-            except NotFoundError:
+            if await if_found(self._client.get(PODS, key.name, key.namespace)) is None:
                 self.unseen.not_created(key)
 
     def sooner(self, owner: Owner, wait: float | None) -> Requeue | None:
@@ -230,19 +229,13 @@ async def settle(
 
 async def _patched(client: Client, resource: Resource[T], item: T, patch: Patch) -> T | None:
     key = key_of(item)
-    try:
-        return await client.patch(resource, key.name, key.namespace, patch)
-    except NotFoundError:
-        return None
+    return await if_found(client.patch(resource, key.name, key.namespace, patch))
 
 
 async def _may_adopt(client: Client, owners: Resource[Any], owner: Owner) -> bool:
     """Whether the owner is still there: the cache may tell of one that is gone, and its Pods would go with it."""
-    try:
-        live = await client.get(owners, owner.name, owner.namespace)
-    except NotFoundError:
-        return False
-    return live.metadata.uid == owner.uid and live.metadata.deletion_timestamp is None
+    live = await if_found(client.get(owners, owner.name, owner.namespace))
+    return live is not None and live.metadata.uid == owner.uid and live.metadata.deletion_timestamp is None
 
 
 def is_namespace_terminating(error: APIError) -> bool:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.errors import APIError, NotFoundError
+from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
 from dray.controllers.disruption import disruption_patch
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
+from dray.controllers.loop import if_found
 from dray.controllers.pod_garbage_collector import plan
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
@@ -161,11 +162,7 @@ class PodGarbageCollector:
 
     async def _exists(self, name: str) -> bool:
         """Ask past the cache: the answer costs Pods."""
-        try:
-            await self._client.get(NODES, name)
-        except NotFoundError:
-            return False
-        return True
+        return await if_found(self._client.get(NODES, name)) is not None
 
     async def _remove_all(self, pods: Iterable[Pod], reason: str) -> None:
         """Remove every Pod; one that cannot be removed does not keep the others."""
@@ -189,13 +186,6 @@ class PodGarbageCollector:
         body = disruption_patch(pod, *why, self._clock.now(), fail=True)
         if body is not None and pod.status.phase not in ("Succeeded", "Failed"):
             patch = Patch(PatchType.STRATEGIC, body)
-            await _unless_gone(lambda: self._client.patch(PODS, key.name, key.namespace, patch, _STATUS))
+            await if_found(self._client.patch(PODS, key.name, key.namespace, patch, _STATUS))
         options = DeleteOptions(uid=pod.metadata.uid or "", grace_period_seconds=0)
-        await _unless_gone(lambda: self._client.delete(PODS, key.name, key.namespace, options))
-
-
-async def _unless_gone(write: Callable[[], Awaitable[object]]) -> None:
-    try:
-        await write()
-    except NotFoundError:
-        return
+        await if_found(self._client.delete(PODS, key.name, key.namespace, options))

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.errors import APIError, NotFoundError
+from dray.api.errors import APIError
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, Resource
 from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
+from dray.controllers.loop import if_found, run_telling
 from dray.controllers.pod_control.building import make_pod
 from dray.controllers.pod_control.facts import is_active, next_available_seconds
 from dray.controllers.pod_control.loop import (
@@ -28,7 +29,6 @@ from dray.controllers.pod_control.ownership import Owner
 from dray.controllers.replica_set import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 REPLICA_SETS: Final[Resource[ReplicaSet]] = Resource("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
 NAME: Final = "replicaset"
@@ -62,9 +62,7 @@ class ReplicaSetController:
 
     async def run(self) -> None:
         """Keep Pods until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._control.recorder.run(), "events of ReplicaSets")
-            await self.controller.run()
+        await run_telling(self.controller, self._control.recorder)
 
     def _replica_set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -110,12 +108,8 @@ class ReplicaSetController:
     async def _report(self, replica_set: ReplicaSet, pods: tuple[Pod, ...], failure: plan.Failure | None) -> None:
         status = plan.status_of(replica_set, pods, failure, self._clock.now())
         changed = plan.with_status(replica_set, status)
-        if changed is None:
-            return
-        try:
-            await self._client.update_status(REPLICA_SETS, changed)
-        except NotFoundError:
-            return
+        if changed is not None:
+            await if_found(self._client.update_status(REPLICA_SETS, changed))
 
     def _related(self, replica_set: ReplicaSet) -> Iterator[Pod]:
         """The Pods of all ReplicaSets with the same controller: how full a node is with them decides who goes."""

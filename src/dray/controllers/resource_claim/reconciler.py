@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from dray.api.document import GroupVersionKind, NamespacedName
-from dray.api.errors import APIError, InternalError, NotFoundError
+from dray.api.document import NamespacedName
+from dray.api.errors import APIError, InternalError
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
@@ -21,24 +21,21 @@ from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.controllers.claim_problem import Problem
+from dray.controllers.kinds import PODS
+from dray.controllers.loop import if_found, run_telling
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
-T = TypeVar("T")
-
-PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 CLAIMS: Final[Resource[ResourceClaim]] = Resource(
     "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
 )
 TEMPLATES: Final[Resource[ResourceClaimTemplate]] = Resource(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplate
 )
-POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
 NAME: Final = "resource_claim"
 FIELD_MANAGER: Final = "ResourceClaimController"
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
@@ -100,9 +97,7 @@ class ResourceClaimController:
 
     async def run(self) -> None:
         """Make and free claims until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._recorder.run(), "events of claims")
-            await self.controller.run()
+        await run_telling(self.controller, self._recorder)
 
     async def reconcile(self, key: PodKey | ClaimKey) -> Result:
         """Do what one Pod or one claim needs."""
@@ -210,7 +205,7 @@ class ResourceClaimController:
         """Look for claims that the caches lack before they are replaced: the Pod's news may be ahead of the claims'."""
         namespace = pod.metadata.namespace or ""
         for name in plan.names_to_confirm(pod, lambda name: self._find_claim(NamespacedName(namespace, name))):
-            claim = await _found(self._client.get(CLAIMS, name, namespace))
+            claim = await if_found(self._client.get(CLAIMS, name, namespace))
             if claim is not None:
                 self._created.remember(claim, self._clock.monotonic())
 
@@ -235,7 +230,7 @@ class ResourceClaimController:
     def _tell(self, pod: Pod, problems: list[Problem]) -> APIError:
         """Tell the Pod's user, and make the error that has the Pod tried again."""
         for problem in problems:
-            self._recorder.event(POD_KIND, pod, WARNING, CREATION_FAILED, problem.event_message)
+            self._recorder.event(PODS.group_version_kind, pod, WARNING, CREATION_FAILED, problem.event_message)
         return InternalError(f"pod {key_of(pod)}: " + "; ".join(problem.event_message for problem in problems))
 
     # --- Claims. ---
@@ -273,10 +268,10 @@ class ResourceClaimController:
             claim = await self._client.update(CLAIMS, plan.without_finalizer(claim))
         if wanted.delete:
             options = DeleteOptions(uid=claim.metadata.uid or "")
-            await _found(self._client.delete(CLAIMS, key.name, key.namespace, options))
+            await if_found(self._client.delete(CLAIMS, key.name, key.namespace, options))
 
     async def _live_pod(self, name: str, namespace: str) -> Pod | None:
-        return await _found(self._client.get(PODS, name, namespace))
+        return await if_found(self._client.get(PODS, name, namespace))
 
     def _is_deleted(self, uid: str) -> bool:
         return uid in self._deleted_pods
@@ -290,11 +285,3 @@ def _claim_index(pod: Any) -> list[NamespacedName]:
 def _template_index(pod: Any) -> list[NamespacedName]:
     namespace = pod.metadata.namespace or ""
     return [NamespacedName(namespace, name) for name in plan.template_names_of(pod)]
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

@@ -16,10 +16,10 @@ from dray.client.recorder.loop import NORMAL, EventRecorder
 from dray.controllers.disruption import disruption_patch
 from dray.controllers.eviction_metrics import EvictionMetrics
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
+from dray.controllers.loop import run_telling
 from dray.controllers.taint_eviction import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 NAME: Final = "taint_eviction_controller"
 SOURCE: Final = "taint-eviction-controller"
@@ -54,9 +54,7 @@ class TaintEvictionController:
 
     async def run(self) -> None:
         """Evict until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._recorder.run(), "events of evictions")
-            await self.controller.run()
+        await run_telling(self.controller, self._recorder)
 
     # --- What a change wakes. ---
 

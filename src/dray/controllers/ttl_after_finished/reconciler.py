@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.errors import NotFoundError
 from dray.api.types.batch_v1 import Job
 from dray.client.interface import Client, DeleteOptions, PropagationPolicy, Resource
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
+from dray.controllers.loop import if_found
 from dray.controllers.ttl_after_finished import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -47,10 +47,7 @@ class TTLAfterFinishedController:
             return None
         if wait > 0:
             return Requeue(wait)
-        try:
-            return await self._delete(key)
-        except NotFoundError:
-            return None
+        return await if_found(self._delete(key))
 
     async def _delete(self, key: NamespacedName) -> Result:
         """Ask the server first: the time to live may have been made longer, and the cache not know it."""

@@ -13,7 +13,8 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions
 from dray.client.rest import Call
-from dray.controllers.resource_claim.reconciler import CLAIMS, PODS
+from dray.controllers.kinds import PODS
+from dray.controllers.resource_claim.reconciler import CLAIMS
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import (
     FROM_TEMPLATE,
     TEAM,

@@ -23,8 +23,9 @@ from dray.client.loop import Informers
 from dray.client.memory import MemoryTransport
 from dray.client.recorder.loop import EVENTS
 from dray.client.rest import Call, RestClient
+from dray.controllers.kinds import PODS
 from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
-from dray.controllers.resource_claim.reconciler import CLAIMS, PODS, TEMPLATES, ResourceClaimController
+from dray.controllers.resource_claim.reconciler import CLAIMS, TEMPLATES, ResourceClaimController
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup

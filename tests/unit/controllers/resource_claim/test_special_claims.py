@@ -10,7 +10,8 @@ from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
-from dray.controllers.resource_claim.reconciler import CLAIMS, PODS
+from dray.controllers.kinds import PODS
+from dray.controllers.resource_claim.reconciler import CLAIMS
 from dray.scheduler.plugins.dynamic_resources.extended import make_claim, needs_of, plan_requests, status_of
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, World, running, until
 

@@ -1,0 +1,28 @@
+"""What the hands of controllers have in common: telling while they work, and taking for an answer what is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from dray.api.errors import NotFoundError
+from dray.client.loop import Controller
+from dray.client.recorder.loop import EventRecorder
+from dray.runtime.tasks import TaskGroup
+
+T = TypeVar("T")
+
+
+async def run_telling(controller: Controller[Any], recorder: EventRecorder) -> None:
+    """Run the controller until cancelled, and beside it the recorder of what it tells."""
+    async with TaskGroup(controller.name) as group:
+        group.spawn(recorder.run(), f"events of {controller.name}")
+        await controller.run()
+
+
+async def if_found(answer: Awaitable[T]) -> T | None:
+    """The answer, or None when there is no such object."""
+    try:
+        return await answer
+    except NotFoundError:
+        return None
