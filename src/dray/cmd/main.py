@@ -1,31 +1,25 @@
-"""The `dray` command: picks a process by its first word, reads its settings and runs it."""
+"""The `dray` command: picks a process or tool by its first word and runs it.
+
+Nothing heavy is imported here: each command brings what it needs, so that the short ones answer at once.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from dray import __version__
-from dray.runtime import logs
-from dray.runtime.settings import HelpRequested, SettingsError, flag_value, load
-from dray.runtime.signals import stop_on_signals
 
 EXIT_USAGE: Final = 2
-EXIT_FAILURE: Final = 1
 # Allocations between collections: the default of 700 costs a busy server a tenth of its time, as nearly all
-# garbage here goes by reference counts alone.
+# garbage here goes by reference counts alone; importing makes much that stays.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """A long-running command: the module with `run(settings, stop)`, and its settings class."""
 
     summary: str
@@ -46,8 +40,7 @@ PROCESSES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(NamedTuple):
     """A command that answers and ends: the module with `main(argv) -> int`."""
 
     summary: str
@@ -79,13 +72,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("version", "--version"):
         sys.stdout.write(f"dray {__version__}\n")
         return 0
+    gc.set_threshold(*GC_THRESHOLDS)
     if name in TOOLS:
         return int(importlib.import_module(TOOLS[name].module).main(rest))
     process = PROCESSES.get(name)
     if process is None:
         sys.stderr.write(f'dray: unknown command "{name}"\n\n{usage()}')
         return EXIT_USAGE
-    return run_process(process, name, rest)
+    # The event loop and the reading of settings: more to import than a tool or a wrong word needs.
+    from dray.cmd.process import run_process
+
+    return run_process(name, rest, module=process.module, settings_class=process.settings)
 
 
 def usage() -> str:
@@ -95,57 +92,6 @@ def usage() -> str:
         lines += [f"  {name:<20} {command.summary}" for name, command in commands.items()]
     lines += [f"  {'version':<20} print the version", "", "dray COMMAND --help lists a command's settings.", ""]
     return "\n".join(lines)
-
-
-def run_process(process: Process, name: str, argv: Sequence[str]) -> int:
-    """Read the settings and run until stopped."""
-    spec: Any = getattr(importlib.import_module("dray.cmd.settings"), process.settings)
-    try:
-        settings = read_settings(spec, argv)
-    except HelpRequested as request:
-        sys.stdout.write(f"usage: dray {name} [--flag=value ...]\n\n{request.text}\n")
-        return 0
-    except SettingsError as error:
-        sys.stderr.write(f"dray {name}: {error}\n")
-        return EXIT_USAGE
-    logs.configure(format_name=settings.logging_format, verbosity=settings.verbosity)
-    # gRPC's handlers around fork only complain when a program is started: nothing of ours forks without exec.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    module = importlib.import_module(process.module)
-    return run_until_stopped(name, module.run, settings)
-
-
-def read_settings(spec: Any, argv: Sequence[str]) -> Any:
-    """Flags, environment and file, in that order of precedence."""
-    path = flag_value(spec, argv, os.environ, "config")
-    text = ""
-    if path:
-        try:
-            text = Path(path).read_text()
-        except OSError as error:
-            raise SettingsError(f"--config: cannot read {path}: {error.strerror}") from error
-    return load(spec, argv, os.environ, text, file_name=path)
-
-
-def run_until_stopped(name: str, run: Any, settings: Any) -> int:
-    """Run a process's coroutine on a fast event loop until a signal stops it."""
-    import uvloop
-
-    async def body() -> None:
-        stop = asyncio.Event()
-        stop_on_signals(stop)
-        await run(settings, stop)
-
-    gc.set_threshold(*GC_THRESHOLDS)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(body())
-    except Exception as error:  # the outermost edge: say what happened in one line
-        sys.stderr.write(f"dray {name}: {error}\n")
-        if os.environ.get("DRAY_TRACEBACK"):
-            raise
-        return EXIT_FAILURE
-    return 0
 
 
 if __name__ == "__main__":
