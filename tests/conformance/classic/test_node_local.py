@@ -104,7 +104,27 @@ def test_the_selected_node_allocates_and_frees() -> None:
         await world.pod("c", inline())
         await world.message("c", "0/2 nodes are available")
         await world.user.delete(PODS, "a", TEAM, NOW)
-        assert await world.node_of("c") == nodes["a"]
+        # The controller sees it at once and asks no more than once a second; the rest is the scheduler's backoff.
+        async with asyncio.timeout(5):
+            assert await world.node_of("c") == nodes["a"]
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-31", "CL-25")
+def test_what_a_node_frees_is_offered_to_immediate_claims_at_once() -> None:
+    async def story(world: Cluster) -> None:
+        hardware: Hardware = {}
+        start_node(world, OnNode("n1", hardware))
+        world.start_driver(Centre(hardware))
+        await world.claim("a", "Immediate")
+        await world.phase("a", "Allocated")
+        await world.claim("b", "Immediate")
+        # Long enough for it to be tried but once a minute.
+        await asyncio.sleep(630)
+        await world.user.delete(CLAIMS, "a", TEAM)
+        async with asyncio.timeout(5):
+            await world.phase("b", "Allocated")
 
     tell(story)
 

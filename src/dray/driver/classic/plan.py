@@ -112,6 +112,19 @@ def task_beside_nodes(claim: ResourceClaim | None, driver: str, claim_class: Res
     return task if task is Task.CHECK else Task.NOTHING
 
 
+def changes_room(old: ResourceClaim | None, new: ResourceClaim | None, driver: str) -> bool:
+    """Whether the driver has something less or something more to give since the claim changed."""
+    return _holds(old, driver) is not _holds(new, driver)
+
+
+def _holds(claim: ResourceClaim | None, driver: str) -> bool:
+    if claim is None:
+        return False
+    status = classic.status_of(claim)
+    # Attempts do not count: one that is refused must not be a reason to try it again.
+    return status.driver_name == driver and status.phase in (classic.ALLOCATED_PHASE, classic.REALLOCATE_PHASE)
+
+
 def to_claim(claim: ResourceClaim, claim_class: ResourceClass | None) -> Claim:
     """The claim for the driver's code."""
     return Claim(

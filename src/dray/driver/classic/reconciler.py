@@ -123,12 +123,15 @@ class DriverReconciler:
 
     # --- What a change wakes. ---
 
-    def _claim_changed(self, _old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        # What nodes take and give back is only seen here.
+        if self._driver.node_local and plan.changes_room(old, new, self._name):
+            self._room_changed()
         if new is None:
-            if _old is not None:
-                self._written.pop(key_of(_old), None)
-                self._waiting.pop(key_of(_old), None)
-                self._refused.pop(key_of(_old), None)
+            if old is not None:
+                self._written.pop(key_of(old), None)
+                self._waiting.pop(key_of(old), None)
+                self._refused.pop(key_of(old), None)
             return
         task = self._task(new)
         if task is not Task.CHECK:
