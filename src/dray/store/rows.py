@@ -104,7 +104,13 @@ def _check(row: Row) -> None:
 def entry_of(row: Row) -> Entry:
     """The entry that a row put in place."""
     _check(row)
-    return Entry(row[2], row[6], row[0], row[3])
+    return _entry(row)
+
+
+def _entry(row: Row) -> Entry:
+    revision, _, key, create_revision, _, _, value = row
+    # Most entries are as they were created: one number for both, where a row has two that are equal.
+    return Entry(key, value, revision, revision if create_revision == revision else create_revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +131,11 @@ def load(rows: Iterable[Row], *, state: dict[str, int], revision_of_empty: int) 
     floor = max(compacted, revision_of_empty)
     for row in rows:
         _check(row)
-        revision, kind, key, create_revision, _, _, value = row
+        revision, kind, key = row[:3]
         if revision > floor:
             _check_follows(row, entries.get(key), expected_revision=max(last, floor) + 1)
         if kind == _PUT:
-            entries[key] = Entry(key, value, revision, create_revision)
+            entries[key] = _entry(row)
         else:
             entries.pop(key, None)
         last = revision
@@ -146,8 +152,8 @@ def _check_follows(row: Row, current: Entry | None, *, expected_revision: int) -
 def event_of(row: Row, previous: Entry | None) -> Event:
     """The event that a row records, given the entry before it."""
     _check(row)
-    revision, kind, key, create_revision, _, _, value = row
+    revision, kind, key, create_revision = row[:4]
     if kind == _PUT:
-        return Event(EventType.PUT, Entry(key, value, revision, create_revision), previous)
+        return Event(EventType.PUT, _entry(row), previous)
     assert previous is not None
     return Event(EventType.DELETE, Entry(key, previous.value, revision, create_revision), previous)
