@@ -20,6 +20,8 @@ from dray.store.rows import APPLICATION_ID, MIGRATIONS, SELECT_ALL, SELECT_STATE
 # and then instead of every thousand writes.
 CHECKPOINT_PAGES = 4096
 STATEMENTS_CACHED = 128
+# What SQLite may keep of the file: all current entries are in memory already, and writes go to its end.
+CACHE_KIBIBYTES = 512
 
 
 def lock(path: Path) -> IO[bytes]:
@@ -67,6 +69,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=STATEMENTS_CACHED,
     )
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
     if not read_only:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
