@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -23,8 +23,9 @@ from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, m
 from dray.controllers.kinds import NODES
 from dray.controllers.loop import if_found, run_telling
 from dray.controllers.pod_control.facts import next_available_seconds
-from dray.controllers.pod_control.loop import OWNER_INDEXES, Keeper, NewPod, PodControl, settle, wake_owners
-from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, sort_out
+from dray.controllers.pod_control.loop import OWNER_INDEXES, Keeper, NewPod, PodControl, claim
+from dray.controllers.pod_control.ownership import Owner
+from dray.controllers.pod_control.waking import wake_owners
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
@@ -59,29 +60,15 @@ class DaemonSetController:
         self._daemon_sets = informers.informer(DAEMON_SETS)
         self._revisions = informers.informer(REVISIONS, indexes=OWNER_INDEXES)
         self._nodes = informers.informer(NODES)
-        add = self.controller.queue.add
-        self.controller.follow(self._daemon_sets, self._daemon_set_changed)
-        self.controller.follow(self._control.pods, wake_owners(DAEMON_SETS.kind, add, self._adopters))
-        self.controller.follow(self._revisions, wake_owners(DAEMON_SETS.kind, add, self._adopters))
+        wake = wake_owners(self._daemon_sets, owner_of, self.controller.queue.add)
+        self.controller.watch(self._daemon_sets, lambda daemon_set: (key_of(daemon_set),))
+        self.controller.follow(self._control.pods, wake)
+        self.controller.follow(self._revisions, wake)
         self.controller.follow(self._nodes, self._node_changed)
 
     async def run(self) -> None:
         """Keep daemons until cancelled."""
         await run_telling(self.controller, self._control.recorder)
-
-    # --- What a change wakes. ---
-
-    def _daemon_set_changed(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._control.unseen.forget(old.metadata.uid or "")
-        for item in (old, new):
-            if item is not None:
-                self.controller.queue.add(key_of(item))
-
-    def _adopters(self, item: Pod | ControllerRevision) -> Iterator[NamespacedName]:
-        for daemon_set in self._daemon_sets.lister.list(item.metadata.namespace or ""):
-            if owner_of(daemon_set).selector.matches(item.metadata.labels):
-                yield key_of(daemon_set)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Nodes report all the time; only what decides about daemons matters."""
@@ -93,8 +80,6 @@ class DaemonSetController:
             after = placement.judge(new) if new is not None else None
             if before != after:
                 self.controller.queue.add(key_of(daemon_set))
-
-    # --- Work. ---
 
     async def reconcile(self, key: NamespacedName) -> Result:
         """Bring one DaemonSet's Pods to its nodes, and report."""
@@ -145,19 +130,12 @@ class DaemonSetController:
 
     async def _history(self, owner: Owner, daemon_set: DaemonSet) -> History | None:
         """The revisions, the present one written; None when its name is taken, which the next try avoids."""
-        history = plan_history(daemon_set, await self._claim_revisions(owner))
+        history = plan_history(daemon_set, await claim(self._client, self._revisions, DAEMON_SETS, owner))
         if history.update:
             await self._client.update(REVISIONS, history.current)
         if history.create and not await self._create_revision(daemon_set, history.current):
             return None
         return history
-
-    async def _claim_revisions(self, owner: Owner) -> tuple[ControllerRevision, ...]:
-        lister = self._revisions.lister
-        found = sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
-        if not found.adopt and not found.release:
-            return found.owned
-        return (*found.owned, *await settle(self._client, REVISIONS, DAEMON_SETS, owner, found))
 
     async def _create_revision(self, daemon_set: DaemonSet, revision: ControllerRevision) -> bool:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from dray.api.document import NamespacedName
@@ -23,11 +22,10 @@ from dray.controllers.loop import if_found, run_telling
 from dray.controllers.pod_control.facts import is_finished
 from dray.controllers.pod_control.loop import (
     OWNER_INDEXES,
+    claim,
     is_namespace_terminating,
-    settle,
-    wake_owners,
 )
-from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, sort_out
+from dray.controllers.pod_control.waking import wake_owners
 from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -54,18 +52,13 @@ class DeploymentController:
         self._pods = informers.informer(PODS, indexes=OWNER_INDEXES)
         self.controller.watch(self._deployments, lambda deployment: (key_of(deployment),))
         self.controller.follow(
-            self._replica_sets, wake_owners(DEPLOYMENTS.kind, self.controller.queue.add, self._adopters)
+            self._replica_sets, wake_owners(self._deployments, plan.owner_of, self.controller.queue.add)
         )
         self.controller.follow(self._pods, self._pod_changed)
 
     async def run(self) -> None:
         """Roll out until cancelled."""
         await run_telling(self.controller, self._recorder)
-
-    def _adopters(self, replica_set: ReplicaSet) -> Iterator[NamespacedName]:
-        for deployment in self._deployments.lister.list(replica_set.metadata.namespace or ""):
-            if plan.owner_of(deployment).selector.matches(replica_set.metadata.labels):
-                yield key_of(deployment)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A Pod that has ended may be the last that the next ones of a recreated Deployment waited for."""
@@ -84,7 +77,7 @@ class DeploymentController:
         deployment = self._deployments.lister.get_key(key)
         if deployment is None:
             return None
-        replica_sets = await self._claim(plan.owner_of(deployment))
+        replica_sets = await claim(self._client, self._replica_sets, DEPLOYMENTS, plan.owner_of(deployment))
         wanted = plan.plan_deployment(deployment, replica_sets, self._has_running_pods, self._clock.now())
         for write in wanted.write:
             if not await self._write(deployment, write):
@@ -94,13 +87,6 @@ class DeploymentController:
         if wanted.report is not None:
             await self._report(wanted.report)
         return None if wanted.requeue_seconds is None else Requeue(wanted.requeue_seconds)
-
-    async def _claim(self, owner: Owner) -> tuple[ReplicaSet, ...]:
-        lister = self._replica_sets.lister
-        found = sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
-        if not found.adopt and not found.release:
-            return found.owned
-        return (*found.owned, *await settle(self._client, REPLICA_SETS, DEPLOYMENTS, owner, found))
 
     def _has_running_pods(self, replica_set: ReplicaSet) -> bool:
         return any(not is_finished(pod) for pod in self._pods.lister.owned_by(replica_set.metadata.uid or ""))

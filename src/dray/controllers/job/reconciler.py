@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,8 +26,9 @@ from dray.controllers.job.scene import Scene, is_finished, make_scene
 from dray.controllers.job.untracked import UntrackedPods
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found, run_telling
-from dray.controllers.pod_control.loop import DELETIONS_AT_ONCE, Keeper, NewPod, PodControl, wake_owners
+from dray.controllers.pod_control.loop import DELETIONS_AT_ONCE, Keeper, NewPod, PodControl
 from dray.controllers.pod_control.ownership import Owner
+from dray.controllers.pod_control.waking import gone_uid, wake_owners
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
@@ -80,7 +81,11 @@ class JobController:
         self._jobs = informers.informer(JOBS)
         self.controller.follow(self._jobs, self._job_changed)
         self.controller.follow(self._control.pods, self._pod_changed)
-        self._wake_owner = wake_owners(JOBS.kind, lambda key: self.controller.queue.add(JobKey(key)), self._adopters)
+        self._wake_owner = wake_owners(
+            self._jobs,
+            lambda job: None if is_finished(job) else owner_of(job),
+            lambda key: self.controller.queue.add(JobKey(key)),
+        )
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
@@ -96,15 +101,17 @@ class JobController:
     # --- What a change wakes. ---
 
     def _job_changed(self, old: Job | None, new: Job | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._forget(old.metadata.uid or "")
+        gone = gone_uid(old, new)
+        if gone is not None:
+            self._records.pop(gone, None)
+            self._written.pop(gone, None)
         if new is not None:
             self._note_version(new)
         for item in (old, new):
             if item is not None:
                 self.controller.queue.add(JobKey(key_of(item)))
-        gone = new is None or is_finished(new)
-        if gone and old is not None:
+        ended = gone is not None or (new is not None and is_finished(new))
+        if ended and old is not None:
             for pod in self._control.pods.lister.owned_by(old.metadata.uid or ""):
                 self._wake_if_held(pod)
 
@@ -112,11 +119,6 @@ class JobController:
         written = self._written.get(job.metadata.uid or "")
         if written is not None and _version(job) >= _version(written):
             del self._written[job.metadata.uid or ""]
-
-    def _forget(self, uid: str) -> None:
-        self._control.unseen.forget(uid)
-        self._records.pop(uid, None)
-        self._written.pop(uid, None)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
@@ -136,11 +138,6 @@ class JobController:
             if job is not None and job.metadata.uid == controller.uid and not is_finished(job):
                 return
         self.controller.queue.add(PodKey(key_of(pod)))
-
-    def _adopters(self, pod: Pod) -> Iterator[NamespacedName]:
-        for job in self._jobs.lister.list(pod.metadata.namespace or ""):
-            if not is_finished(job) and owner_of(job).selector.matches(pod.metadata.labels):
-                yield key_of(job)
 
     # --- Jobs. ---
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from dray.api.document import NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.core_v1 import Pod
 from dray.client.events import Source
@@ -32,6 +31,7 @@ from dray.controllers.pod_control.ownership import (
     sort_out,
 )
 from dray.controllers.pod_control.unseen import CONFIRMED_SECONDS, UnseenPods
+from dray.controllers.pod_control.waking import gone_uid
 from dray.lib.clock import Clock
 
 T = TypeVar("T", bound=Owned)
@@ -79,13 +79,18 @@ class PodControl:
         self.recorder = EventRecorder(client, clock, Source(keeper.component))
         self.pods: InformerLoop[Pod] = informers.informer(PODS, indexes=OWNER_INDEXES)
         self.pods.add_handler(self.unseen.told)
+        informers.informer(keeper.owners).add_handler(self._owner_changed)
+
+    def _owner_changed(self, old: Any, new: Any) -> None:
+        gone = gone_uid(old, new)
+        if gone is not None:
+            self.unseen.forget(gone)
 
     # --- Whose Pods. ---
 
     def belongings(self, owner: Owner) -> Belongings[Pod]:
         """How the Pods known stand to the owner, the latest writes included."""
-        lister = self.pods.lister
-        found = sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
+        found = _belongings(self.pods, owner)
         return replace(found, owned=self._current(owner, found.owned))
 
     def _current(self, owner: Owner, pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -102,7 +107,7 @@ class PodControl:
             self.unseen.creating(owner.uid, key, None, self._clock.monotonic())
         try:
             keeper = self._keeper
-            for pod in await settle(self._client, PODS, keeper.owners, owner, found, finalizer=keeper.finalizer):
+            for pod in await _settle(self._client, PODS, keeper.owners, owner, found, finalizer=keeper.finalizer):
                 self.unseen.created(pod)
                 keys.remove(key_of(pod))
         finally:
@@ -203,7 +208,21 @@ class PodControl:
         self.recorder.event(self._keeper.owners.group_version_kind, about, event_type, reason, message)
 
 
-async def settle(
+async def claim(client: Client, items: InformerLoop[T], owners: Resource[Any], owner: Owner) -> tuple[T, ...]:
+    """The owner's items, after those it should have were adopted and those it should not have were let go."""
+    found = _belongings(items, owner)
+    if not found.adopt and not found.release:
+        return found.owned
+    return (*found.owned, *await _settle(client, items.resource, owners, owner, found))
+
+
+def _belongings(items: InformerLoop[T], owner: Owner) -> Belongings[T]:
+    """How the items known stand to the owner; their informer has `OWNER_INDEXES`."""
+    lister = items.lister
+    return sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))
+
+
+async def _settle(
     client: Client,
     items: Resource[T],
     owners: Resource[Any],
@@ -242,35 +261,3 @@ def is_namespace_terminating(error: APIError) -> bool:
     """Whether nothing can be created because the namespace is on its way out."""
     causes = (error.details or {}).get("causes") or ()
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
-
-
-def wake_owners(
-    kind: str,
-    add: Callable[[NamespacedName], None],
-    adopters: Callable[[Any], Iterable[NamespacedName]],
-) -> Callable[[Any, Any], None]:
-    """An informer's handler that wakes who controls an object, and who could adopt one that nobody controls."""
-
-    def handler(old: Any, new: Any) -> None:
-        if _is_nobodys(old, new):
-            return
-        for item in (old, new):
-            controller = controller_of(item) if item is not None else None
-            if controller is not None and controller.kind == kind:
-                add(NamespacedName(item.metadata.namespace or "", controller.name))
-        if new is not None and controller_of(new) is None and _may_interest(old, new):
-            for key in adopters(new):
-                add(key)
-
-    return handler
-
-
-def _is_nobodys(old: Any, new: Any) -> bool:
-    """Whether an object that has no owners changed in nothing that could give it one: most news is of that sort."""
-    if old is None or new is None or old.metadata.owner_references or new.metadata.owner_references:
-        return False
-    return bool(old.metadata.labels == new.metadata.labels)
-
-
-def _may_interest(old: Any, new: Any) -> bool:
-    return old is None or old.metadata.labels != new.metadata.labels or controller_of(old) is not None

@@ -23,9 +23,9 @@ from dray.controllers.pod_control.loop import (
     Keeper,
     NewPod,
     PodControl,
-    wake_owners,
 )
 from dray.controllers.pod_control.ownership import Owner
+from dray.controllers.pod_control.waking import wake_owners
 from dray.controllers.replica_set import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -55,26 +55,14 @@ class ReplicaSetController:
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
         self._replica_sets = informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
-        self.controller.follow(self._replica_sets, self._replica_set_changed)
+        self.controller.watch(self._replica_sets, lambda replica_set: (key_of(replica_set),))
         self.controller.follow(
-            self._control.pods, wake_owners(REPLICA_SETS.kind, self.controller.queue.add, self._adopters)
+            self._control.pods, wake_owners(self._replica_sets, plan.owner_of, self.controller.queue.add)
         )
 
     async def run(self) -> None:
         """Keep Pods until cancelled."""
         await run_telling(self.controller, self._control.recorder)
-
-    def _replica_set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._control.unseen.forget(old.metadata.uid or "")
-        for item in (old, new):
-            if item is not None:
-                self.controller.queue.add(key_of(item))
-
-    def _adopters(self, pod: Pod) -> Iterator[NamespacedName]:
-        for replica_set in self._replica_sets.lister.list(pod.metadata.namespace or ""):
-            if plan.owner_of(replica_set).selector.matches(pod.metadata.labels):
-                yield key_of(replica_set)
 
     async def reconcile(self, key: NamespacedName) -> Result:
         """Bring one ReplicaSet's Pods to their number, and report."""

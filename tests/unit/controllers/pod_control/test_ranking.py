@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from dray.api.types.core_v1 import Pod
 from dray.controllers.pod_control.ranking import DELETION_COST, choose_for_deletion, deletion_cost, order_for_deletion
 from tests.unit.controllers.pod_control.pods import NOW, pod
 
-READY = {"ready_for": 50.0}
+READY: dict[str, Any] = {"ready_for": 50.0}
 
 
 @pytest.mark.parametrize(
