@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -122,6 +121,9 @@ class ServiceAccountTokens:
             "nbf": issued,
             "sub": user_name(namespace, name),
         }
+        # Brings an HTTP client along, which a server needs no sooner than its first token.
+        import jwt
+
         token = jwt.encode(claims, self._private, ALGORITHM, headers={"kid": self._key_id})
         return token, datetime.fromtimestamp(issued + seconds, UTC)
 
@@ -174,6 +176,9 @@ class ServiceAccountTokens:
         }
 
     def _check_signature(self, token: str) -> VerifiedToken:
+        # As where tokens are issued: not before there is one.
+        import jwt
+
         try:
             header = jwt.get_unverified_header(token)
             if header.get("kid") != self._key_id:

@@ -13,7 +13,6 @@ from dray.api.structural.sameness import MISSING
 from dray.api.structural.types import object_type
 from dray.api.structural.values import compile_values
 from dray.api.structural.walking import Visit, compile_walk, embedded_rules, list_type_rules
-from dray.apiserver.custom.rules import compile_rules
 
 # Rules assume values of the declared types and sizes, so they are not asked about others.
 _BLOCKING: Final = frozenset(
@@ -31,6 +30,9 @@ class CompiledSchema:
     """One version's schema; a definition without one takes everything."""
 
     def __init__(self, schema: Document | None, name: str) -> None:
+        # CEL is much to import; a server without custom resources starts without it.
+        from dray.apiserver.custom.rules import compile_rules
+
         self.document: Final = schema
         self.struct: Final[StructType] = object_type(schema, name)
         schema = schema or {}

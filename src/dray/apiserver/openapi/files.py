@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +39,9 @@ def describe(definition: str) -> Descriptions:
 
 def source_version() -> str:
     """The version of the package the descriptions come from."""
+    # Slow to import, and only the documents tell the version.
+    from importlib import metadata
+
     return metadata.version("lightkube-models")
 
 

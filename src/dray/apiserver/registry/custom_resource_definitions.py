@@ -12,7 +12,6 @@ from dray.api.field_errors import FieldErrors
 from dray.api.strict import DecodeError
 from dray.api.structural.decoding import normalize_schema
 from dray.api.validation.apiextensions_v1 import validate_definition, validate_definition_update
-from dray.apiserver.custom.rule_checks import validate_rules
 from dray.apiserver.registry.columns import NAME
 from dray.apiserver.registry.preparation import (
     carry_generation,
@@ -41,6 +40,9 @@ class DefinitionStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Names, versions, schemas and their rules."""
+        # CEL is much to import; a server starts without it.
+        from dray.apiserver.custom.rule_checks import validate_rules
+
         errors = validate_definition(obj)
         return errors or validate_rules(obj)
 
@@ -56,6 +58,9 @@ class DefinitionStrategy(Strategy):
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Like a new one; what objects depend on stays as it is."""
+        # As for a new one: CEL is much to import.
+        from dray.apiserver.custom.rule_checks import validate_rules
+
         errors = validate_definition_update(obj, old)
         return errors or (validate_rules(obj) if spec_changed(obj, old) else [])
 
