@@ -7,7 +7,7 @@ import json
 
 import pytest
 from PIL import Image, ImageChops
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open, apply
 from tests.e2e.kubectl.tool import Kubectl
@@ -120,13 +120,23 @@ def test_both_themes_colour_the_states(address: str, open_page: Open, scheme: st
 # --- The page that the API server itself has. ---
 
 
+def slowly(route: Route) -> None:
+    route.request.frame.page.wait_for_timeout(300)
+    route.continue_()
+
+
 def test_without_credentials_there_is_only_a_form(server: Server, kubectl: Kubectl, open_page: Open) -> None:
     page = open_page(f"{server.url}/ui")
-    page.get_by_label("Bearer token").fill("wrong")
-    page.get_by_role("button", name="Show the cluster").click()
     expect(page.get_by_text("Who are you?")).to_be_visible()
-    page.get_by_label("Bearer token").fill("admin-token")
-    page.get_by_role("button", name="Show the cluster").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    # An answer that takes its time: until it is there, nothing is to be typed that it would take away.
+    page.route("**/data/whoami", slowly)
+    field, button = page.get_by_label("Bearer token"), page.get_by_role("button", name="Show the cluster")
+    field.fill("wrong")
+    button.click()
+    field.fill("admin-token")
+    expect(page.get_by_role("alert")).to_have_text("The server does not know this token.")
+    button.click()
     expect(page.locator("#who")).to_have_text("admin")
     expect(page.get_by_label("Node sim-0")).to_be_visible()
 

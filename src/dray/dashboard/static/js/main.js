@@ -1,6 +1,6 @@
 // Puts the page together: who reads, which view is open, and when it is drawn again.
 
-import { Refused, setToken, takeTokenFromAddress, whoami } from "./api.js";
+import { Refused, setToken, takeTokenFromAddress, token, whoami } from "./api.js";
 import { h, replace } from "./dom.js";
 import { store } from "./store.js";
 import { claimsView, claimView } from "./views/claims.js";
@@ -47,7 +47,7 @@ async function begin() {
     const { user } = await whoami();
     replace(document.getElementById("who"), user.username);
   } catch (error) {
-    if (error instanceof Refused) return askWho(error.message === "Unauthorized" ? "" : error.message);
+    if (error instanceof Refused) return askWho(error.message === "Unauthorized" ? unknownToken() : error.message);
     replace(main, h("p", { class: "error" }, error.message));
     return setTimeout(begin, 2000);
   }
@@ -60,6 +60,11 @@ async function begin() {
   });
   setInterval(() => { sampleUsage(); current?.render(); }, 10000);
   store.run((error) => { setToken(""); askWho(error.message); });
+}
+
+// Nobody is told off who has not said anything yet.
+function unknownToken() {
+  return token() ? "The server does not know this token." : "";
 }
 
 function askWho(message) {
