@@ -17,7 +17,17 @@ from dray.api.document import UID
 from dray.node.dra.checkpoint import decode
 from dray.node.dra.loop import Prepared
 from tests.e2e.driver.test_sdk import TestDriver
-from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
+from tests.e2e.driver.world import (
+    NODE,
+    Node,
+    World,
+    driver_running,
+    identity_of,
+    is_registered,
+    pod,
+    result,
+    until,
+)
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -38,15 +48,6 @@ async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.su
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-def identity_of(path: Path) -> tuple[int, int, int] | None:
-    """Which file has the path now; None between a driver's taking its predecessor's away and making its own."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 class DriverProcess:
@@ -71,20 +72,12 @@ class DriverProcess:
 
     async def start(self) -> None:
         """Start it and wait until this very process is registered and connected."""
-        socket = self.node.root / "plugins/test.example.com/dra.sock"
+        # Made after the service's.
+        socket = self.node.root / "plugins_registry/test.example.com-reg.sock"
         before = identity_of(socket)
         self.process = await spawn("crashing_driver.py", *self.arguments)
-        await until(lambda: identity_of(socket) not in (None, before))
-        registration = self.node.root / "plugins_registry/test.example.com-reg.sock"
-
-        def connected() -> bool:
-            self.node.plugins.rescan()
-            found = self.node.plugins._book._entries.get(str(registration))
-            current = identity_of(registration)
-            usable = self.node.claims._instances.usable("test.example.com")
-            return found is not None and found.plugin is not None and found.socket.identity == current and usable
-
-        await until(connected)
+        await until(lambda: is_registered(self.node.plugins, socket, before))
+        await until(lambda: self.node.claims._instances.usable("test.example.com"))
 
     async def died(self) -> None:
         assert self.process is not None

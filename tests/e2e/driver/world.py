@@ -54,6 +54,25 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.005)
 
 
+Identity = tuple[int, int, int] | None
+
+
+def identity_of(path: Path) -> Identity:
+    """Which file has the path now; None between a driver's taking its predecessor's away and making its own."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def is_registered(plugins: PluginRegistry, socket: Path, before: Identity) -> bool:
+    """Whether the plugin whose file has the path now is registered, and not the one that had it before."""
+    plugins.rescan()
+    found, now = plugins._book._entries.get(str(socket)), identity_of(socket)
+    return found is not None and found.plugin is not None and found.socket.identity == now != before
+
+
 @dataclass(slots=True)
 class Node:
     """The node side, running."""

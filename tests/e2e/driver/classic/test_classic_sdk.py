@@ -21,7 +21,7 @@ from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
 from dray.rpc.sockets import connect
 from dray.runtime.metrics import Metrics
 from tests.e2e.driver.classic.world import CLAIMS, ClassicNode, by_name, classic_node, make_claim, make_class, pod
-from tests.e2e.driver.world import CLOCK, NODE, WAIT_SECONDS_MAX, World, until
+from tests.e2e.driver.world import CLOCK, NODE, WAIT_SECONDS_MAX, World, identity_of, is_registered, until
 
 HERE = Path(__file__).parent
 NAME = "gpu.example.com"
@@ -196,12 +196,14 @@ async def process(world: World, node: ClassicNode, folder: Path) -> AsyncIterato
         f"--cdi-dir={node.root}/cdi",
     ]
     script = HERE / "crashing_plugin.py"
+    # A predecessor's connection finds the new socket as well; it is closed, with its calls, when the new one registers.
+    socket = Path(NodeOptions(NODE, str(node.root)).registration_socket(NAME))
+    before = identity_of(socket)
     started = await asyncio.create_subprocess_exec(sys.executable, script, str(folder), *arguments, env=environment)
 
     def ready() -> bool:
         assert started.returncode is None
-        node.plugins.rescan()
-        return bool(node.plugins.plugins) and node.claims._instances.usable(NAME)
+        return is_registered(node.plugins, socket, before) and node.claims._instances.usable(NAME)
 
     try:
         await until(ready)
@@ -210,7 +212,6 @@ async def process(world: World, node: ClassicNode, folder: Path) -> AsyncIterato
         if started.returncode is None:
             started.kill()
         await started.wait()
-        await until(lambda: not node.claims._instances.usable(NAME))
 
 
 @pytest.mark.behaviour("CL-47", "CL-48")
