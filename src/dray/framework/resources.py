@@ -38,8 +38,8 @@ class Resources:
 
     @classmethod
     def of(cls, amounts: Mapping[str, int]) -> Resources:
-        """From amounts by name; pods are counted elsewhere."""
-        scalars = {name: amount for name, amount in amounts.items() if name not in _NAMED}
+        """From amounts by name; pods are counted elsewhere, and none of something is the same as not to have it."""
+        scalars = {name: amount for name, amount in amounts.items() if amount and name not in _NAMED}
         return cls(amounts.get(CPU, 0), amounts.get(MEMORY, 0), amounts.get(EPHEMERAL_STORAGE, 0), scalars)
 
     def plus(self, other: Resources, sign: int = 1) -> Resources:

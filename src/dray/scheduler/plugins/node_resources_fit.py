@@ -71,8 +71,9 @@ class NodeResourcesFit:
 
     def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Those of the nodes, in order, that have room beyond doubt; the others are for `filter`."""
-        request: Resources = state[_REQUEST][0]
-        if request.scalars:
+        request: Resources
+        request, served, all_served = state[_REQUEST]
+        if not all_served:
             return ()
         milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
         return [
@@ -82,6 +83,7 @@ class NodeResourcesFit:
             and (milli_cpu <= node.free_milli_cpu or not milli_cpu)
             and (memory <= node.free_memory or not memory)
             and (storage <= node.free_ephemeral_storage or not storage)
+            and (not served or served.isdisjoint(node.allocatable.scalars))
         ]
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:

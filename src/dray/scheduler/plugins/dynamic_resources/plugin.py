@@ -50,7 +50,7 @@ from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.classic import classic_events, classic_names
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
-from dray.scheduler.plugins.dynamic_resources.foreknown import fitting, promising
+from dray.scheduler.plugins.dynamic_resources.foreknown import Foreknown
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
 from dray.scheduler.plugins.dynamic_resources.optional import optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
@@ -263,23 +263,24 @@ class DynamicResources:
         None when that cannot be told of any.
         """
         own: PodState | None = state.get(NAME)
-        asked = None if own is None else self._asked_alone(own)
-        return None if asked is None else promising(asked, snapshot, start, self._inventory.version)
+        foreknown = None if own is None else self._foreknown(own)
+        return None if foreknown is None else foreknown.promising(snapshot, start)
 
     def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Those of the nodes, in order, of which it is known that `filter` finds devices there."""
         own: PodState = state[NAME]
-        asked = self._asked_alone(own) if own.special is None else None
-        return () if asked is None else fitting(asked, nodes, self._inventory.version)
+        foreknown = self._foreknown(own) if own.special is None else None
+        return () if foreknown is None else foreknown.fitting(nodes)
 
-    def _asked_alone(self, own: PodState) -> Asked | None:
+    def _foreknown(self, own: PodState) -> Foreknown | None:
         """What is known, if a node's outcome, where there is one, is all that counts for it."""
-        if own.placed or own.needs or not own.plain.count or own.plain.rejection is not None:
+        if own.placed or not own.plain.count or own.plain.rejection is not None:
             return None
         try:
-            return own.plain.asked or self._recall(own.plain)
+            asked = own.plain.asked or self._recall(own.plain)
         except AllocatorError:
             return None
+        return Foreknown(asked, frozenset(own.names), self._variants.serves, self._inventory.version)
 
     def _recall(self, variant: Variant) -> Asked:
         variant.asked = self._allocator.recall(variant.claims)

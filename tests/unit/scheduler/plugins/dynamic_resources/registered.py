@@ -29,6 +29,9 @@ class _Nothing:
     def get_key(self, _key: Any) -> None:
         return None
 
+    def by_index(self, _index: str, _value: str) -> tuple[Any, ...]:
+        return ()
+
 
 def handle_of_nothing() -> Handle:
     """A handle whose informers know no objects."""
