@@ -175,10 +175,13 @@ class SlowDriver(TestDriver):
 
     under_way: ClassVar[int] = 0
     most: ClassVar[int] = 0
+    # None ends before so many have been under way at once; more than that may be, for a while after.
+    wanted: ClassVar[int] = 1
 
     async def prepare(self, claim: Claim) -> Iterable[PreparedDevice]:  # type: ignore[override]
         SlowDriver.under_way += 1
         SlowDriver.most = max(SlowDriver.most, SlowDriver.under_way)
+        await until(lambda: SlowDriver.most >= SlowDriver.wanted)
         for _ in range(20):
             await asyncio.sleep(0)
         SlowDriver.under_way -= 1
@@ -190,7 +193,7 @@ class SlowDriver(TestDriver):
 async def test_calls_follow_each_other_also_across_instances(
     world: World, node: Node, serialize: bool, most: int
 ) -> None:
-    SlowDriver.under_way = SlowDriver.most = 0
+    SlowDriver.under_way, SlowDriver.most, SlowDriver.wanted = 0, 0, most
     uids = [(await world.claim(f"c{n}", result("x"), pods=["p"]))["metadata"]["uid"] for n in range(4)]
     folder = node.root / "plugins/test.example.com"
     async with (
