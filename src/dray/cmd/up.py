@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import gc
+import importlib
+from typing import TYPE_CHECKING, Final
 
 from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
-from dray.cmd.controllers import spawn_controllers
-from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import NodeSettings, UpSettings
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.files import read_config
 
 if TYPE_CHECKING:
     from dray.node.agent.loop import PodAgent
+    from dray.scheduler.config import SchedulerConfig
+
+# What works on the cluster's objects is loaded when the server answers, a part at a time: requests go in between.
+_PARTS: Final = (
+    "dray.client.loop",
+    "dray.cel",
+    "dray.allocator",
+    "dray.controllers.daemon_set.reconciler",
+    "dray.controllers.job.reconciler",
+    "dray.controllers.resource_claim.reconciler",
+    "dray.controllers.node_lifecycle.reconciler",
+    "dray.controllers.device_taint_eviction.reconciler",
+    "dray.cmd.controllers",
+    "dray.scheduler.plugins.dynamic_resources.plugin",
+    "dray.scheduler.registry",
+    "dray.cmd.scheduler",
+)
 
 
 async def run(settings: UpSettings, stop: asyncio.Event) -> None:
     """Serve until told to stop."""
-    scheduler_config = read_config(settings.scheduler_config)
+    # A wrong file is refused before anything starts.
+    scheduler_config = _read_scheduler_config(settings.scheduler_config)
     running = await apiserver.start(settings)
     try:
         async with TaskGroup("up") as group:
-            client = memory_client(
-                running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
-            )
-            root_ca = running.pki.authority.certificate.decode()
-            spawn_controllers(
-                group,
-                client,
-                running.clock,
-                running.metrics,
-                root_ca=root_ca,
-                gates=settings.feature_gates,
-                nodes=settings,
-            )
-            spawn_scheduler(
-                group,
-                memory_client(running.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
-                running.clock,
-                running.metrics,
-                config=scheduler_config,
-                features=settings.feature_gates,
-            )
             agent = await _start_nodes(settings, group, running)
             try:
                 apiserver.announce(running)
+                await _start_components(settings, scheduler_config, group, running)
                 await group.wait(stop)
                 await group.cancel()
             finally:
@@ -55,6 +52,48 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
                     await agent.stop()
     finally:
         await running.stop()
+
+
+def _read_scheduler_config(path: str) -> SchedulerConfig | None:
+    if not path:
+        return None
+    # The scheduler's types come with it; without a file that is left for later.
+    from dray.scheduler.files import read_config
+
+    return read_config(path)
+
+
+async def _start_components(
+    settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, running: Running
+) -> None:
+    """Start the controllers and the scheduler."""
+    for name in _PARTS:
+        importlib.import_module(name)
+        await asyncio.sleep(0)
+    # Loaded just now, see above.
+    from dray.cmd.controllers import spawn_controllers
+    from dray.cmd.scheduler import spawn_scheduler
+    from dray.scheduler.config import SchedulerConfig
+
+    spawn_controllers(
+        group,
+        memory_client(running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"),
+        running.clock,
+        running.metrics,
+        root_ca=running.pki.authority.certificate.decode(),
+        gates=settings.feature_gates,
+        nodes=settings,
+    )
+    spawn_scheduler(
+        group,
+        memory_client(running.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
+        running.clock,
+        running.metrics,
+        config=scheduler_config or SchedulerConfig(),
+        features=settings.feature_gates,
+    )
+    # As when the server was announced: this stays for good as well.
+    gc.freeze()
 
 
 async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent | None:
