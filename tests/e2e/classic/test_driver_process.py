@@ -27,12 +27,18 @@ CLAIMS = unstructured(CDI, "resourceclaims", "ResourceClaim")
 CLASSES = unstructured(CDI, "resourceclasses", "ResourceClass", namespaced=False)
 SECONDS_MAX = 90.0
 NOW = DeleteOptions(grace_period_seconds=0)
+# The killed driver's Lease is waited for.
+ELECTION = (
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=5s",
+    "--leader-elect-retry-period=500ms",
+)
 
 
 @contextmanager
 def driver(server: Server, hardware: Path) -> Iterator[subprocess.Popen[bytes]]:
     program = Path(__file__).parent / "board_driver.py"
-    command = [sys.executable, str(program), str(hardware), f"--kubeconfig={server.kubeconfig}"]
+    command = [sys.executable, str(program), str(hardware), f"--kubeconfig={server.kubeconfig}", *ELECTION]
     with (server.data_dir / "driver.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

@@ -17,7 +17,7 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.leader_election.loop import LeaderElector, LeadershipLostError
-from dray.client.leader_election.plan import Timing
+from dray.client.leader_election.plan import LEASE_SECONDS, RENEW_DEADLINE_SECONDS, RETRY_SECONDS, Timing
 from dray.client.loop import Informers
 from dray.driver.classic.interface import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
@@ -26,7 +26,7 @@ from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
 from dray.runtime.http.health import serve_health
 from dray.runtime.metrics import Metrics
-from dray.runtime.settings import BOOLEAN, PORT, STRING, load, number, setting
+from dray.runtime.settings import BOOLEAN, DURATION, PORT, STRING, SettingsError, load, number, setting
 from dray.runtime.signals import stop_on_signals
 from dray.runtime.tasks import TaskGroup
 
@@ -92,9 +92,19 @@ class Settings:
     kubeconfig: str = setting(STRING, "", "Access to the API server; by default KUBECONFIG's, or a Pod's own.")
     leader_elect: bool = setting(BOOLEAN, default=True, text="Work only while holding the driver's Lease.")
     lease_namespace: str = setting(STRING, LEASE_NAMESPACE, "Where the Lease is.", environment="POD_NAMESPACE")
+    leader_elect_lease_duration: float = setting(DURATION, LEASE_SECONDS, "How long others wait for a silent leader.")
+    leader_elect_renew_deadline: float = setting(DURATION, RENEW_DEADLINE_SECONDS, "When a leader gives up renewing.")
+    leader_elect_retry_period: float = setting(DURATION, RETRY_SECONDS, "How often the Lease is looked at or renewed.")
     metrics_port: int = setting(PORT, 0, "Port of /metrics and /healthz on loopback; 0 for none.")
     log_format: str = setting(STRING, "text", "text or json.")
     v: int = setting(number(0, 10), 0, "Detail of the log.", flag="v")
+
+    @property
+    def timing(self) -> Timing:
+        """The times of the election."""
+        return Timing(
+            self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period
+        )
 
 
 def run(
@@ -106,16 +116,24 @@ def run(
     """The main function of a driver's program: flags, logging, signals; returns the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     return run_program(
-        lambda: load(Settings, arguments, environ),
+        lambda: _checked(load(Settings, arguments, environ)),
         lambda settings: _run(controller, settings, kubeconfig or settings.kubeconfig, environ),
         (KubeconfigError, LeadershipLostError),
     )
 
 
+def _checked(settings: Settings) -> Settings:
+    try:
+        settings.timing.check()
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return settings
+
+
 async def _run(controller: ClassicController, settings: Settings, kubeconfig: str, environ: Mapping[str, str]) -> None:
     clock, metrics = SystemClock(), Metrics()
     client = http_client(load_access(environ, path=kubeconfig), clock, user_agent=f"{controller.name}/dray")
-    options = Options(settings.leader_elect, settings.lease_namespace)
+    options = Options(settings.leader_elect, settings.lease_namespace, timing=settings.timing)
     stop = asyncio.Event()
     stop_on_signals(stop)
     try:
