@@ -12,7 +12,7 @@ from dray.allocator.errors import (
 from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
-from dray.allocator.recall import Asked
+from dray.allocator.recall import Asked, Known
 from dray.allocator.score import allocation_score, normalized_scores
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "DeviceReason",
     "Explanation",
     "Inventory",
+    "Known",
     "NodeAllocationError",
     "Outcome",
     "Reason",

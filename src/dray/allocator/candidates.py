@@ -1,4 +1,4 @@
-"""The nodes that may have what is asked for, in the order in which nodes are tried.
+"""The nodes that may have what is asked for, or may not, in the order in which nodes are tried.
 
 Asking costs what has changed since the last time, and not the number of nodes.
 """
@@ -6,7 +6,7 @@ Asking costs what has changed since the last time, and not the number of nodes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 # News kept for who may never ask; beyond that every node is news.
@@ -30,14 +30,14 @@ class OrderedNodes(Protocol):
 
 
 class Candidates:
-    """Every node that may fit is one of them; who sees that another one does not may drop it until there is news."""
+    """Every node that may be as wanted is one of them; who sees that another is not may drop it until there is news."""
 
     __slots__ = ("_inventory_version", "_news", "_nodes_version", "_places")
 
     def __init__(self) -> None:
         # In order.
         self._places: list[int] = []
-        # Nodes that may fit again, and are not yet among the places; emptied by whoever asks.
+        # Nodes that may be as wanted again, and are not yet among the places; emptied by whoever asks.
         self._news: dict[str, None] = {}
         # What the places were made for; never equal to a version at first.
         self._nodes_version = -1
@@ -61,8 +61,21 @@ class Candidates:
         middle = bisect_left(places, start)
         return places[middle:] + places[:middle]
 
+    def places_between(self, start: int, stop: int, nodes: OrderedNodes, inventory_version: int) -> list[int]:
+        """The candidates' places from `start` up to `stop`."""
+        self._refresh(nodes, inventory_version)
+        places = self._places
+        return places[bisect_left(places, start) : bisect_left(places, stop)]
+
+    def keep_between(self, start: int, stop: int, kept: Sequence[int]) -> None:
+        """Of the nodes there only these are as wanted; nothing may have changed since they were asked for."""
+        places = self._places
+        first, last = bisect_left(places, start), bisect_left(places, stop)
+        if last - first != len(kept):
+            places[first:last] = kept
+
     def drop(self, place: int) -> None:
-        """The node there does not fit."""
+        """The node there is not as wanted."""
         at = bisect_left(self._places, place)
         if at < len(self._places) and self._places[at] == place:
             del self._places[at]

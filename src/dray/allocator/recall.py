@@ -65,14 +65,15 @@ class Known:
 class Asked:
     """What is known about one question."""
 
-    __slots__ = ("_by_pool", "_earlier", "_seen", "candidates", "known", "plan")
+    __slots__ = ("_by_pool", "_earlier", "_seen", "candidates", "known", "plan", "unsure")
 
     def __init__(self, plan: Plan) -> None:
         # Of the claims that asked it first.
         self.plan = plan
         self.known: dict[str, Known] = {}
-        # Has at least the nodes of which no valid outcome says that they do not fit.
+        # Have at least the nodes of which no valid outcome says that they do not fit, or that they do.
         self.candidates = Candidates()
+        self.unsure = Candidates()
         # By node and the devices that could not be had, what was found there before some were taken or freed.
         self._earlier: dict[tuple[str, int], Known] = {}
         # Nodes by the pools that they have devices of.
@@ -84,8 +85,8 @@ class Asked:
         """Keep an outcome."""
         name = known.view.name
         self.known[name] = known
-        if known.fits:
-            self.candidates.note(name)
+        # The other one has the node still, until somebody drops it for what is known now.
+        (self.candidates if known.fits else self.unsure).note(name)
         for pool, _ in known.stamps:
             self._by_pool.setdefault(pool, {})[name] = None
 
@@ -109,6 +110,7 @@ class Asked:
             self.known.clear()
             self._by_pool.clear()
             self.candidates.note_all()
+            self.unsure.note_all()
             return
         for pool in changed:
             for name in self._by_pool.pop(pool, ()):
@@ -126,6 +128,7 @@ class Asked:
                 self._earlier.clear()
             self._earlier[name, known.blocked] = known
         self.candidates.note(name)
+        self.unsure.note(name)
 
 
 class Recall:

@@ -6,7 +6,7 @@ Not every node is looked at in large clusters: the search ends when enough fit, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final, TypeAlias
 
 import msgspec
@@ -30,8 +30,8 @@ _NODES_PER_PERCENT: Final = 125
 _TOGETHER_MIN: Final = 8
 
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
-# The nodes of which a filter knows without a closer look that it accepts them.
-Sure: TypeAlias = Callable[[CycleState, Sequence[NodeInfo]], Sequence[NodeInfo]]
+# The places from one up to another, in order, of the nodes that a filter must look at; it accepts the others.
+Doubtful: TypeAlias = Callable[[CycleState, Snapshot, int, int], Sequence[int]]
 
 
 class AttemptError(Exception):
@@ -47,9 +47,9 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """What a search for feasible nodes found."""
+    """What a search for feasible nodes found: their places, and the first no of each other node looked at."""
 
-    feasible: list[NodeInfo]
+    feasible: list[int]
     statuses: dict[str, Status]
     # Nodes passed over because a filter was sure to say no; only where one was found, so that nobody asks why.
     skipped: int = 0
@@ -93,32 +93,56 @@ class Cycle:
             return _diagnose(count, search, names)
         best = search.feasible[0]
         if len(search.feasible) > 1:
-            best = choose(profile, state, search.feasible)
-        return Placement(best.name, search.evaluated, len(search.feasible))
+            best = choose(profile, state, self._snapshot, search.feasible)
+        return Placement(self._snapshot.nodes[best].name, search.evaluated, len(search.feasible))
 
     def _search_nominated(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search | None:
         """The node that the Pod was nominated to is tried alone first."""
-        nominated = self._snapshot.get(state.pod_info.pod.status.nominated_node_name or "")
-        if nominated is None or (names is not None and nominated.name not in names[0]):
+        nominated = state.pod_info.pod.status.nominated_node_name or ""
+        place = self._snapshot.place_of(nominated)
+        if place is None or (names is not None and nominated not in names[0]):
             return None
-        search = find_feasible(_filters(profile, state), state, (nominated,), 1, self._nominations)
+        search = self._ask(_filters(profile, state), state, (place,), 1, Search([], {}))
         return search if search.feasible else None
 
     def _search(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search:
         filters = _filters(profile, state)
         if names is not None:
-            nodes = [node for name in sorted(names[0]) if (node := self._snapshot.get(name)) is not None]
-            return find_feasible(filters, state, nodes, len(nodes), self._nominations)
-        nodes, count = self._snapshot.nodes, len(self._snapshot)
+            places = [place for name in sorted(names[0]) if (place := self._snapshot.place_of(name)) is not None]
+            return self._ask(filters, state, places, len(places), Search([], {}))
+        count = len(self._snapshot)
         wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
         start = self._start % count
         search = self._search_promising(profile, state, filters, start, wanted) if self._mostly_no else None
         if search is None:
-            ordered = nodes if not start else chain(islice(nodes, start, None), islice(nodes, start))
-            sure = () if self._nominations else _sure(profile, state)
-            search = find_feasible(filters, state, ordered, wanted, self._nominations, sure)
+            doubtful = () if self._nominations else _doubtful(profile, state)
+            if doubtful:
+                search = self._search_together(filters, doubtful, state, start, wanted)
+            else:
+                search = self._ask(filters, state, chain(range(start, count), range(start)), wanted, Search([], {}))
         self._mostly_no = len(search.feasible) < search.evaluated // 2
         self._start = (start + search.evaluated) % count
+        return search
+
+    def _search_together(
+        self, filters: Sequence[Filter], doubtful: Sequence[Doubtful], state: CycleState, start: int, wanted: int
+    ) -> Search:
+        """The same search where every filter has quick answers: most nodes are accepted many at a time."""
+        search = Search([], {})
+        feasible = search.feasible
+        for first, end in ((start, len(self._snapshot)), (0, start)):
+            place = first
+            while place < end and (missing := wanted - len(feasible)):
+                stop = min(end, place + missing)
+                doubts: Sequence[int] = range(place, stop)
+                if len(doubts) >= _TOGETHER_MIN:
+                    doubts = _united([find(state, self._snapshot, place, stop) for find in doubtful])
+                for doubt in doubts:
+                    feasible += range(place, doubt)
+                    self._ask(filters, state, (doubt,), 1, search)
+                    place = doubt + 1
+                feasible += range(place, stop)
+                place = stop
         return search
 
     def _search_promising(
@@ -130,18 +154,48 @@ class Cycle:
         """
         if profile.promising is None or self._nominations:
             return None
-        nodes = profile.promising(state, self._snapshot, start)
-        if nodes is None:
+        places = profile.promising(state, self._snapshot, start)
+        if places is None:
             return None
-        found = find_feasible(filters, state, nodes, wanted, self._nominations)
+        found = self._ask(filters, state, places, wanted, Search([], {}))
         if not found.feasible:
             return None
         evaluated = len(self._snapshot)
         if len(found.feasible) >= wanted:
-            last = self._snapshot.place_of(found.feasible[-1].name)
-            assert last is not None, "found and not there"
-            evaluated = (last - start) % evaluated + 1
+            evaluated = (found.feasible[-1] - start) % evaluated + 1
         return Search(found.feasible, found.statuses, evaluated - len(found.feasible) - len(found.statuses))
+
+    def _ask(
+        self, filters: Sequence[Filter], state: CycleState, places: Iterable[int], wanted: int, search: Search
+    ) -> Search:
+        """Ask the filters node by node until so many more are found."""
+        feasible, statuses = search.feasible, search.statuses
+        nodes, pod = self._snapshot.nodes, state.pod_info.pod
+        crowded = bool(self._nominations)
+        for place in places:
+            node = nodes[place]
+            status = SUCCESS
+            if crowded:
+                status = run_filters(filters, state, node, self._nominations)
+            else:
+                # The loop that everything else waits for: no call but the filters' own.
+                for name, accepts in filters:
+                    status = accepts(state, pod, node)
+                    if status is not SUCCESS:
+                        if status.code is not Code.SUCCESS:
+                            status = status.said_by(name)
+                            break
+                        status = SUCCESS
+            if status is SUCCESS:
+                feasible.append(place)
+                wanted -= 1
+                if not wanted:
+                    break
+            elif status.is_rejected:
+                statuses[node.name] = status
+            else:
+                raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+        return search
 
 
 # The only nodes worth trying, and the plugins that say so; None means all.
@@ -188,82 +242,17 @@ def _filters(profile: Profile, state: CycleState) -> list[Filter]:
     return [(plugin.name, plugin.filter) for plugin in profile.filter if plugin.name not in state.skip_filter]
 
 
-def _sure(profile: Profile, state: CycleState) -> Sequence[Sure]:
+def _doubtful(profile: Profile, state: CycleState) -> Sequence[Doubtful]:
     """The quick answers of the filters that take part; none unless each of them has one."""
     plugins = [plugin for plugin in profile.filter if plugin.name not in state.skip_filter]
-    found = [sure for plugin in plugins if (sure := getattr(plugin, "sure_of", None)) is not None]
+    found = [doubtful for plugin in plugins if (doubtful := getattr(plugin, "doubtful", None)) is not None]
     return found if len(found) == len(plugins) else ()
 
 
-def find_feasible(
-    filters: Sequence[Filter],
-    state: CycleState,
-    nodes: Iterable[NodeInfo],
-    wanted: int,
-    nominations: Nominations,
-    sure: Sequence[Sure] = (),
-) -> Search:
-    """The first nodes that every filter accepts, and the first no of each other node looked at.
-
-    `sure` has the quick answers of all filters, where each has one: most nodes are then accepted many at a time.
-    """
-    feasible: list[NodeInfo] = []
-    statuses: dict[str, Status] = {}
-    remaining = iter(nodes)
-    while sure and wanted - len(feasible) >= _TOGETHER_MIN:
-        part = list(islice(remaining, wanted - len(feasible)))
-        if not part:
-            break
-        accepted: Sequence[NodeInfo] = part
-        for fitting in sure:
-            accepted = fitting(state, accepted)
-        known = set(map(id, accepted)) if len(accepted) < len(part) else None
-        doubtful = () if known is None else [place for place, node in enumerate(part) if id(node) not in known]
-        start = 0
-        for place in doubtful:
-            feasible += part[start:place]
-            _ask((part[place],), filters, state, 1, nominations, (feasible, statuses))
-            start = place + 1
-        feasible += part[start:]
-    if len(feasible) < wanted:
-        _ask(remaining, filters, state, wanted - len(feasible), nominations, (feasible, statuses))
-    return Search(feasible, statuses)
-
-
-def _ask(
-    nodes: Iterable[NodeInfo],
-    filters: Sequence[Filter],
-    state: CycleState,
-    wanted: int,
-    nominations: Nominations,
-    found: tuple[list[NodeInfo], dict[str, Status]],
-) -> None:
-    """Ask the filters node by node until so many more are found."""
-    feasible, statuses = found
-    pod = state.pod_info.pod
-    crowded = bool(nominations)
-    for node in nodes:
-        status = SUCCESS
-        if crowded:
-            status = run_filters(filters, state, node, nominations)
-        else:
-            # The loop that everything else waits for: no call but the filters' own.
-            for name, accepts in filters:
-                status = accepts(state, pod, node)
-                if status is not SUCCESS:
-                    if status.code is not Code.SUCCESS:
-                        status = status.said_by(name)
-                        break
-                    status = SUCCESS
-        if status is SUCCESS:
-            feasible.append(node)
-            wanted -= 1
-            if not wanted:
-                return
-        elif status.is_rejected:
-            statuses[node.name] = status
-        else:
-            raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+def _united(lists: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Whatever is in any of the lists, in order."""
+    filled = [places for places in lists if places]
+    return sorted(set().union(*filled)) if len(filled) > 1 else filled[0] if filled else ()
 
 
 def run_filters(filters: Sequence[Filter], state: CycleState, node: NodeInfo, nominations: Nominations) -> Status:
@@ -290,10 +279,10 @@ def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
     )
 
 
-def choose(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> NodeInfo:
-    """The node with the highest score; the first one of several."""
-    totals = total_scores(profile, state, nodes)
-    return nodes[totals.index(max(totals))]
+def choose(profile: Profile, state: CycleState, snapshot: Snapshot, places: Sequence[int]) -> int:
+    """The place of the node with the highest score; the first one of several."""
+    totals = total_scores(profile, state, [snapshot.nodes[place] for place in places])
+    return places[totals.index(max(totals))]
 
 
 def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, cast
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration, Hint, HintFunction
-from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import (
     BindPlugin,
     FilterPlugin,
@@ -34,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
-# The nodes from a place on that a filter may accept, in order; None when it cannot tell of any that it will not.
-Promising: TypeAlias = Callable[[CycleState, Snapshot, int], Iterable[NodeInfo] | None]
+# The places from one on of nodes that a filter may accept, in order; None when it can tell of none that it will not.
+Promising: TypeAlias = Callable[[CycleState, Snapshot, int], Iterable[int] | None]
 
 
 class Profile:

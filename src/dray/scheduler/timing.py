@@ -32,7 +32,7 @@ class TimedPlugin:
     """Stands for a plugin; whatever is not an extension point is the plugin's own."""
 
     # Nodes that are accepted many at a time cannot be timed one by one.
-    sure_of = None
+    doubtful = None
 
     def __init__(self, plugin: Plugin, timer: Callable[[], float], observe: Observe) -> None:
         self.name = plugin.name

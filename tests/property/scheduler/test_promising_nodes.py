@@ -122,14 +122,17 @@ class World:
         assert [info for info in looked_at if info in fitting] == fitting
         left = [info for info in self._promising(start, wanted) if not info.requested.scalars]
         assert left == [info for info in fitting if not info.requested.scalars]
-        sure = list(self.plugin.sure_of(self._state(wanted), ordered))
-        assert sure == [info for info in left if not wanted.has(info)]
+        doubtful = self.plugin.doubtful(self._state(wanted), self.snapshot, start, len(self.snapshot))
+        sure = [info for info in ordered if info in left and not wanted.has(info)]
+        assert [self.snapshot.nodes[place] for place in doubtful] == [
+            info for info in self.snapshot.nodes[start:] if info not in sure
+        ]
 
     def _promising(self, start: int, wanted: Wanted) -> list[NodeInfo]:
         state = self._state(wanted)
         found = self.plugin.promising(state, self.snapshot, start)
         assert found is not None
-        looked_at = list(found)
+        looked_at = [self.snapshot.nodes[place] for place in found]
         for info in looked_at:
             self.plugin.filter(state, state.pod_info.pod, info)
         return looked_at

@@ -274,8 +274,9 @@ class Full:
 class Knowing(Full):
     """The same, and it knows them beforehand."""
 
-    def promising(self, _state: CycleState, snapshot: Snapshot, start: int) -> Sequence[NodeInfo]:
-        return [node for node in (*snapshot.nodes[start:], *snapshot.nodes[:start]) if node.name in self.free]
+    def promising(self, _state: CycleState, snapshot: Snapshot, start: int) -> Sequence[int]:
+        places = (*range(start, len(snapshot)), *range(start))
+        return [place for place in places if snapshot.nodes[place].name in self.free]
 
 
 def test_a_search_without_nodes_known_to_be_full_finds_the_same() -> None:
@@ -319,8 +320,8 @@ class Numbered:
         self.asked.append(node.name)
         return SUCCESS if int(node.name) in self._accepted else unschedulable("not this one")
 
-    def sure_of(self, _state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
-        return [node for node in nodes if int(node.name) in self._sure]
+    def doubtful(self, _state: CycleState, snapshot: Snapshot, start: int, stop: int) -> Sequence[int]:
+        return [place for place in range(start, stop) if int(snapshot.nodes[place].name) not in self._sure]
 
     def score(self, _state: CycleState, _pod: Pod, _node: NodeInfo) -> int:
         return 0
@@ -329,7 +330,7 @@ class Numbered:
 class Doubtful(Numbered):
     """The same without quick answers."""
 
-    sure_of = None  # type: ignore[assignment]
+    doubtful = None  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.resources import CPU, MEMORY, Resources
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
@@ -69,21 +70,21 @@ class NodeResourcesFit:
             return SUCCESS
         return self._explain(request, served, node)
 
-    def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
-        """Those of the nodes, in order, that have room beyond doubt; the others are for `filter`."""
+    def doubtful(self, state: CycleState, snapshot: Snapshot, start: int, stop: int) -> Sequence[int]:
+        """The places from one up to another of nodes that may lack something; the others have room beyond doubt."""
         request: Resources
         request, served, all_served = state[_REQUEST]
         if not all_served:
-            return ()
+            return range(start, stop)
         milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
         return [
-            node
-            for node in nodes
-            if node.free_pods >= 1
-            and (milli_cpu <= node.free_milli_cpu or not milli_cpu)
-            and (memory <= node.free_memory or not memory)
-            and (storage <= node.free_ephemeral_storage or not storage)
-            and (not served or served.isdisjoint(node.allocatable.scalars))
+            place
+            for place, node in enumerate(snapshot.nodes[start:stop], start)
+            if node.free_pods < 1
+            or milli_cpu > node.free_milli_cpu
+            or memory > node.free_memory
+            or storage > node.free_ephemeral_storage
+            or (served and not served.isdisjoint(node.allocatable.scalars))
         ]
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:

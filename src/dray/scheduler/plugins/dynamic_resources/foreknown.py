@@ -7,11 +7,11 @@ extended resources themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from dray.allocator import Asked
+from dray.allocator import Asked, Known
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
 
@@ -27,36 +27,46 @@ class Foreknown(msgspec.Struct, frozen=True):
     # Of the inventory.
     version: int
 
-    def promising(self, snapshot: Snapshot, start: int) -> Iterator[NodeInfo]:
-        """The nodes from a place on, without those known to have no room."""
-        known_of, candidates, nodes = self.asked.known.get, self.asked.candidates, snapshot.nodes
-        names, version = self.names, self.version
-        for place in candidates.places_from(start, snapshot, version):
-            node = nodes[place]
-            known = known_of(node.name)
-            if (
-                known is None
-                or known.fits
-                or known.node is not node.node
-                or known.version != version
-                or node.requested.scalars
-                or not names.isdisjoint(node.allocatable.scalars)
-            ):
-                yield node
-            elif not any(map(self.serves, node.allocatable.scalars)):
-                # Another Pod may ask the same of devices and find on the node itself what it is for.
+    def promising(self, snapshot: Snapshot, start: int) -> Iterator[int]:
+        """The places of nodes from one on, without those known to have no room."""
+        candidates = self.asked.candidates
+        for place in candidates.places_from(start, snapshot, self.version):
+            node = snapshot.nodes[place]
+            known = self._known(node)
+            if known is None or known.fits:
+                yield place
+            elif self._is_for_all(node):
                 candidates.drop(place)
 
-    def fitting(self, nodes: Sequence[NodeInfo]) -> list[NodeInfo]:
-        """Those of the nodes, in order, that are known to have room."""
-        known_of, names, version = self.asked.known.get, self.names, self.version
-        return [
-            node
-            for node in nodes
-            if (known := known_of(node.name)) is not None
-            and known.fits
-            and known.node is node.node
-            and known.version == version
-            and not node.requested.scalars
-            and (not names or names.isdisjoint(node.allocatable.scalars))
-        ]
+    def doubtful(self, snapshot: Snapshot, start: int, stop: int) -> list[int]:
+        """The places from one up to another of nodes that are not known to have room."""
+        unsure = self.asked.unsure
+        found: list[int] = []
+        kept: list[int] = []
+        for place in unsure.places_between(start, stop, snapshot, self.version):
+            node = snapshot.nodes[place]
+            known = self._known(node)
+            if known is None or not known.fits:
+                found.append(place)
+                kept.append(place)
+            elif not self._is_for_all(node):
+                kept.append(place)
+        unsure.keep_between(start, stop, kept)
+        return found
+
+    def _known(self, node: NodeInfo) -> Known | None:
+        """The outcome, if it is all that counts for the node."""
+        known = self.asked.known.get(node.name)
+        if (
+            known is None
+            or known.node is not node.node
+            or known.version != self.version
+            or node.requested.scalars
+            or not self.names.isdisjoint(node.allocatable.scalars)
+        ):
+            return None
+        return known
+
+    def _is_for_all(self, node: NodeInfo) -> bool:
+        """Whether no Pod that asks the same of devices could find on the node itself what it is for."""
+        return not any(map(self.serves, node.allocatable.scalars))

@@ -257,8 +257,8 @@ class DynamicResources:
         own.node_allocations[node.name] = outcome.allocations
         return SUCCESS
 
-    def promising(self, state: CycleState, snapshot: Snapshot, start: int) -> Iterable[NodeInfo] | None:
-        """The nodes from a place on, without those of which it is known that `filter` will find no devices there.
+    def promising(self, state: CycleState, snapshot: Snapshot, start: int) -> Iterable[int] | None:
+        """The places from one on, without those of nodes of which it is known that `filter` finds no devices there.
 
         None when that cannot be told of any.
         """
@@ -266,11 +266,11 @@ class DynamicResources:
         foreknown = None if own is None else self._foreknown(own)
         return None if foreknown is None else foreknown.promising(snapshot, start)
 
-    def sure_of(self, state: CycleState, nodes: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
-        """Those of the nodes, in order, of which it is known that `filter` finds devices there."""
+    def doubtful(self, state: CycleState, snapshot: Snapshot, start: int, stop: int) -> Sequence[int]:
+        """The places from one up to another of nodes of which it is not known that `filter` finds devices there."""
         own: PodState = state[NAME]
         foreknown = self._foreknown(own) if own.special is None else None
-        return () if foreknown is None else foreknown.fitting(nodes)
+        return range(start, stop) if foreknown is None else foreknown.doubtful(snapshot, start, stop)
 
     def _foreknown(self, own: PodState) -> Foreknown | None:
         """What is known, if a node's outcome, where there is one, is all that counts for it."""
