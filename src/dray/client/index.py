@@ -1,25 +1,24 @@
-"""A cache of objects with indexes: every index knows, at all times, exactly the objects cached."""
+"""A cache of objects with indexes: every index knows, at all times, exactly the objects cached.
+
+Objects are held by namespace and then by name: a pair of the two for every object would take as much memory as the
+name itself, and those of one namespace are found without an index.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.objects import key_of, labels_of
+from dray.client.objects import labels_of
 
 T = TypeVar("T")
 
 # Maps an object to the values it is found under.
 IndexFunction: TypeAlias = Callable[[Any], Iterable[Hashable]]
 
-BY_NAMESPACE: Final = "namespace"
 BY_OWNER_UID: Final = "owner-uid"
-
-
-def namespace_values(obj: Any) -> tuple[str, ...]:
-    """The object's namespace."""
-    return (key_of(obj).namespace,)
 
 
 def owner_uid_values(obj: Any) -> tuple[str, ...]:
@@ -76,7 +75,8 @@ class IndexedCache(Generic[T]):
     """Objects by key; changed only by the informer that owns it."""
 
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
-        self._objects: dict[NamespacedName, T] = {}
+        # Namespace -> name -> object; no namespace is empty.
+        self._objects: dict[str, dict[str, T]] = {}
         self._indexes: dict[str, _Index[T]] = {name: _Index(function) for name, function in (indexes or {}).items()}
 
     def add_index(self, name: str, function: IndexFunction) -> None:
@@ -84,36 +84,57 @@ class IndexedCache(Generic[T]):
         if name in self._indexes:
             return
         index = self._indexes[name] = _Index(function)
-        for key, obj in self._objects.items():
+        for key, obj in self.items():
             index.put(key, obj)
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; returns what was there."""
-        old = self._objects.get(key)
-        self._objects[key] = obj
+        namespace, name = key
+        objects = self._objects.get(namespace)
+        if objects is None:
+            objects = self._objects[namespace] = {}
+        old = objects.get(name)
+        objects[name] = obj
         for index in self._indexes.values():
             index.put(key, obj)
         return old
 
     def remove(self, key: NamespacedName) -> T | None:
         """Forget the key; returns what was there."""
-        old = self._objects.pop(key, None)
+        namespace, name = key
+        objects = self._objects.get(namespace)
+        old = objects.pop(name, None) if objects is not None else None
         if old is not None:
+            if not objects:
+                del self._objects[namespace]
             for index in self._indexes.values():
                 index.remove(key)
         return old
 
     def get(self, key: NamespacedName) -> T | None:
         """The object at the key."""
-        return self._objects.get(key)
+        namespace, name = key
+        objects = self._objects.get(namespace)
+        return objects.get(name) if objects is not None else None
 
-    def keys_outside(self, wanted: Container[NamespacedName]) -> tuple[NamespacedName, ...]:
-        """The cached keys that are not among the wanted ones."""
-        return tuple(key for key in self._objects if key not in wanted)
+    def items(self) -> Iterator[tuple[NamespacedName, T]]:
+        """All objects with their keys; not to be changed meanwhile."""
+        for namespace, objects in self._objects.items():
+            for name, obj in objects.items():
+                yield NamespacedName(namespace, name), obj
+
+    def keys_outside(self, wanted: IndexedCache[T]) -> tuple[NamespacedName, ...]:
+        """The cached keys that are not among those of another cache."""
+        return tuple(key for key, _ in self.items() if wanted.get(key) is None)
 
     def values(self) -> tuple[T, ...]:
-        """All objects."""
-        return tuple(self._objects.values())
+        """All objects, one namespace after the other."""
+        return tuple(chain.from_iterable([objects.values() for objects in self._objects.values()]))
+
+    def in_namespace(self, namespace: str) -> tuple[T, ...]:
+        """The objects of a namespace."""
+        objects = self._objects.get(namespace)
+        return tuple(objects.values()) if objects is not None else ()
 
     def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
         """The objects found under a value of an index."""
@@ -124,4 +145,4 @@ class IndexedCache(Generic[T]):
         return tuple(self._indexes[name].buckets)
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return sum(map(len, self._objects.values()))

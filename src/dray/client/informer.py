@@ -89,7 +89,7 @@ class Informer(Generic[T]):
         # Everything up to here is in the cache; empty until the first list, and after an expiry.
         self._resource_version = ""
         # What a list in progress has brought so far; None when no list is in progress.
-        self._arriving: dict[NamespacedName, T] | None = None
+        self._arriving: IndexedCache[T] | None = None
         self._failures = 0
         self._watch_started = 0.0
         # Whether the running watch has brought anything.
@@ -120,7 +120,7 @@ class Informer(Generic[T]):
         """The first action."""
         if self._watch_list:
             return self._relist()
-        self._arriving = {}
+        self._arriving = IndexedCache()
         # "0" lets the server answer from its cache; nothing is known yet that it could be older than.
         return DoList(self._list_options(limit=PAGE_LIMIT, resource_version="0"))
 
@@ -128,7 +128,7 @@ class Informer(Generic[T]):
         """Take in a page; after the last one the cache becomes what was listed."""
         assert self._arriving is not None, "a page without a list in progress"
         for obj in page.items:
-            self._arriving[key_of(obj)] = obj
+            self._arriving.put(key_of(obj), obj)
         if page.continue_token:
             return DoList(self._list_options(limit=PAGE_LIMIT, continue_token=page.continue_token))
         self._replace_all(page.resource_version)
@@ -138,7 +138,7 @@ class Informer(Generic[T]):
         """Try again later; a snapshot that expired between pages is asked for in one piece."""
         delay = self._backoff(error)
         if error.code == _GONE and self._arriving:
-            self._arriving = {}
+            self._arriving = IndexedCache()
             return DoList(self._list_options(limit=0), delay)
         return self._relist(delay)
 
@@ -179,7 +179,7 @@ class Informer(Generic[T]):
     # --- Deciding. ---
 
     def _relist(self, delay: float = 0.0) -> Action:
-        self._arriving = {}
+        self._arriving = IndexedCache()
         if self._watch_list:
             return DoWatch(self._watch_options(initial=True), delay)
         return DoList(self._list_options(limit=PAGE_LIMIT), delay)
@@ -227,12 +227,12 @@ class Informer(Generic[T]):
     def _arrive(self, event: WatchEvent[T]) -> None:
         assert self._arriving is not None
         if event.type is EventType.DELETED:
-            self._arriving.pop(event.key, None)
+            self._arriving.remove(event.key)
         else:
-            self._arriving[event.key] = event.object
+            self._arriving.put(event.key, event.object)
 
     def _replace_all(self, resource_version: str) -> None:
-        arrived = self._arriving or {}
+        arrived: IndexedCache[T] = self._arriving or IndexedCache()
         self._arriving = None
         self._resource_version = resource_version
         self._failures = 0

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.index import BY_NAMESPACE, BY_OWNER_UID, IndexedCache, namespace_values
+from dray.client.index import BY_OWNER_UID, IndexedCache
 
 T = TypeVar("T")
 
@@ -27,11 +27,7 @@ class Lister(Generic[T]):
 
     def list(self, namespace: str = "") -> tuple[T, ...]:
         """All objects, or those of one namespace."""
-        if namespace:
-            # Made when it is first asked for: most informers of many objects never are.
-            self._cache.add_index(BY_NAMESPACE, namespace_values)
-            return self._cache.by_index(BY_NAMESPACE, namespace)
-        return self._cache.values()
+        return self._cache.in_namespace(namespace) if namespace else self._cache.values()
 
     def owned_by(self, uid: str) -> tuple[T, ...]:
         """The objects that name the uid as an owner; needs the owner index."""

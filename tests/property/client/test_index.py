@@ -1,0 +1,65 @@
+"""The cache of an informer against a plain dictionary by key."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.api.document import NamespacedName
+from dray.client.index import IndexedCache
+
+BY_PARITY, BY_NOTHING = "parity", "nothing"
+
+keys = st.builds(NamespacedName, st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
+# A number is put at the key; None removes it.
+changes = st.lists(st.tuples(keys, st.none() | st.integers(1, 9)), max_size=30)
+
+
+def parity(number: int) -> tuple[str, ...]:
+    return ("odd",) if number % 2 else ()
+
+
+def play(cache: IndexedCache[int], steps: list[tuple[NamespacedName, int | None]]) -> dict[NamespacedName, int]:
+    plain: dict[NamespacedName, int] = {}
+    for key, number in steps:
+        if number is None:
+            assert cache.remove(key) == plain.pop(key, None)
+        else:
+            assert cache.put(key, number) == plain.get(key)
+            plain[key] = number
+    return plain
+
+
+@settings(max_examples=200, deadline=None)
+@given(changes, st.integers(0, 30))
+def test_knows_what_a_dictionary_knows(steps: list[tuple[NamespacedName, int | None]], early: int) -> None:
+    cache: IndexedCache[int] = IndexedCache()
+    play(cache, steps[:early])
+    cache.add_index(BY_PARITY, parity)
+    cache.add_index(BY_NOTHING, lambda _: ("all",))
+    for key in [key for key, _ in cache.items()]:
+        cache.remove(key)
+    plain = play(cache, steps)
+
+    assert dict(cache.items()) == plain
+    assert sorted(cache.values()) == sorted(plain.values())
+    assert len(cache) == len(plain)
+    for namespace in ("", "a", "b", "none"):
+        assert list(cache.in_namespace(namespace)) == [
+            number for key, number in plain.items() if key.namespace == namespace
+        ]
+    for key in {key for key, _ in steps}:
+        assert cache.get(key) == plain.get(key)
+    assert sorted(cache.by_index(BY_PARITY, "odd")) == sorted(number for number in plain.values() if number % 2)
+    assert sorted(cache.by_index(BY_NOTHING, "all")) == sorted(plain.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(changes, changes)
+def test_keys_outside_another(
+    steps: list[tuple[NamespacedName, int | None]], others: list[tuple[NamespacedName, int | None]]
+) -> None:
+    cache: IndexedCache[int] = IndexedCache()
+    other: IndexedCache[int] = IndexedCache()
+    plain, wanted = play(cache, steps), play(other, others)
+    assert set(cache.keys_outside(other)) == plain.keys() - wanted.keys()
