@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from dray.api.features import FeatureGateError, FeatureGates
 from dray.cli.output import FORMS
 
 
@@ -34,3 +35,21 @@ def add_namespace(parser: argparse.ArgumentParser) -> None:
 def add_watch(parser: argparse.ArgumentParser) -> None:
     """Let the user keep the table on the screen."""
     parser.add_argument("-w", "--watch", action="store_true", help="print again whenever something changes")
+
+
+def add_feature_gates(parser: argparse.ArgumentParser) -> None:
+    """Let the user say what the cluster's scheduler has switched on and off."""
+    parser.add_argument(
+        "--feature-gates",
+        type=_feature_gates,
+        default=FeatureGates(),
+        metavar="A=true,B=false",
+        help="as the cluster's scheduler has",
+    )
+
+
+def _feature_gates(text: str) -> FeatureGates:
+    try:
+        return FeatureGates.parse(text)
+    except FeatureGateError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dray.api.errors import APIError
 from dray.cli.arguments import reading_parser
-from dray.cli.loop import EXIT_FAILURE, read
-from dray.cli.output import paint, render
-from dray.cli.source.http import connected
-from dray.client.interface import Patch, PatchType, WriteOptions
-from dray.client.kubeconfig import KubeconfigError
+from dray.cli.loop import EXIT_FAILURE, failing_in_one_line, read
+from dray.cli.output import paint, write_answer
 from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.clock import SystemClock
-from dray.runtime.logs import wants_colour
 from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
 from dray.sim.doctor.findings import Finding, Fix, Severity
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
-from dray.sim.source.resources import best_resources
 
 PROG: Final = "dray doctor"
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -35,19 +30,12 @@ _PLACES: Final = (".", "plugins", "device-plugins")
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when all is well, 1 when there are errors or warnings."""
     arguments = _parse(argv)
-    try:
+    with failing_in_one_line(PROG):
         snapshot = read(arguments, PLACEMENT_KINDS)
         findings = [*examine(snapshot, SystemClock().now()), *_of_node(arguments, snapshot)]
         if arguments.fix:
-            asyncio.run(_mend(arguments, [finding.fix for finding in findings if finding.fix is not None]))
-    except (SnapshotError, KubeconfigError, APIError) as error:
-        sys.stderr.write(f"{PROG}: {error}\n")
-        return EXIT_FAILURE
-    if arguments.output != "text":
-        sys.stdout.write(render(findings, (), arguments.output))
-    else:
-        colour = wants_colour(sys.stdout, os.environ)
-        sys.stdout.write("\n".join(lines(findings, colour=colour)) + "\n")
+            _mend(arguments, [finding.fix for finding in findings if finding.fix is not None])
+    write_answer(findings, arguments.output, partial(lines, findings))
     return EXIT_FAILURE if any(finding.severity is not Severity.NOTE for finding in findings) else 0
 
 
@@ -98,8 +86,20 @@ def _damaged(node: str, path: Path, error: ValueError, advice: str) -> Finding:
     return Finding(Severity.ERROR, "damaged-checkpoint", f"node {node}", f"{path}: {error}", advice)
 
 
-async def _mend(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
+def _mend(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
+    # Only this writes to a cluster.
+    import asyncio
+
+    asyncio.run(_apply(arguments, fixes))
+
+
+async def _apply(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
     """Apply the fixes; one that no longer applies was mended by somebody else."""
+    # As above: a doctor that only looks, at files even, needs none of it.
+    from dray.cli.source.http import connected
+    from dray.client.interface import Patch, PatchType, WriteOptions
+    from dray.sim.source.resources import best_resources
+
     async with connected(arguments.kubeconfig, arguments.context) as client:
         served = best_resources(await client.resources())
         for fix in fixes:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.errors import APIError
-from dray.api.features import FeatureGateError, FeatureGates
-from dray.cli.arguments import reading_parser
-from dray.cli.loop import EXIT_FAILURE, EXIT_USAGE, read
-from dray.cli.output import Column, paint, render
-from dray.client.kubeconfig import KubeconfigError
+from dray.cli.arguments import add_feature_gates, reading_parser
+from dray.cli.loop import failing_in_one_line, read
+from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.clock import SystemClock
-from dray.runtime.logs import wants_colour
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing
-from dray.sim.explain.loop import explain
 from dray.sim.explain.subject import claim_subject, pod_subject
-from dray.sim.snapshot import PLACEMENT_KINDS, SnapshotError
+from dray.sim.snapshot import PLACEMENT_KINDS
 
 PROG: Final = "dray explain"
 _SUBJECTS: Final = {
@@ -36,24 +30,15 @@ _COLOURS: Final = {Standing.PENDING: "yellow", Standing.PLACED: "green", Standin
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     arguments = _parse(argv)
-    try:
-        gates = FeatureGates.parse(arguments.feature_gates)
-    except FeatureGateError as error:
-        sys.stderr.write(f"{PROG}: --feature-gates: {error}\n")
-        return EXIT_USAGE
-    try:
+    # Brings the API server and the scheduler along, which help and wrong flags need not wait for.
+    from dray.sim.explain.loop import explain
+
+    with failing_in_one_line(PROG):
         snapshot = read(arguments, PLACEMENT_KINDS)
-        key = NamespacedName(arguments.namespace, arguments.name)
-        subject = _SUBJECTS[arguments.kind](snapshot, key)
-        answer = explain(snapshot, subject, SystemClock().now(), node=arguments.node, gates=gates)
-    except (SnapshotError, KubeconfigError, APIError) as error:
-        sys.stderr.write(f"{PROG}: {error}\n")
-        return EXIT_FAILURE
-    if arguments.output != "text":
-        sys.stdout.write(render([answer], (), arguments.output))
-        return 0
-    colour = wants_colour(sys.stdout, os.environ)
-    sys.stdout.write("\n".join(lines(answer, arguments.node, colour=colour)) + "\n")
+        subject = _SUBJECTS[arguments.kind](snapshot, NamespacedName(arguments.namespace, arguments.name))
+        now = SystemClock().now()
+        answer = explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
+    write_answer([answer], arguments.output, partial(lines, answer, arguments.node))
     return 0
 
 
@@ -67,7 +52,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("name")
     parser.add_argument("-n", "--namespace", default="default", help="default: default")
     parser.add_argument("--node", default="", metavar="NODE", help="every device of this node with its reason")
-    parser.add_argument("--feature-gates", default="", metavar="A=true,B=false", help="as the cluster's scheduler has")
+    add_feature_gates(parser)
     return parser.parse_args(argv)
 
 

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
-from dray.cli.source.files import read_snapshot
-from dray.cli.source.http import connected
-from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
-from dray.client.loop import InformerLoop, Informers
 from dray.runtime.clock import SystemClock
 from dray.runtime.logs import wants_colour
-from dray.runtime.tasks import TaskGroup
 from dray.sim.snapshot import Snapshot, SnapshotError
-from dray.sim.source.loop import read_cluster
-from dray.sim.source.resources import best_resources
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
-# Changes come in bursts; a table more often than this is only flicker.
-PAUSE_SECONDS: Final = 0.2
 _CLEAR: Final = "\033[H\033[2J\033[3J"
 
 # The text for a snapshot as it is now, in colours or not.
@@ -37,32 +26,42 @@ Show = Callable[[Snapshot, datetime, bool], str]
 
 def run(prog: str, arguments: argparse.Namespace, kinds: Sequence[str], show: Show) -> int:
     """Read and print; the exit code."""
+    if getattr(arguments, "watch", False) and arguments.filename:
+        sys.stderr.write(f"{prog}: --watch needs a cluster; files do not change\n")
+        return EXIT_USAGE
+    with failing_in_one_line(prog):
+        try:
+            if getattr(arguments, "watch", False):
+                _watch(arguments, kinds, show)
+            else:
+                _print(show, read(arguments, kinds))
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+@contextmanager
+def failing_in_one_line(prog: str) -> Iterator[None]:
+    """End the command with one line about what reading a cluster or files may run into."""
     try:
-        if getattr(arguments, "watch", False):
-            if arguments.filename:
-                sys.stderr.write(f"{prog}: --watch needs a cluster; files do not change\n")
-                return EXIT_USAGE
-            asyncio.run(_watch(arguments, kinds, show))
-        else:
-            _print(show, read(arguments, kinds))
+        yield
     except (SnapshotError, KubeconfigError, APIError) as error:
         sys.stderr.write(f"{prog}: {error}\n")
-        return EXIT_FAILURE
-    except KeyboardInterrupt:
-        return 0
-    return 0
+        raise SystemExit(EXIT_FAILURE) from error
 
 
 def read(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapshot:
     """The snapshot that the arguments ask for."""
+    # Each way of reading brings its own: files need no connection and no event loop, a cluster no YAML of ours.
     if arguments.filename:
+        from dray.cli.source.files import read_snapshot
+
         return read_snapshot(arguments.filename)
-    return asyncio.run(_read_cluster(arguments, kinds))
+    import asyncio
 
+    from dray.cli.source.loop import read_once
 
-async def _read_cluster(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapshot:
-    async with connected(arguments.kubeconfig, arguments.context) as client:
-        return await read_cluster(client, kinds)
+    return asyncio.run(read_once(arguments.kubeconfig, arguments.context, kinds))
 
 
 def _print(show: Show, snapshot: Snapshot, *, clear: bool = False) -> None:
@@ -71,53 +70,18 @@ def _print(show: Show, snapshot: Snapshot, *, clear: bool = False) -> None:
     sys.stdout.flush()
 
 
-async def _watch(arguments: argparse.Namespace, kinds: Sequence[str], show: Show) -> None:
+def _watch(arguments: argparse.Namespace, kinds: Sequence[str], show: Show) -> None:
+    # As for reading once: only for a cluster.
+    import asyncio
+
+    from dray.cli.source.loop import follow
+
     clear = sys.stdout.isatty()
-    async with connected(arguments.kubeconfig, arguments.context) as client, TaskGroup("watch") as group:
-        followed = _Followed(client)
-        await followed.start(group, kinds)
-        try:
-            while True:
-                await followed.changed.wait()
-                followed.changed.clear()
-                _print(show, followed.snapshot(), clear=clear)
-                if not clear:
-                    sys.stdout.write("\n")
-                    sys.stdout.flush()
-                await asyncio.sleep(PAUSE_SECONDS)
-        finally:
-            await group.cancel()
 
+    def tell(snapshot: Snapshot) -> None:
+        _print(show, snapshot, clear=clear)
+        if not clear:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
 
-class _Followed:
-    """The kinds of a snapshot, kept current by watches."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._informers = Informers(client, SystemClock(), rng)
-        self._loops: dict[str, tuple[str, InformerLoop[Document]]] = {}
-        self.changed = asyncio.Event()
-
-    async def start(self, group: TaskGroup, kinds: Sequence[str]) -> None:
-        served = best_resources(await self._client.resources())
-        for kind in kinds:
-            if kind in served:
-                resource = served[kind]
-                api_version = GroupVersion(resource.group, resource.version).api_version
-                self._loops[kind] = api_version, self._informers.informer(resource)
-        group.spawn(self._informers.run(), "informers")
-        for _, loop in self._loops.values():
-            await loop.wait_for_sync()
-            loop.add_handler(self._note)
-        self.changed.set()
-
-    def _note(self, _old: Any, _new: Any) -> None:
-        self.changed.set()
-
-    def snapshot(self) -> Snapshot:
-        return Snapshot.of(
-            {"apiVersion": api_version, "kind": kind, **item}
-            for kind, (api_version, loop) in self._loops.items()
-            for item in loop.lister.list()
-        )
+    asyncio.run(follow(arguments.kubeconfig, arguments.context, kinds, tell))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
-import yaml
+
+from dray.runtime.logs import wants_colour
 
 T = TypeVar("T")
 
@@ -38,11 +41,29 @@ def render(rows: Sequence[T], columns: Sequence[Column[T]], form: str = "table",
     if form == "json":
         return json.dumps([plain(row) for row in rows], indent=2) + "\n"
     if form == "yaml":
+        # Much to import for what is seldom asked for.
+        import yaml
+
         return str(yaml.safe_dump([plain(row) for row in rows], sort_keys=False, allow_unicode=True))
     shown = [column for column in columns if form != "table" or not column.wide]
     if form == "csv":
         return _csv(rows, shown)
     return _table(rows, shown, colour=colour)
+
+
+class Words(Protocol):
+    """An answer as lines for people."""
+
+    def __call__(self, *, colour: bool) -> Iterable[str]:
+        """The lines, in colours or not."""
+
+
+def write_answer(rows: Sequence[Any], form: str, words: Words) -> None:
+    """Print an answer: as `text` in words, otherwise its rows in one of `FORMS`."""
+    if form == "text":
+        sys.stdout.write("\n".join(words(colour=wants_colour(sys.stdout, os.environ))) + "\n")
+    else:
+        sys.stdout.write(render(rows, (), form))
 
 
 def plain(row: Any) -> Any:

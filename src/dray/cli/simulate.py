@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.errors import APIError
-from dray.api.features import FeatureGateError, FeatureGates
-from dray.cli.arguments import reading_parser
-from dray.cli.loop import EXIT_FAILURE, EXIT_USAGE, read
-from dray.cli.output import Column, bar, render
+from dray.cli.arguments import add_feature_gates, reading_parser
+from dray.cli.loop import failing_in_one_line, read
+from dray.cli.output import Column, bar, render, write_answer
 from dray.cli.progress import ProgressLine
 from dray.cli.source.files import read_documents
-from dray.client.kubeconfig import KubeconfigError
 from dray.runtime.clock import SystemClock
-from dray.runtime.logs import wants_colour
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.snapshot import Snapshot
 from dray.sim.whatif.changes import (
     Changed,
     DeviceTaintChange,
@@ -30,8 +26,7 @@ from dray.sim.whatif.changes import (
     remove_node,
     taint_devices,
 )
-from dray.sim.whatif.loop import FIT_MAX, Fit, Growth, Run, count_fit, count_nodes, simulate
-from dray.sim.whatif.outcome import Fullness, Outcome, PodOutcome
+from dray.sim.whatif.outcome import FIT_MAX, Fit, Fullness, Growth, Outcome, PodOutcome
 
 PROG: Final = "dray simulate"
 KINDS: Final = (
@@ -50,29 +45,12 @@ KINDS: Final = (
 def main(argv: Sequence[str]) -> int:
     """Run the command; nothing is written to the cluster."""
     arguments = _parse(argv)
-    try:
-        gates = FeatureGates.parse(arguments.feature_gates)
-    except FeatureGateError as error:
-        sys.stderr.write(f"{PROG}: --feature-gates: {error}\n")
-        return EXIT_USAGE
     # Components that run into one another try again; here that is nobody's concern.
     logging.getLogger("dray").addHandler(logging.NullHandler())
     logging.getLogger("dray").propagate = False
-    progress = ProgressLine()
-    try:
-        before = read(arguments, KINDS)
-        run = Run(before, changed(before, arguments), SystemClock().now(), gates, progress)
-        result = _run(run, arguments)
-    except (SnapshotError, KubeconfigError, APIError) as error:
-        progress.close()
-        sys.stderr.write(f"{PROG}: {error}\n")
-        return EXIT_FAILURE
-    progress.close()
-    if arguments.output != "text":
-        sys.stdout.write(render([result], (), arguments.output))
-    else:
-        colour = wants_colour(sys.stdout, os.environ)
-        sys.stdout.write("\n".join(lines(result, colour=colour)) + "\n")
+    with failing_in_one_line(PROG), closing(ProgressLine()) as progress:
+        result = _play(arguments, progress)
+    write_answer([result], arguments.output, partial(lines, result))
     return 0
 
 
@@ -104,7 +82,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="a Node with its ResourceSlices; without --add-nodes: how many of it to add until nothing waits",
     )
-    parser.add_argument("--feature-gates", default="", metavar="A=true,B=false", help="as the cluster's scheduler has")
+    add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     if arguments.add_nodes and not arguments.node_template:
         parser.error("--add-nodes needs --node-template")
@@ -130,7 +108,12 @@ def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
     return state
 
 
-def _run(run: Run, arguments: argparse.Namespace) -> Outcome | Fit | Growth:
+def _play(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome | Fit | Growth:
+    # Bring the API server and the scheduler along, which help and wrong flags need not wait for.
+    from dray.sim.whatif.loop import Run, count_fit, count_nodes, simulate
+
+    before = read(arguments, KINDS)
+    run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress)
     manifests = _flat(document for path in arguments.apply for document in read_documents(path))
     if arguments.count_fit:
         return count_fit(run, [*manifests, *_flat(read_documents(arguments.count_fit))], arguments.count_max)

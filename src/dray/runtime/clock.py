@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime
 
@@ -19,4 +18,7 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait; zero or less lets others run once."""
+        # A command that only asks for the time has no event loop.
+        import asyncio
+
         await asyncio.sleep(max(seconds, 0.0))

@@ -6,17 +6,17 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dray.allocator import Allocations, Inventory
-from dray.allocator.gates import Gates
-from dray.allocator.pools import Pool, PoolDevice
-from dray.allocator.selection import SelectorGroups
-from dray.allocator.taints import blocks
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.resource_v1 import DeviceAttribute, DeviceTaint, ResourceClaim
 from dray.sim.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from dray.allocator import Allocations, Inventory
+    from dray.allocator.gates import Gates
+    from dray.allocator.pools import Pool, PoolDevice
 
 ALL_NODES: Final = "*"
 
@@ -70,6 +70,9 @@ class DeviceRow:
 
 def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
     """All devices of the newest generations, by node, driver, pool and the order of the driver."""
+    # With CEL much to import; not for those who only name states.
+    from dray.allocator.gates import Gates
+
     view = _View(snapshot, Gates.of(gates or FeatureGates()))
     rows = [view.row(pool, device) for pool in view.inventory.pools() for device in view.devices(pool)]
     rows.sort(key=lambda row: (row.node == ALL_NODES, row.node, row.driver, row.pool))
@@ -80,9 +83,14 @@ class _View:
     """A snapshot made ready for questions about single devices."""
 
     def __init__(self, snapshot: Snapshot, gates: Gates) -> None:
+        # As in `device_rows`.
+        from dray.allocator.selection import SelectorGroups
+        from dray.allocator.taints import blocks
+
         self.inventory: Inventory = snapshot.inventory()
         self._allocations: Allocations = snapshot.allocations()
         self._gates = gates
+        self._blocks = blocks
         self._holders = holders_by_device(snapshot)
         groups = SelectorGroups(list_attributes=gates.list_attributes, consumable_capacity=gates.consumable_capacity)
         self._classes = [
@@ -130,7 +138,7 @@ class _View:
         users = [holder.claim for holder in holders if not holder.admin_access]
         if users and not shareable:
             return DeviceState.HELD, f"held by {', '.join(users)}"
-        blocking = [taint for taint in taints if blocks(taint)]
+        blocking = [taint for taint in taints if self._blocks(taint)]
         if blocking:
             return DeviceState.TAINTED, f"tainted: {', '.join(map(taint_text, blocking))}"
         lacking = pool.lacking_counter(device, pool.used_counters(self._allocations))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from dray.allocator import Allocations, Inventory
 from dray.api.codec import from_document
 from dray.api.conversion import resource as resource_conversion
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.types.base import Message
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+
+if TYPE_CHECKING:
+    from dray.allocator import Allocations, Inventory
 
 T = TypeVar("T", bound=Message)
 
@@ -111,6 +113,9 @@ class Snapshot:
 
     def inventory(self) -> Inventory:
         """A fresh inventory of everything there is to allocate."""
+        # With CEL much to import; tables of claims do without.
+        from dray.allocator import Inventory
+
         inventory = Inventory()
         for resource_slice in self.slices:
             inventory.apply_slice(resource_slice)
@@ -122,6 +127,9 @@ class Snapshot:
 
     def allocations(self) -> Allocations:
         """A fresh table of what is in use."""
+        # As the inventory: for what asks about devices.
+        from dray.allocator import Allocations
+
         allocations = Allocations()
         for claim in self.claims:
             allocations.apply_claim(claim)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dray.allocator import RequestExplanation
+if TYPE_CHECKING:
+    from dray.allocator import RequestExplanation
 
 
 class Standing(enum.StrEnum):

@@ -17,14 +17,13 @@ from dray.sim.replica.virtual_loop import run_virtually
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.source.loop import read_cluster
 from dray.sim.whatif.changes import Changed, copies, new_names
-from dray.sim.whatif.outcome import Outcome, compare
+from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
 
 # Virtual seconds without any change after which nothing more will happen: longer than the longest backoff.
 QUIET_SECONDS: Final = 15.0
 STEP_SECONDS: Final = 1.0
 SETTLE_SECONDS_MAX: Final = 3600.0
 BATCH_MAX: Final = 64
-FIT_MAX: Final = 10_000
 NODES_MAX: Final = 1_000
 
 # Told (done, of, what).
@@ -47,24 +46,6 @@ class Run:
         names = {pod.spec.scheduler_name or default for pod in self.changed.snapshot.pods} | {default}
         profiles = tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
         return Options(self.gates, SchedulerConfig(profiles=profiles))
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How many copies of a Pod found a place, and why the next did not."""
-
-    count: int
-    why: str
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """How many nodes had to be added until nothing waited; `enough` is false when no number would do."""
-
-    nodes: int
-    enough: bool
-    outcome: Outcome
 
 
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:

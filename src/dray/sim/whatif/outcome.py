@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
@@ -12,6 +13,9 @@ from dray.sim.devices import DeviceRow, device_rows
 from dray.sim.explain.subject import claim_keys
 from dray.sim.snapshot import Snapshot
 from dray.sim.usage import UsageRow
+
+# Copies of a Pod that are tried, unless the user says how many.
+FIT_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,24 @@ class Outcome:
     unchanged: int
     classes: tuple[Fullness, ...]
     nodes: tuple[Fullness, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How many copies of a Pod found a place, and why the next did not."""
+
+    count: int
+    why: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How many nodes had to be added until nothing waited; `enough` is false when no number would do."""
+
+    nodes: int
+    enough: bool
+    outcome: Outcome
 
 
 def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outcome:

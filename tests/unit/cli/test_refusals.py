@@ -1,0 +1,39 @@
+"""What commands say when they cannot read, or are asked for what there is not: one line, and the exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NO_FILE = "{path}: No such file or directory"
+NO_KUBECONFIG = "error loading config file '{path}': no such file or directory"
+UNKNOWN_GATE = "error: argument --feature-gates: unrecognized feature gate: Nope"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ("devices -f {path}", 1, NO_FILE),
+        ("doctor -f {path}", 1, NO_FILE),
+        ("explain pod a -f {path}", 1, NO_FILE),
+        ("simulate -f {path}", 1, NO_FILE),
+        ("claims --kubeconfig {path}", 1, NO_KUBECONFIG),
+        ("explain claim a --kubeconfig {path}", 1, NO_KUBECONFIG),
+        ("simulate --kubeconfig {path}", 1, NO_KUBECONFIG),
+        ("devices --watch -f {path}", 2, "--watch needs a cluster; files do not change"),
+        ("explain pod a --feature-gates=Nope=true", 2, UNKNOWN_GATE),
+        ("simulate --feature-gates=Nope=true", 2, UNKNOWN_GATE),
+    ],
+)
+def test_refusals(arguments: str, code: int, line: str, tmp_path: Path) -> None:
+    """The last line names the command and what is wrong."""
+    path = tmp_path / "missing.yaml"
+    argv = arguments.format(path=path).split()
+    # A process of its own: a command may do with logging and the collector what it likes.
+    command = [sys.executable, "-m", "dray", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == f"dray {argv[0]}: {line.format(path=path)}"
