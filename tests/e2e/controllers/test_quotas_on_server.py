@@ -54,6 +54,12 @@ async def local(tmp_path: Path) -> AsyncIterator[Local]:
             yield found
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usage that nothing explains is put right soon: nothing of these tests is under way when it is."""
+    monkeypatch.setattr("dray.controllers.resource_quota.plan.PATIENCE_SECONDS", 0.3)
+
+
 async def limit(local: Local, hard: dict[str, str], name: str = "q", **spec: Any) -> None:
     """Make a quota and wait until it is counted, and the server has heard of it."""
     await local.request("create", QUOTAS + TEAM, {"metadata": {"name": name}, "spec": {"hard": hard, **spec}})
@@ -246,6 +252,7 @@ async def test_claims_are_limited_by_number_and_by_devices(local: Local) -> None
 
 @pytest.mark.behaviour("XR-41")
 @pytest.mark.behaviour("XR-43")
+@pytest.mark.usefixtures("impatient")
 async def test_all_names_of_a_class_are_used_alike(local: Local) -> None:
     await limit(local, dict.fromkeys((DEVICES, EXPLICIT, IMPLICIT), "10"))
     await pod(local, "plugin", {"example.com/gpu": "2"})
@@ -282,6 +289,7 @@ async def test_the_special_claim_of_a_pod_costs_nothing_more(local: Local) -> No
         await local.request("create", CLAIMS + TEAM, {"metadata": {**metadata, "name": "another"}, "spec": devices})
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_wrong_status_is_put_right(local: Local) -> None:
     await limit(local, {"configmaps": "9"})
     found = await local.request("get", f"{QUOTAS}/q{TEAM}")
@@ -292,6 +300,7 @@ async def test_a_wrong_status_is_put_right(local: Local) -> None:
         await until_used(local, configmaps="1")
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_what_happened_while_no_controller_ran_is_counted(tmp_path: Path) -> None:
     async with local_server(tmp_path) as local:
         await team(local)
