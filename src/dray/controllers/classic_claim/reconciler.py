@@ -20,11 +20,11 @@ from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.controllers.claim_problem import Problem
+from dray.controllers.claim_users.loop import UserPods
 from dray.controllers.classic_claim import plan
 from dray.controllers.kinds import NODES, PODS
 from dray.controllers.loop import if_found, run_telling
 from dray.lib.clock import Clock
-from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
 
 CLAIMS: Final[Resource[ResourceClaim]] = Resource(
@@ -34,8 +34,6 @@ CLAIMS: Final[Resource[ResourceClaim]] = Resource(
 QUEUE_NAME: Final = "resource_claim"
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
 WORKERS: Final = 10
-# Pods known to be deleted; forgetting one costs a question to the server.
-DELETED_MAX: Final = 500
 
 _PODS_BY_CLAIM: Final = "classic-claims"
 
@@ -63,12 +61,12 @@ class ClassicClaimController:
         self._created = metrics.counter("resource_controller_create_total", "Attempts to create a claim")
         self._failed = metrics.counter("resource_controller_create_failures_total", "Failed attempts to create a claim")
         self._recorder = EventRecorder(client, clock, Source(QUEUE_NAME))
-        self._deleted_pods: LRUSet[str] = LRUSet(DELETED_MAX)
         self.controller: Controller[PodKey | ClaimKey] = Controller(
             QUEUE_NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
         self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uid_values})
         self._pods = informers.informer(PODS, indexes={_PODS_BY_CLAIM: _claim_keys})
+        self._users = UserPods(client, self._pods)
         self._nodes = informers.informer(NODES)
         self.controller.follow(self._nodes, _unheard)
         self.controller.follow(self._claims, self._claim_changed)
@@ -94,7 +92,7 @@ class ClassicClaimController:
         if not pod.spec.resource_claims:
             return
         if new is None:
-            self._deleted_pods.add(pod.metadata.uid or "")
+            self._users.told_deleted(pod)
         if new is not None and not is_pod_done(new):
             self._wake_pod(new)
             return
@@ -170,15 +168,9 @@ class ClassicClaimController:
         claim = self._claims.lister.get_key(key)
         if claim is None:
             return
-        namespace = key.namespace
-        confirmed: dict[str, Pod | None] = {}
-
-        def find_pod(name: str) -> Pod | None:
-            return confirmed[name] if name in confirmed else self._pods.lister.get(name, namespace)
-
-        for name in plan.pods_to_confirm(claim, find_pod, self._is_deleted):
-            confirmed[name] = await self._live_pod(name, namespace)
-        wanted = plan.plan_claim(claim, find_pod, self._is_deleted)
+        unsure = plan.pods_to_confirm(claim, self._users.cached(key.namespace), self._users.is_deleted)
+        find_pod = await self._users.confirmed(unsure, key.namespace)
+        wanted = plan.plan_claim(claim, find_pod, self._users.is_deleted)
         if wanted.users is not None:
             claim = await self._set_users(claim, wanted)
         if wanted.delete:
@@ -186,19 +178,13 @@ class ClassicClaimController:
             options = DeleteOptions(
                 uid=claim.metadata.uid or "", resource_version=claim.metadata.resource_version or ""
             )
-            await if_found(self._client.delete(CLAIMS, key.name, namespace, options))
-
-    async def _live_pod(self, name: str, namespace: str) -> Pod | None:
-        return await if_found(self._client.get(PODS, name, namespace))
+            await if_found(self._client.delete(CLAIMS, key.name, key.namespace, options))
 
     async def _set_users(self, claim: ResourceClaim, wanted: plan.ClaimPlan) -> ResourceClaim:
         assert wanted.users is not None
         after = classic.with_users(claim, wanted.users)
         classic.check_move(Actor.CONTROLLER, claim, after)
         return await self._client.update_status(CLAIMS, after)
-
-    def _is_deleted(self, uid: str) -> bool:
-        return uid in self._deleted_pods
 
 
 def _unheard(_old: Node | None, _new: Node | None) -> None:

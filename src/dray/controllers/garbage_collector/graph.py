@@ -21,8 +21,10 @@ FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 
 
-class Observed(msgspec.Struct, frozen=True):
+class Observed(msgspec.Struct, frozen=True, gc=False):
     """What garbage collection needs to know of one object."""
+
+    # No part of a cycle, so no header for the collector of those.
 
     uid: UID
     resource: GroupResource
@@ -33,7 +35,7 @@ class Observed(msgspec.Struct, frozen=True):
     being_deleted: bool = False
     resource_version: str = ""
 
-    # The informer keeps these instead of whole objects, so they stand in for an object and its metadata.
+    # Informers keep these instead of whole objects, so they stand in for an object and its metadata.
 
     @property
     def metadata(self) -> Observed:

@@ -9,6 +9,7 @@ from dray.api.document import Document, GroupResource
 from dray.client.interface import Resource
 from dray.client.loop import InformerLoop
 from dray.controllers.garbage_collector.graph import Observed, observe_structure
+from dray.controllers.garbage_collector.kept import Plain, full
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,17 @@ class Monitor:
 
     def observe(self, obj: Any) -> Observed:
         """What matters of an object that the informer tells of."""
-        observed: Observed = obj
-        return observed
+        return full(self.kind, obj)
 
     def is_news(self, old: Any, new: Any) -> bool:
         """Whether anything that matters has changed; most writes change a status."""
-        return bool(
-            old.finalizers != new.finalizers or old.being_deleted != new.being_deleted or old.owners != new.owners
+        if isinstance(old, Plain) and isinstance(new, Plain):
+            return False
+        before, after = self.observe(old), self.observe(new)
+        return (before.finalizers, before.being_deleted, before.owners) != (
+            after.finalizers,
+            after.being_deleted,
+            after.owners,
         )
 
 

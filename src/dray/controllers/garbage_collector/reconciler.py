@@ -14,6 +14,7 @@ from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import OwnerReference, uid_of
 from dray.controllers.garbage_collector import plan
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe
+from dray.controllers.garbage_collector.kept import keep
 from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor
 from dray.controllers.garbage_collector.patience import Patience
 from dray.lib.clock import Clock
@@ -141,7 +142,7 @@ class GarbageCollector:
         whole = self._whole.get(resource)
         if whole is not None:
             return SharedMonitor(resource, requests, self._informers.informer(whole), now)
-        informer = self._informers.reduced(requests, lambda document: observe(resource, document))
+        informer = self._informers.reduced(requests, lambda document: keep(resource, document))
         return Monitor(resource, requests, informer, now)
 
     def _unfollow(self, resource: GroupResource) -> None:

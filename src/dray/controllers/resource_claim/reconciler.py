@@ -21,13 +21,13 @@ from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.controllers.claim_problem import Problem
+from dray.controllers.claim_users.loop import UserPods
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found, run_telling
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
 from dray.lib.clock import Clock
-from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
 
 CLAIMS: Final[Resource[ResourceClaim]] = Resource(
@@ -40,8 +40,6 @@ NAME: Final = "resource_claim"
 FIELD_MANAGER: Final = "ResourceClaimController"
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
 WORKERS: Final = 10
-# Pods known to be deleted; forgetting one costs a question to the server.
-DELETED_MAX: Final = 500
 
 _PODS_BY_CLAIM: Final = "shared-claims"
 _PODS_BY_TEMPLATE: Final = "claim-templates"
@@ -80,7 +78,6 @@ class ResourceClaimController:
         self._metrics = ClaimMetrics(metrics or Metrics())
         self._recorder = EventRecorder(client, clock, Source(NAME))
         self._created = CreatedClaims()
-        self._deleted_pods: LRUSet[str] = LRUSet(DELETED_MAX)
         # Claims that a worker is doing away with.
         self._leaving: set[NamespacedName] = set()
         self.controller: Controller[PodKey | ClaimKey] = Controller(
@@ -90,6 +87,7 @@ class ResourceClaimController:
         self._pods = informers.informer(
             PODS, indexes={_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index}
         )
+        self._users = UserPods(client, self._pods)
         self._templates = informers.informer(TEMPLATES)
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
@@ -118,7 +116,7 @@ class ResourceClaimController:
         if not named and not (done and self._claims.lister.owned_by(pod.metadata.uid or "")):
             return
         if new is None:
-            self._deleted_pods.add(pod.metadata.uid or "")
+            self._users.told_deleted(pod)
         if done:
             namespace = pod.metadata.namespace or ""
             for name in plan.claim_names_of(pod):
@@ -143,20 +141,16 @@ class ResourceClaimController:
         if new is not None and key not in self._leaving:
             self._wake_claim(key, new)
         if plan.is_news_for_pods(old, new):
-            for pod in self._users(key, old, new):
+            for pod in self._pods_of(key, old, new):
                 self._wake_pod(pod)
 
     def _wake_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
         """Enqueue the claim if there is something to do; most news is what this controller or a scheduler wrote."""
-        namespace = key.namespace
-
-        def find_pod(name: str) -> Pod | None:
-            return self._pods.lister.get(name, namespace)
-
-        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._is_deleted):
+        find_pod = self._users.cached(key.namespace)
+        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._users.is_deleted):
             self.controller.queue.add(ClaimKey(key))
 
-    def _users(self, key: NamespacedName, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Pod]:
+    def _pods_of(self, key: NamespacedName, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Pod]:
         """The Pods that use the claim: whom it was generated for, if they know, and who names it."""
         for name in plan.owning_pod_names(old, new):
             pod = self._pods.lister.get(name, key.namespace)
@@ -239,15 +233,9 @@ class ResourceClaimController:
         claim = self._claims.lister.get_key(key)
         if claim is None:
             return
-        namespace = key.namespace
-        confirmed: dict[str, Pod | None] = {}
-
-        def find_pod(name: str) -> Pod | None:
-            return confirmed[name] if name in confirmed else self._pods.lister.get(name, namespace)
-
-        for name in plan.pods_to_confirm(claim, find_pod, self._is_deleted):
-            confirmed[name] = await self._live_pod(name, namespace)
-        wanted = plan.plan_claim(claim, find_pod, self._is_deleted)
+        unsure = plan.pods_to_confirm(claim, self._users.cached(key.namespace), self._users.is_deleted)
+        find_pod = await self._users.confirmed(unsure, key.namespace)
+        wanted = plan.plan_claim(claim, find_pod, self._users.is_deleted)
         if not wanted.delete:
             await self._write_claim(key, claim, wanted)
             return
@@ -269,12 +257,6 @@ class ResourceClaimController:
         if wanted.delete:
             options = DeleteOptions(uid=claim.metadata.uid or "")
             await if_found(self._client.delete(CLAIMS, key.name, key.namespace, options))
-
-    async def _live_pod(self, name: str, namespace: str) -> Pod | None:
-        return await if_found(self._client.get(PODS, name, namespace))
-
-    def _is_deleted(self, uid: str) -> bool:
-        return uid in self._deleted_pods
 
 
 def _claim_index(pod: Any) -> list[NamespacedName]:

@@ -1,0 +1,1 @@
+"""What the two claim controllers know of the Pods that use claims."""
