@@ -13,7 +13,9 @@ from dray.client.informer import Informer, Selection
 from dray.client.interface import unstructured
 from dray.client.loop import InformerLoop
 from dray.client.memory import memory_client
+from dray.client.objects import key_of, state_of
 from dray.controllers.garbage_collector.graph import observe
+from dray.controllers.garbage_collector.kept import Plain, full, keep
 from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor
 from dray.controllers.garbage_collector.patience import Patience
 from dray.controllers.kinds import PODS
@@ -22,11 +24,17 @@ from tests.fake_local_server import FakeLocalServer
 
 METADATA = unstructured(GroupVersion("", "v1"), "pods", "Pod", metadata_only=True)
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u-o", "blockOwnerDeletion": True}
+UNIQUE = "0a1b2c3d-0000-4000-8000-0123456789ab"
 WHEN = "2026-01-01T00:00:00Z"
 
 
 def pod(version: str = "1", **metadata: Any) -> Document:
     return {"metadata": {"name": "a", "namespace": "default", "uid": "u-a", "resourceVersion": version, **metadata}}
+
+
+def short(version: str = "1", **metadata: Any) -> Document:
+    """One whose uid and version are such that little is kept of it."""
+    return pod(version, uid=UNIQUE, **metadata)
 
 
 def monitor(kind: type[Monitor]) -> Monitor:
@@ -37,7 +45,7 @@ def monitor(kind: type[Monitor]) -> Monitor:
 
 def told(kind: type[Monitor], document: Document) -> Any:
     """What the monitor's informer tells of."""
-    return decode(PODS, document) if kind is SharedMonitor else observe(METADATA.group_resource, document)
+    return decode(PODS, document) if kind is SharedMonitor else keep(METADATA.group_resource, document)
 
 
 @pytest.mark.parametrize("kind", [Monitor, SharedMonitor])
@@ -45,6 +53,7 @@ def told(kind: type[Monitor], document: Document) -> Any:
     "document",
     [
         pod(),
+        short("17"),
         pod(ownerReferences=[OWNER, {**OWNER, "uid": "u-p", "controller": True, "blockOwnerDeletion": False}]),
         pod(finalizers=["foregroundDeletion", "example.com/x"], deletionTimestamp=WHEN),
     ],
@@ -58,6 +67,12 @@ async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Docum
     ("old", "new", "expected"),
     [
         pytest.param(pod("1"), pod("2"), False, id="another version"),
+        pytest.param(short("1"), short("2"), False, id="another version, little kept"),
+        pytest.param(short("1"), short("2", finalizers=[]), False, id="none, told otherwise"),
+        pytest.param(short("1"), short("2", finalizers=["x/y"]), True, id="a finalizer, little kept"),
+        pytest.param(short("1", finalizers=["x/y"]), short("2"), True, id="no finalizer, little kept"),
+        pytest.param(short("1", ownerReferences=[OWNER]), short("2"), True, id="no owner, little kept"),
+        pytest.param(short("1"), short("2", deletionTimestamp=WHEN), True, id="being deleted, little kept"),
         pytest.param(pod("1", labels={"a": "b"}), pod("2"), False, id="labels"),
         pytest.param(pod("1", ownerReferences=[OWNER]), pod("2", ownerReferences=[OWNER]), False, id="same owner"),
         pytest.param(pod("1"), pod("2", ownerReferences=[OWNER]), True, id="an owner"),
@@ -73,6 +88,34 @@ async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Docum
 )
 async def test_what_is_news(kind: type[Monitor], old: Document, new: Document, expected: bool) -> None:
     assert monitor(kind).is_news(told(kind, old), told(kind, new)) is expected
+
+
+@pytest.mark.parametrize(
+    ("document", "little"),
+    [
+        pytest.param(short(), True, id="nothing of interest"),
+        pytest.param(short(labels={"a": "b"}, ownerReferences=[]), True, id="nothing of interest, told so"),
+        pytest.param(short(ownerReferences=[OWNER]), False, id="owned"),
+        pytest.param(short(finalizers=["x/y"]), False, id="held"),
+        pytest.param(short(deletionTimestamp=WHEN), False, id="being deleted"),
+        pytest.param(short("0"), True, id="version 0"),
+        pytest.param(short("007"), False, id="leading zeros"),
+        pytest.param(short(""), False, id="no version"),
+        pytest.param(short("x1"), False, id="a version that is no number"),
+        pytest.param(short("\u0661"), False, id="digits of another script"),
+        pytest.param(pod(), False, id="another sort of uid"),
+        pytest.param(pod(uid=UNIQUE.upper()), False, id="upper case"),
+        pytest.param(pod(uid=UNIQUE.replace("-", "+")), False, id="no dashes"),
+        pytest.param(pod(uid="0" + UNIQUE[:-1]), False, id="dashes elsewhere"),
+        pytest.param({}, False, id="no metadata"),
+    ],
+)
+def test_little_is_kept_of_most_objects_and_nothing_is_lost(document: Document, little: bool) -> None:
+    kept = keep(METADATA.group_resource, document)
+    assert isinstance(kept, Plain) is little
+    assert full(METADATA.group_resource, kept) == observe(METADATA.group_resource, document)
+    whole = document if document else {"metadata": {}}
+    assert (key_of(kept), state_of(kept)) == (key_of(whole), state_of(whole))
 
 
 def test_everybody_has_the_same_time_and_is_told_once() -> None:
