@@ -10,7 +10,7 @@ import msgspec
 from dray.api.document import UID, NamespacedName
 
 
-class OwnerReference(msgspec.Struct, frozen=True):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     """An owner as a dependent names it."""
 
     api_version: str
