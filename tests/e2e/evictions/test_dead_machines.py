@@ -183,7 +183,8 @@ def test_a_device_taint_rule_evicts(kubectl: Kubectl, machine: Callable[[], Mach
     # The port is free, but nobody may have it.
     until("its claim is free", lambda: not kubectl.field("resourceclaim/first", "status.allocation"))
     assert phase(kubectl, "waiter") == "Pending"
-    until("it is told", lambda: kubectl.field(resource, reason) == "Completed")
+    # The rule's status is brought up to date every ten seconds, which is not waited for here.
+    until("it has an effect", lambda: kubectl.field(resource, reason) in ("PodsPendingEviction", "Completed"))
     kubectl("delete", resource)
     until("the waiter runs", lambda: phase(kubectl, "waiter") == "Running")
 
