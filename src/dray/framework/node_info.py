@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from dray.api.types.core_v1 import Node, Taint
 from dray.framework.pod_info import HostPort, PodInfo
@@ -28,7 +28,6 @@ class NodeInfo:
         "hard_taints",
         "image_sizes",
         "labels",
-        "memo",
         "name",
         "node",
         "non_zero_memory",
@@ -58,8 +57,6 @@ class NodeInfo:
         self.free_memory = self.allocatable.memory
         self.free_ephemeral_storage = self.allocatable.ephemeral_storage
         self.free_pods = amounts.get(PODS, 0)
-        # What plugins computed from this very state of the node, by keys of their own; a cache, no part of the value.
-        self.memo: dict[Any, Any] = {}
         self.requested = NOTHING
         # What devices of claims serve of the Pods' extended resources; not part of what is requested of the node.
         self.device_requested = NOTHING
@@ -101,7 +98,6 @@ def _copy_of(node: NodeInfo) -> NodeInfo:
     info = NodeInfo.__new__(NodeInfo)
     for name in NodeInfo.__slots__:
         setattr(info, name, getattr(node, name))
-    info.memo = {}
     return info
 
 

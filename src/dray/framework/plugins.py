@@ -7,7 +7,7 @@ coroutines. An exception is an Error of that attempt, never of the scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -121,6 +121,13 @@ class BatchScorer(ScorePlugin, Protocol):
 
     def score_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
         """What `score` would give for each node; called instead of it."""
+
+
+class SteadyScorer(ScorePlugin, Protocol):
+    """A score plugin whose scores are remembered until the node changes; not for one that normalizes them."""
+
+    def score_needs(self, state: CycleState) -> Hashable | None:
+        """What of the Pod the scores follow from, besides the node; None when they follow from more than that."""
 
 
 class ReservePlugin(Plugin, Protocol):

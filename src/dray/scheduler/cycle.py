@@ -5,7 +5,7 @@ Not every node is looked at in large clusters: the search ends when enough fit, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -19,6 +19,7 @@ from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
+from dray.scheduler.score_tables import ScoreTables
 
 # Kubernetes' adaptive share of nodes to find: 50 % less one for every 125 nodes, at least 5 %, never under 100 nodes.
 FEASIBLE_NODES_MIN: Final = 100
@@ -30,6 +31,8 @@ _NODES_PER_PERCENT: Final = 125
 _TOGETHER_MIN: Final = 8
 
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
+# With its weight.
+Scorer: TypeAlias = tuple[ScorePlugin, int]
 # The places from one up to another, in order, of the nodes that a filter must look at; it accepts the others.
 Doubtful: TypeAlias = Callable[[CycleState, Snapshot, int, int], Sequence[int]]
 
@@ -70,12 +73,13 @@ def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
 
 
 class Cycle:
-    """Places Pods on one snapshot; remembers only where the last search ended."""
+    """Places Pods on one snapshot; remembers where the last search ended, and scores of nodes that do not change."""
 
     def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
         self._snapshot = snapshot
         self._nominations = nominations
         self._start = 0
+        self._tables = ScoreTables()
         # Whether the last search heard more noes than yeses: the next one had better skip those known beforehand.
         self._mostly_no = False
 
@@ -93,8 +97,21 @@ class Cycle:
             return _diagnose(count, search, names)
         best = search.feasible[0]
         if len(search.feasible) > 1:
-            best = choose(profile, state, self._snapshot, search.feasible)
+            best = self._choose(profile, state, search.feasible)
         return Placement(self._snapshot.nodes[best].name, search.evaluated, len(search.feasible))
+
+    def _choose(self, profile: Profile, state: CycleState, places: Sequence[int]) -> int:
+        """The place of the node with the highest score; the first one of several."""
+        snapshot = self._snapshot
+        nodes = [snapshot.nodes[place] for place in places]
+        run_pre_score(profile, state, nodes)
+        steady, others, kind = _scorers(profile, state)
+        totals = total_scores(others, state, nodes)
+        if steady:
+            table = self._tables.table(kind)
+            known = table.scores(snapshot, places, lambda changed: total_scores(steady, state, changed))
+            totals = [one + other for one, other in zip(totals, known, strict=True)] if others else known
+        return places[totals.index(max(totals))]
 
     def _search_nominated(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search | None:
         """The node that the Pod was nominated to is tried alone first."""
@@ -279,29 +296,43 @@ def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
     )
 
 
-def choose(profile: Profile, state: CycleState, snapshot: Snapshot, places: Sequence[int]) -> int:
-    """The place of the node with the highest score; the first one of several."""
-    totals = total_scores(profile, state, [snapshot.nodes[place] for place in places])
-    return places[totals.index(max(totals))]
-
-
-def total_scores(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
-    """The weighted sum of all plugins' scores for each node."""
-    pod = state.pod_info.pod
+def run_pre_score(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> None:
+    """Ask every PreScore plugin."""
     for plugin in profile.pre_score:
-        status = plugin.pre_score(state, pod, nodes)
+        status = plugin.pre_score(state, state.pod_info.pod, nodes)
         if status is SKIP or status.code is Code.SKIP:
             state.skip_score.add(plugin.name)
         elif status is not SUCCESS and not status.is_success:
             raise AttemptError(f'running PreScore plugin "{plugin.name}": {status.message}')
-    totals = [0] * len(nodes)
-    for scorer, weight in profile.score:
-        if scorer.name in state.skip_score:
+
+
+def _scorers(profile: Profile, state: CycleState) -> tuple[list[Scorer], list[Scorer], Hashable]:
+    """Those whose scores follow from the node and what the Pod needs alone, the others, and the kind of these needs."""
+    steady: list[Scorer] = []
+    others: list[Scorer] = []
+    kind: list[Hashable] = [profile]
+    for scorer in profile.score:
+        plugin = scorer[0]
+        if plugin.name in state.skip_score:
             continue
+        needs_of: Callable[[CycleState], Hashable | None] | None = getattr(plugin, "score_needs", None)
+        needs = None if needs_of is None else needs_of(state)
+        if needs is None:
+            others.append(scorer)
+        else:
+            steady.append(scorer)
+            kind.append((plugin.name, needs))
+    return steady, others, tuple(kind)
+
+
+def total_scores(scorers: Sequence[Scorer], state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
+    """The weighted sum of the plugins' scores for each node."""
+    totals = [0] * len(nodes)
+    for scorer, weight in scorers:
         scores = _scores(scorer, state, nodes)
         normalize = getattr(scorer, "normalize_scores", None)
         if normalize is not None:
-            normalize(state, pod, scores)
+            normalize(state, state.pod_info.pod, scores)
         if min(scores) < 0 or max(scores) > SCORE_MAX:
             raise AttemptError(f'plugin "{scorer.name}" gives a score outside of 0 to {SCORE_MAX}')
         totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]

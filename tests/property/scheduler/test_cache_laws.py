@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from dray.framework.snapshot import Snapshot
 from dray.scheduler.cache import Cache
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from dray.scheduler.score_tables import KINDS_MAX, ScoreTables
 from tests.unit.scheduler.builders import container, handle, node, pod
 
 NODES = ["n0", "n1", "n2"]
@@ -120,17 +123,49 @@ def test_zones_take_turns() -> None:
     assert [info.name for info in snapshot] == ["n0", "n3", "n1", "n2"]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["small", "large", "none"]), st.integers(0, 3)), max_size=25))
-def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str, int]]) -> None:
-    """Plugins that remember scores, against fresh ones that cannot."""
+CHANGES = ("pod", "pod", "node", "more", "less", "nothing")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["small", "large", "none"]), st.sampled_from(CHANGES), st.integers(0, 3)), max_size=25
+    )
+)
+def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str, str, int]]) -> None:
+    """Scores that are kept by place, against fresh ones."""
     requests = {"small": {"cpu": "100m", "memory": "1Gi"}, "large": {"cpu": "2"}, "none": {}}
-    kept = (NodeResourcesFit({}, handle()), BalancedAllocation({}, handle()))
-    nodes = [NodeInfo(node(f"n{number}")) for number in range(4)]
-    for number, (kind, place) in enumerate(steps):
+    scorers = (NodeResourcesFit({}, handle()), BalancedAllocation({}, handle()))
+    cache, snapshot, tables = Cache(), Snapshot(), ScoreTables()
+    for number in range(4):
+        cache.set_node(node(f"n{number}"))
+    for number, (kind, change, which) in enumerate(steps):
         coming = PodInfo(pod(f"p{number}", containers=[container(requests[kind])]))
         cycle = CycleState(coming)
-        fresh = (NodeResourcesFit({}, handle()), BalancedAllocation({}, handle()))
-        for old, new in zip(kept, fresh, strict=True):
-            assert old.score_all(cycle, coming.pod, nodes) == new.score_all(cycle, coming.pod, nodes)
-        nodes[place] = nodes[place].with_pod(coming)
+        cache.update_snapshot(snapshot)
+        places = [place for place in range(len(snapshot)) if place != which]
+        for scorer in scorers:
+            table = tables.table((scorer.name, scorer.score_needs(cycle)))
+            compute = partial(scorer.score_all, cycle, coming.pod)
+            fresh = scorer.score_all(cycle, coming.pod, [snapshot.nodes[place] for place in places])
+            assert table.scores(snapshot, places, compute) == fresh
+        name = f"n{which}"
+        if change == "pod" and cache.node(name) is not None:
+            cache.assume(coming, name)
+        elif change == "node":
+            cache.set_node(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "10"}))
+        elif change == "more":
+            cache.set_node(node(f"m{number}", allocatable={"cpu": "2", "memory": "8Gi", "pods": "10"}))
+        elif change == "less":
+            cache.remove_node(name)
+
+
+def test_only_so_many_tables_of_scores_are_kept() -> None:
+    tables = ScoreTables()
+    first, second = tables.table(0), tables.table(1)
+    for kind in range(2, KINDS_MAX):
+        tables.table(kind)
+    assert tables.table(0) is first
+    tables.table(KINDS_MAX)
+    assert tables.table(0) is first
+    assert tables.table(1) is not second

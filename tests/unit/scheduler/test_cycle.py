@@ -358,3 +358,33 @@ def test_a_filter_without_quick_answers_has_every_node_asked() -> None:
     slow.name = "Doubtful"
     cycle(*(f"{number:03}" for number in range(300))).place(profile(quick, slow), state(pod_info()))
     assert quick.asked == slow.asked != []
+
+
+class Steady:
+    """Scores by the node's number, and says whether that is all there is to it."""
+
+    name = "Steady"
+
+    def __init__(self, *, steady: bool = True) -> None:
+        self._steady = steady
+        self.scored: list[str] = []
+
+    def score(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        self.scored.append(node.name)
+        return int(node.name)
+
+    def score_needs(self, _state: CycleState) -> str | None:
+        return "the same for all" if self._steady else None
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_scores_that_follow_from_node_and_needs_are_kept_until_the_node_changes(steady: bool) -> None:
+    plugin, snapshot = Steady(steady=steady), Snapshot([node_info(name) for name in ("1", "9", "3")])
+    others = Recorder("Others", [], **{"score 3": 50})
+    running, chosen = Cycle(snapshot, Nominations()), profile(plugin, others, weights={"Steady": 2})
+    for changed in ((), ("9",), ("1", "3")):
+        for name in changed:
+            snapshot.replace(node_info(name))
+        plugin.scored.clear()
+        assert node_of(running.place(chosen, state(pod_info()))) == "3"
+        assert set(plugin.scored) == (set(changed or ("1", "9", "3")) if steady else {"1", "9", "3"})

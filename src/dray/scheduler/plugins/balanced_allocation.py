@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import sqrt
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from dray.framework.plugins import SCORE_MAX
 from dray.framework.resources import CPU, MEMORY, Resources
 from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.scores import ScoreMemo
 
 _DEFAULT: Final = (CPU, MEMORY)
 _PAIR: Final = 2
@@ -27,7 +26,6 @@ class BalancedAllocation:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
         self._resources = tuple(item["name"] for item in args.get("resources") or ()) or _DEFAULT
-        self._memo = ScoreMemo()
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
         """A Pod that asks for nothing is at home everywhere."""
@@ -39,15 +37,8 @@ class BalancedAllocation:
         return self.score_all(state, pod, (node,))[0]
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
-        """All nodes at once."""
+        """All nodes at once; two resources, the usual case, without detours."""
         wanted = state.pod_info.requests
-        if self._resources is not _DEFAULT and any(map(self._handle.serves_resource, self._resources)):
-            # Devices come into use without a change of the node.
-            return self._compute(wanted, nodes)
-        return self._memo.scores(wanted, nodes, lambda changed: self._compute(wanted, changed))
-
-    def _compute(self, wanted: Resources, nodes: Sequence[NodeInfo]) -> list[int]:
-        """Two resources, the usual case, without detours."""
         if self._resources is not _DEFAULT:
             return [int((1 - _deviation(self._shares(wanted, node))) * SCORE_MAX) for node in nodes]
         wanted_milli_cpu, wanted_memory = wanted.milli_cpu, wanted.memory
@@ -63,6 +54,12 @@ class BalancedAllocation:
             difference = (cpu if cpu < 1 else 1.0) - (memory if memory < 1 else 1.0)
             scores.append(int((1 - (difference if difference > 0 else -difference) / 2) * SCORE_MAX))
         return scores
+
+    def score_needs(self, state: CycleState) -> Hashable | None:
+        """The requests, unless devices count: they come into use without a change of the node."""
+        if self._resources is not _DEFAULT and any(map(self._handle.serves_resource, self._resources)):
+            return None
+        return state.pod_info.requests
 
     def _shares(self, wanted: Resources, node: NodeInfo) -> list[float]:
         shares: list[float] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
@@ -16,7 +16,6 @@ from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
-from dray.scheduler.plugins.scores import ScoreMemo
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
@@ -35,9 +34,7 @@ class NodeResourcesFit:
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
         strategy = args.get("scoringStrategy") or {}
         self._scorer = make_scorer(strategy, self._device_usage)
-        # Devices come into use without a change of the node; scores that count them are not remembered.
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
-        self._memo = ScoreMemo()
         self._events = FitEvents(handle)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
@@ -93,11 +90,14 @@ class NodeResourcesFit:
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
         """All nodes at once."""
-        pod = state.pod_info
+        return self._scorer(state.pod_info, nodes)
+
+    def score_needs(self, state: CycleState) -> Hashable | None:
+        """The requests, unless devices count: they come into use without a change of the node."""
         if self._scalars and any(map(self._handle.serves_resource, self._scalars)):
-            return self._scorer(pod, nodes)
-        needs = (pod.non_zero_milli_cpu, pod.non_zero_memory, pod.requests)
-        return self._memo.scores(needs, nodes, lambda changed: self._scorer(pod, changed))
+            return None
+        pod = state.pod_info
+        return pod.non_zero_milli_cpu, pod.non_zero_memory, pod.requests
 
     def _device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
         # Looked up when it is asked: the plugin that knows may be made later than this one.

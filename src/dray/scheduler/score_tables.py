@@ -1,0 +1,71 @@
+"""Scores at the places of nodes, kept for Pods with the same needs until the nodes change. Pure.
+
+Pods come in crowds that are alike, and one placement changes one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
+
+from dray.framework.node_info import NodeInfo
+from dray.framework.snapshot import Snapshot
+
+# Kinds of Pods whose scores are kept; beyond that those that came longest ago are forgotten.
+KINDS_MAX: Final = 128
+
+
+class ScoreTable:
+    """The scores of nodes for one kind of Pods."""
+
+    __slots__ = ("_scores", "_version")
+
+    def __init__(self) -> None:
+        # By place; None where nobody has asked, or the node has changed since.
+        self._scores: list[Any] = []
+        # Of the snapshot; never equal to one at first.
+        self._version = -1
+
+    def scores(
+        self, snapshot: Snapshot, places: Sequence[int], compute: Callable[[Sequence[NodeInfo]], list[int]]
+    ) -> list[int]:
+        """The scores of the nodes at these places; computed only for those that are not known."""
+        self._forget_changed(snapshot)
+        scores = self._scores
+        found = [scores[place] for place in places]
+        if None in found:
+            missing = [place for place in places if scores[place] is None]
+            computed = compute([snapshot.nodes[place] for place in missing])
+            for place, score in zip(missing, computed, strict=True):
+                scores[place] = score
+            found = [scores[place] for place in places]
+        return found
+
+    def _forget_changed(self, snapshot: Snapshot) -> None:
+        changed = snapshot.changed_since(self._version)
+        if changed is None:
+            self._scores = [None] * len(snapshot)
+        else:
+            for name in changed:
+                place = snapshot.place_of(name)
+                assert place is not None, "changed and not there"
+                self._scores[place] = None
+        self._version = snapshot.version
+
+
+class ScoreTables:
+    """The tables of all kinds of Pods, on one snapshot."""
+
+    def __init__(self) -> None:
+        self._tables: dict[Hashable, ScoreTable] = {}
+
+    def table(self, kind: Hashable) -> ScoreTable:
+        """The table of one kind."""
+        # The newest goes last.
+        table = self._tables.pop(kind, None)
+        if table is None:
+            table = ScoreTable()
+            if len(self._tables) >= KINDS_MAX:
+                del self._tables[next(iter(self._tables))]
+        self._tables[kind] = table
+        return table
