@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import select
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.components import component
 from tests.e2e.scheduler.worlds import node, pod
-from tests.servers import READY_SECONDS_MAX, Server, running_server
+from tests.servers import Server, running_server
 
 SECONDS_MAX = 30.0
 
@@ -32,26 +31,9 @@ def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@contextmanager
-def scheduler(server: Server, log: Path, *flags: str) -> Iterator[str]:
-    """`dray scheduler` with the identity that the server made for it; gives the address of its health page."""
-    arguments = [
-        *(sys.executable, "-m", "dray", "scheduler", "--port=0"),
-        f"--kubeconfig={server.data_dir / 'scheduler.kubeconfig'}",
-        *flags,
-    ]
-    with log.open("a") as errors:
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ)
-    assert process.stdout is not None
-    try:
-        readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS_MAX)
-        line = process.stdout.readline() if readable else ""
-        assert line.startswith("ready"), log.read_text()
-        yield line.split()[-1]
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
+def scheduler(server: Server, log: Path, *flags: str) -> AbstractContextManager[str]:
+    """`dray scheduler`; gives the address of its health page."""
+    return component(server, "scheduler", log, *flags)
 
 
 def kubectl(server: Server, *arguments: str, text: str | None = None) -> str:
