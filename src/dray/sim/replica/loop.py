@@ -19,9 +19,10 @@ from dray.client.memory import memory_client
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.job.reconciler import JobController
-from dray.controllers.replica_set.reconciler import ReplicaSetController
-from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.controllers.job.reconciler import JOBS, JobController
+from dray.controllers.kinds import NODES, PODS
+from dray.controllers.replica_set.reconciler import REPLICA_SETS, ReplicaSetController
+from dray.controllers.resource_claim.reconciler import CLAIMS, ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
@@ -34,6 +35,8 @@ from dray.sim.snapshot import Snapshot
 # The same snapshot gives the same answers.
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)
+# Kinds that other controllers here follow: the garbage collector need not follow them once more.
+_FOLLOWED: Final = (PODS, NODES, REPLICA_SETS, JOBS, CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
         group.spawn(informers.run(), "informers")
         group.spawn(claims.run(), "claims")
         if options.schedules:
-            group.spawn(GarbageCollector(client, informers, clock).run(), "garbage collector")
+            group.spawn(GarbageCollector(client, informers, clock, whole=_FOLLOWED).run(), "garbage collector")
             group.spawn(DeploymentController(client, informers, clock).run(), "deployments")
             for kind in (ReplicaSetController, DaemonSetController, JobController):
                 group.spawn(kind(client, informers, clock, rng=rng).run(), kind.__name__)
