@@ -56,7 +56,9 @@ def test_an_fpga_for_many_pods(kubectl: Kubectl, machine: MakeMachine, run_contr
     node.example("fpga")
     run_controller("fpga")
     kubectl("annotate", "node", node.name, "fpga.example.com/boards=1")
-    kubectl("create", "-f", str(EXAMPLES / "fpga/claim.yaml"))
+    quick, wanted = manifests("fpga", "claim.yaml")
+    quick["parameters"]["seconds"] = 0.2
+    kubectl("create", "-f", "-", stdin=[quick, wanted])
     until("the board is programmed", lambda: claim(kubectl, "filter")["status"]["phase"] == "Allocated")
     status = claim(kubectl, "filter")["status"]
     assert (status["userLimit"], status["attributes"]["bitstream"]) == (-1, "filter-v2")
@@ -67,7 +69,7 @@ def test_an_fpga_for_many_pods(kubectl: Kubectl, machine: MakeMachine, run_contr
     assert sorted(claim_users(kubectl, "filter")) == sorted(pods)
     assert len(list((node.root / "cdi").glob("*.json"))) == 1
     # A second claim finds no board until the first is deleted, and that waits for its users.
-    other = manifests("fpga", "claim.yaml")[1] | {"metadata": {"name": "other"}}
+    other = wanted | {"metadata": {"name": "other"}}
     kubectl("create", "-f", "-", stdin=other)
     until("there is no room", lambda: "no free board" in events(kubectl, "FailedAllocation"))
     kubectl("delete", "resourceclaims.cdi.k8s.io", "filter", "--wait=false")
