@@ -6,7 +6,7 @@ Not every node is looked at in large clusters: the search ends when enough fit, 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 from dray.scheduler.score_tables import ScoreTables
+from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
 # Kubernetes' adaptive share of nodes to find: 50 % less one for every 125 nodes, at least 5 %, never under 100 nodes.
 FEASIBLE_NODES_MIN: Final = 100
@@ -31,6 +32,15 @@ _NODES_PER_PERCENT: Final = 125
 _TOGETHER_MIN: Final = 8
 
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """The filters that take part in an attempt; in one that is timed, there are timed twins of them for some nodes."""
+
+    plain: list[Filter]
+    timed: list[Filter]
+
+
 # With its weight.
 Scorer: TypeAlias = tuple[ScorePlugin, int]
 # The places from one up to another, in order, of the nodes that a filter must look at; it accepts the others.
@@ -119,14 +129,14 @@ class Cycle:
         place = self._snapshot.place_of(nominated)
         if place is None or (names is not None and nominated not in names[0]):
             return None
-        search = self._ask(_filters(profile, state), state, (place,), 1, Search([], {}))
+        search = self._ask(_filters(profile, state), state, (place,), 1)
         return search if search.feasible else None
 
     def _search(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search:
         filters = _filters(profile, state)
         if names is not None:
             places = [place for name in sorted(names[0]) if (place := self._snapshot.place_of(name)) is not None]
-            return self._ask(filters, state, places, len(places), Search([], {}))
+            return self._ask(filters, state, places, len(places))
         count = len(self._snapshot)
         wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
         start = self._start % count
@@ -136,13 +146,13 @@ class Cycle:
             if doubtful:
                 search = self._search_together(filters, doubtful, state, start, wanted)
             else:
-                search = self._ask(filters, state, chain(range(start, count), range(start)), wanted, Search([], {}))
+                search = self._ask(filters, state, chain(range(start, count), range(start)), wanted)
         self._mostly_no = len(search.feasible) < search.evaluated // 2
         self._start = (start + search.evaluated) % count
         return search
 
     def _search_together(
-        self, filters: Sequence[Filter], doubtful: Sequence[Doubtful], state: CycleState, start: int, wanted: int
+        self, filters: Filters, doubtful: Sequence[Doubtful], state: CycleState, start: int, wanted: int
     ) -> Search:
         """The same search where every filter has quick answers: most nodes are accepted many at a time."""
         search = Search([], {})
@@ -151,19 +161,21 @@ class Cycle:
             place = first
             while place < end and (missing := wanted - len(feasible)):
                 stop = min(end, place + missing)
+                samples = range(place, stop if filters.timed else place, SAMPLE_EVERY_NODE)
                 doubts: Sequence[int] = range(place, stop)
                 if len(doubts) >= _TOGETHER_MIN:
-                    doubts = _united([find(state, self._snapshot, place, stop) for find in doubtful])
+                    doubts = _united([samples, *(find(state, self._snapshot, place, stop) for find in doubtful)])
                 for doubt in doubts:
                     feasible += range(place, doubt)
-                    self._ask(filters, state, (doubt,), 1, search)
+                    asked = filters.timed if doubt in samples else filters.plain
+                    self._ask_all(asked, state, (doubt,), 1, search)
                     place = doubt + 1
                 feasible += range(place, stop)
                 place = stop
         return search
 
     def _search_promising(
-        self, profile: Profile, state: CycleState, filters: Sequence[Filter], start: int, wanted: int
+        self, profile: Profile, state: CycleState, filters: Filters, start: int, wanted: int
     ) -> Search | None:
         """The same search without the nodes that a filter is sure to reject; None when nothing comes of it.
 
@@ -174,7 +186,7 @@ class Cycle:
         places = profile.promising(state, self._snapshot, start)
         if places is None:
             return None
-        found = self._ask(filters, state, places, wanted, Search([], {}))
+        found = self._ask(filters, state, places, wanted)
         if not found.feasible:
             return None
         evaluated = len(self._snapshot)
@@ -182,10 +194,23 @@ class Cycle:
             evaluated = (found.feasible[-1] - start) % evaluated + 1
         return Search(found.feasible, found.statuses, evaluated - len(found.feasible) - len(found.statuses))
 
-    def _ask(
+    def _ask(self, filters: Filters, state: CycleState, places: Iterable[int], wanted: int) -> Search:
+        """Ask the filters node by node until so many are found."""
+        search = Search([], {})
+        if not filters.timed:
+            self._ask_all(filters.plain, state, places, wanted, search)
+            return search
+        remaining = iter(places)
+        while len(search.feasible) < wanted and (part := list(islice(remaining, SAMPLE_EVERY_NODE))):
+            self._ask_all(filters.timed, state, part[:1], 1, search)
+            missing = wanted - len(search.feasible)
+            if missing:
+                self._ask_all(filters.plain, state, part[1:], missing, search)
+        return search
+
+    def _ask_all(
         self, filters: Sequence[Filter], state: CycleState, places: Iterable[int], wanted: int, search: Search
-    ) -> Search:
-        """Ask the filters node by node until so many more are found."""
+    ) -> None:
         feasible, statuses = search.feasible, search.statuses
         nodes, pod = self._snapshot.nodes, state.pod_info.pod
         crowded = bool(self._nominations)
@@ -207,12 +232,11 @@ class Cycle:
                 feasible.append(place)
                 wanted -= 1
                 if not wanted:
-                    break
+                    return
             elif status.is_rejected:
                 statuses[node.name] = status
             else:
                 raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
-        return search
 
 
 # The only nodes worth trying, and the plugins that say so; None means all.
@@ -255,8 +279,12 @@ def _nowhere(limiting: list[str], node_count: int) -> Diagnosis:
     return Diagnosis(node_count, absent=status, pre_filter_message=status.message, plugins=frozenset(limiting))
 
 
-def _filters(profile: Profile, state: CycleState) -> list[Filter]:
-    return [(plugin.name, plugin.filter) for plugin in profile.filter if plugin.name not in state.skip_filter]
+def _filters(profile: Profile, state: CycleState) -> Filters:
+    plain, timed = (
+        [(plugin.name, plugin.filter) for plugin in plugins if plugin.name not in state.skip_filter]
+        for plugins in (profile.filter, profile.timed_filter)
+    )
+    return Filters(plain, timed)
 
 
 def _doubtful(profile: Profile, state: CycleState) -> Sequence[Doubtful]:

@@ -24,15 +24,11 @@ _TIMED: Final[Mapping[str, str]] = {
     "normalize_scores": "ScoreExtensionNormalize",
     "unreserve": "Unreserve",
 }
-_PER_NODE: Final = frozenset({"filter", "score"})
 _UNTIMED: Final = frozenset({"pre_enqueue", "sort_key"})
 
 
 class TimedPlugin:
     """Stands for a plugin; whatever is not an extension point is the plugin's own."""
-
-    # Nodes that are accepted many at a time cannot be timed one by one.
-    doubtful = None
 
     def __init__(self, plugin: Plugin, timer: Callable[[], float], observe: Observe) -> None:
         self.name = plugin.name
@@ -58,7 +54,8 @@ def timed_points(
 def _timed_call(method: str, call: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
     if inspect.iscoroutinefunction(call):
         return _timed_coroutine
-    return _sometimes_timed if method in _PER_NODE else _timed
+    # Which nodes' filters are timed is decided by the search.
+    return _sometimes_timed if method == "score" else _timed
 
 
 def _sometimes_timed(

@@ -388,3 +388,21 @@ def test_scores_that_follow_from_node_and_needs_are_kept_until_the_node_changes(
         plugin.scored.clear()
         assert node_of(running.place(chosen, state(pod_info()))) == "3"
         assert set(plugin.scored) == (set(changed or ("1", "9", "3")) if steady else {"1", "9", "3"})
+
+
+@pytest.mark.parametrize("kind", [Numbered, Doubtful], ids=["many at a time", "one by one"])
+@pytest.mark.parametrize("accepted", [range(300), range(0, 300, 3)], ids=["all fit", "some fit"])
+def test_a_timed_attempt_finds_the_same_and_times_the_filters_of_every_tenth_node(
+    kind: type[Numbered], accepted: Sequence[int]
+) -> None:
+    names = [f"{number:03}" for number in range(300)]
+    told: list[str] = []
+    plugin = kind(set(accepted), set(accepted))
+    usual, timed = cycle(*names), cycle(*names)
+    twin = profile(plugin).timed(lambda: 0.0, lambda _plugin, point, _status, _seconds: told.append(point))
+    for _ in range(3):
+        found = timed.place(twin, state(pod_info()))
+        assert found == usual.place(profile(plugin), state(pod_info()))
+        assert isinstance(found, Placement)
+        assert found.evaluated // 10 <= told.count("Filter") <= found.evaluated // 10 + 4
+        told.clear()
