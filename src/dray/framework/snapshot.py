@@ -22,11 +22,12 @@ class Snapshot:
         # Grows with each change; the names of the nodes that changed last, newest last, while all keep their places.
         self.version = 0
         self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
-        # Names of the nodes with rare properties; most clusters have none, and plugins then have nothing to do.
+        # Names of the nodes with properties that many clusters have none of: plugins then have nothing to do.
         self._with_anti_affinity: dict[str, None] = {}
         self.unschedulable: dict[str, None] = {}
         self.hard_tainted: dict[str, None] = {}
         self.soft_tainted: dict[str, None] = {}
+        self.with_images: dict[str, None] = {}
         self.replace_all(nodes)
 
     def get(self, name: str) -> NodeInfo | None:
@@ -59,7 +60,13 @@ class Snapshot:
         self._positions = {node.name: position for position, node in enumerate(self.nodes)}
         self.version += 1
         self._changes.clear()
-        for names in (self._with_anti_affinity, self.unschedulable, self.hard_tainted, self.soft_tainted):
+        for names in (
+            self._with_anti_affinity,
+            self.unschedulable,
+            self.hard_tainted,
+            self.soft_tainted,
+            self.with_images,
+        ):
             names.clear()
         for node in self.nodes:
             self._note_properties(node)
@@ -76,6 +83,7 @@ class Snapshot:
         _set(self.unschedulable, node.name, present=node.unschedulable)
         _set(self.hard_tainted, node.name, present=bool(node.hard_taints))
         _set(self.soft_tainted, node.name, present=bool(node.soft_taints))
+        _set(self.with_images, node.name, present=bool(node.image_sizes))
 
 
 def _set(names: dict[str, None], name: str, *, present: bool) -> None:

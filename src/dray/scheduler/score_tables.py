@@ -33,12 +33,11 @@ class ScoreTable:
         self._forget_changed(snapshot)
         scores = self._scores
         found = [scores[place] for place in places]
-        if None in found:
-            missing = [place for place in places if scores[place] is None]
-            computed = compute([snapshot.nodes[place] for place in missing])
-            for place, score in zip(missing, computed, strict=True):
-                scores[place] = score
-            found = [scores[place] for place in places]
+        missing = _positions_of_none(found)
+        if missing:
+            computed = compute([snapshot.nodes[places[position]] for position in missing])
+            for position, score in zip(missing, computed, strict=True):
+                found[position] = scores[places[position]] = score
         return found
 
     def _forget_changed(self, snapshot: Snapshot) -> None:
@@ -51,6 +50,16 @@ class ScoreTable:
                 assert place is not None, "changed and not there"
                 self._scores[place] = None
         self._version = snapshot.version
+
+
+def _positions_of_none(values: list[Any]) -> list[int]:
+    """Quick where there are few."""
+    positions: list[int] = []
+    at = -1
+    for _ in range(values.count(None)):
+        at = values.index(None, at + 1)
+        positions.append(at)
+    return positions
 
 
 class ScoreTables:

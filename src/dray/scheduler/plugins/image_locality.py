@@ -29,7 +29,7 @@ class ImageLocality:
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
         """Nothing to prefer while none of the nodes reports images."""
-        if not any(node.image_sizes for node in nodes):
+        if not self._handle.snapshot.with_images or not any(node.image_sizes for node in nodes):
             return SKIP
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         names = [normalized_image_name(item.image) for item in containers if item.image]
