@@ -55,6 +55,8 @@ class Account:
 
     status: JobStatus
     release: tuple[Pod, ...]
+    # The actions of the failure policy's rules that matched Pods let go as failed.
+    judged: tuple[str, ...] = ()
     told: tuple[Told, ...] = ()
 
 
@@ -63,21 +65,21 @@ def account(scene: Scene) -> Account:
     verdict = verdict_of(scene)
     if verdict is None and has_all_completions(scene) and scene.job.metadata.deletion_timestamp is None:
         verdict = REACHED
-    status, release = _count(scene, verdict)
+    status, release, judged = _count(scene, verdict)
     status = _numbers(scene, status)
     if verdict is None:
         status, told = _suspension(scene, status)
-        return Account(status, release, told)
+        return Account(status, release, judged, told)
     status = _put(status, _condition(SUCCESS_MET if verdict.succeeded else FAILURE_TARGET, verdict, scene.now))
     if not _is_settled(scene, status):
-        return Account(status, release)
+        return Account(status, release, judged)
     return _finish(scene, status, verdict)
 
 
 # --- Counting. ---
 
 
-def _count(scene: Scene, verdict: Verdict | None) -> tuple[JobStatus, tuple[Pod, ...]]:
+def _count(scene: Scene, verdict: Verdict | None) -> tuple[JobStatus, tuple[Pod, ...], tuple[str, ...]]:
     status, uncounted = scene.job.status, scene.uncounted
     held = {pod.metadata.uid for pod in scene.tracked}
     succeeded = [uid for uid in uncounted.succeeded if uid in held]
@@ -86,6 +88,7 @@ def _count(scene: Scene, verdict: Verdict | None) -> tuple[JobStatus, tuple[Pod,
     counted_failed = (status.failed or 0) + len(uncounted.failed) - len(failed)
     kept = unreplaced(scene) if verdict is None else set()
     release: list[Pod] = []
+    judged: list[str] = []
     for pod in scene.tracked:
         if len(succeeded) + len(failed) >= UNCOUNTED_MAX:
             break
@@ -97,8 +100,10 @@ def _count(scene: Scene, verdict: Verdict | None) -> tuple[JobStatus, tuple[Pod,
             continue
         if pod.status.phase == SUCCEEDED:
             succeeded += [] if is_indexed(scene.job) else [uid]
-        elif _counts_as_failed(scene, pod, verdict):
-            failed.append(uid)
+        elif _has_failed(scene, pod, verdict):
+            ruling = judge(scene.job.spec.pod_failure_policy, pod)
+            judged += [ruling.action] if ruling.matched else []
+            failed += [uid] if ruling.counts else []
     changes: dict[str, object] = {
         "succeeded": counted_succeeded or None,
         "failed": counted_failed or None,
@@ -109,7 +114,7 @@ def _count(scene: Scene, verdict: Verdict | None) -> tuple[JobStatus, tuple[Pod,
         changes["completed_indexes"] = format_indexes(scene.succeeded_indexes) or None
         if scene.job.spec.backoff_limit_per_index is not None:
             changes["failed_indexes"] = format_indexes(scene.failed_indexes)
-    return msgspec.structs.replace(status, **changes), tuple(release)
+    return msgspec.structs.replace(status, **changes), tuple(release), tuple(judged)
 
 
 def _may_go(scene: Scene, pod: Pod, verdict: Verdict | None) -> bool:
@@ -120,12 +125,11 @@ def _may_go(scene: Scene, pod: Pod, verdict: Verdict | None) -> bool:
     return scene.job.metadata.deletion_timestamp is not None or (verdict is not None and leaving)
 
 
-def _counts_as_failed(scene: Scene, pod: Pod, verdict: Verdict | None) -> bool:
+def _has_failed(scene: Scene, pod: Pod, verdict: Verdict | None) -> bool:
     """When a Job has failed, what still ran has failed with it; when it has succeeded, that has only become useless."""
     if is_indexed(scene.job) and valid_index(scene.job, pod) is None:
         return False
-    ended = is_failed(scene.job, pod) if verdict is None else pod.status.phase == FAILED or not verdict.succeeded
-    return ended and judge(scene.job.spec.pod_failure_policy, pod).counts
+    return is_failed(scene.job, pod) if verdict is None else pod.status.phase == FAILED or not verdict.succeeded
 
 
 def _numbers(scene: Scene, status: JobStatus) -> JobStatus:
@@ -188,6 +192,15 @@ def _finish(scene: Scene, status: JobStatus, verdict: Verdict) -> Account:
     condition = _condition(COMPLETE if verdict.succeeded else JOB_FAILED, verdict, scene.now)
     status = _put(status, condition)
     if not verdict.succeeded:
-        return Account(status, (), (Told(verdict.reason, verdict.message, warning=True),))
+        return Account(status, (), told=(Told(verdict.reason, verdict.message, warning=True),))
     status = msgspec.structs.replace(status, completion_time=condition.last_transition_time)
-    return Account(status, (), (Told("Completed", "Job completed"),))
+    return Account(status, (), told=(*_too_many(scene, status), Told("Completed", "Job completed")))
+
+
+def _too_many(scene: Scene, status: JobStatus) -> tuple[Told, ...]:
+    """Adopted Pods, or those of a cache that was behind, may have succeeded beside the ones that were asked for."""
+    wanted = scene.job.spec.completions
+    if wanted is None or (status.succeeded or 0) <= wanted:
+        return ()
+    message = "Too many succeeded pods running after completion count reached"
+    return (Told("TooManySucceededPods", message, warning=True),)

@@ -15,6 +15,8 @@ from dray.controllers.pod_control.ownership import Owner, selector_of
 
 KIND: Final = GroupVersionKind("batch", "v1", "Job")
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
+INDEXED: Final = "Indexed"
+NON_INDEXED: Final = "NonIndexed"
 INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 INDEX_IGNORED_FAILURES: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 _INDEX_VARIABLE: Final = EnvVar(
@@ -30,7 +32,7 @@ def owner_of(job: Job) -> Owner:
 
 def is_indexed(job: Job) -> bool:
     """Whether each completion has its own index."""
-    return job.spec.completion_mode == "Indexed"
+    return job.spec.completion_mode == INDEXED
 
 
 def make_job_pod(owner: Owner, job: Job, index: int | None, failures: dict[str, str]) -> Pod:

@@ -25,13 +25,18 @@ class Ruling:
     """The action of the first rule that matches; Count when none does."""
 
     action: str = COUNT
-    # Why, when the Job is to fail.
+    # What the rule saw; empty when none matched.
     message: str = ""
 
     @property
     def counts(self) -> bool:
         """Whether the failure counts towards the limit."""
         return self.action != IGNORE
+
+    @property
+    def matched(self) -> bool:
+        """Whether it was a rule that decided."""
+        return bool(self.message)
 
 
 _COUNTED: Final = Ruling()

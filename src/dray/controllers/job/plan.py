@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +28,17 @@ from dray.controllers.pod_control.ranking import choose_for_deletion, order_for_
 BURST_MAX: Final = 500
 
 
+class Action(enum.StrEnum):
+    """What a look at a Job came to, in the words of its metrics."""
+
+    # Decided or leaving: nothing is started or stopped any more but for the end.
+    RECONCILING = "reconciling"
+    TRACKING = "tracking"
+    # Also while it waits to do so.
+    PODS_CREATED = "pods_created"
+    PODS_DELETED = "pods_deleted"
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """A Pod to create: its index, and what its predecessors did."""
@@ -39,6 +51,7 @@ class Start:
 class Plan:
     """The writes."""
 
+    action: Action
     create: tuple[Start, ...] = ()
     # Ended with the Job: counted like any other.
     delete: tuple[Pod, ...] = ()
@@ -51,19 +64,19 @@ def plan_pods(scene: Scene, record: Record) -> Plan:
     """Compare the Pods that run with those that should."""
     job = scene.job
     if verdict_of(scene) is not None:
-        return Plan(delete=scene.active)
+        return Plan(Action.RECONCILING, delete=scene.active)
     if job.metadata.deletion_timestamp is not None:
-        return Plan()
+        return Plan(Action.RECONCILING)
     wait = _deadline_wait(scene)
     if job.spec.suspend:
-        return Plan(discard=scene.active)
+        return Plan(Action.PODS_DELETED, discard=scene.active)
     wanted = _wanted(scene)
     surplus = _surplus(scene, wanted)
     if surplus:
-        return Plan(discard=surplus[:BURST_MAX], requeue_seconds=wait)
+        return Plan(Action.PODS_DELETED, discard=surplus[:BURST_MAX], requeue_seconds=wait)
     room = wanted - len(scene.active) - (len(scene.terminating) if replaces_only_failed(job) else 0)
     if room <= 0:
-        return Plan(requeue_seconds=wait)
+        return Plan(Action.TRACKING, requeue_seconds=wait)
     return _starts(scene, record, min(room, BURST_MAX), wait)
 
 
@@ -111,10 +124,14 @@ def _starts(scene: Scene, record: Record, count: int, wait: float | None) -> Pla
         return _starts_per_index(scene, count, wait)
     backoff = record.remaining(scene.now)
     if backoff > 0:
-        return Plan(requeue_seconds=_sooner(wait, backoff))
+        return _create((), _sooner(wait, backoff))
     if not is_indexed(scene.job):
-        return Plan(create=(Start(),) * count, requeue_seconds=wait)
-    return Plan(create=tuple(Start(index) for index in _free(scene)[:count]), requeue_seconds=wait)
+        return _create((Start(),) * count, wait)
+    return _create(tuple(Start(index) for index in _free(scene)[:count]), wait)
+
+
+def _create(starts: tuple[Start, ...], wait: float | None) -> Plan:
+    return Plan(Action.PODS_CREATED, create=starts, requeue_seconds=wait)
 
 
 def _free(scene: Scene) -> list[int]:
@@ -140,7 +157,7 @@ def _starts_per_index(scene: Scene, count: int, wait: float | None) -> Plan:
             wait = _sooner(wait, backoff)
         else:
             starts.append(Start(index, _history(scene, pod)))
-    return Plan(create=tuple(starts), requeue_seconds=wait)
+    return _create(tuple(starts), wait)
 
 
 def _index_backoff(scene: Scene, pod: Pod, now: datetime) -> float:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,7 +22,8 @@ from dray.client.recorder.loop import NORMAL, WARNING
 from dray.controllers.job import plan
 from dray.controllers.job.accounting import Account, account
 from dray.controllers.job.backoff import Record
-from dray.controllers.job.building import KIND, TRACKING, make_job_pod, owner_of
+from dray.controllers.job.building import INDEXED, KIND, NON_INDEXED, TRACKING, make_job_pod, owner_of
+from dray.controllers.job.metrics import JobMetrics, Sync
 from dray.controllers.job.scene import Scene, is_finished, make_scene
 from dray.controllers.job.untracked import UntrackedPods
 from dray.controllers.kinds import PODS
@@ -36,6 +38,9 @@ JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 KEEPER: Final = Keeper(JOBS, "job-controller", finalizer=TRACKING)
 NAME: Final = "job"
 OURSELVES: Final = "kubernetes.io/job-controller"
+UNKNOWN_MODE: Final = "UnknownCompletionMode"
+UNKNOWN_MODE_MESSAGE: Final = "Skipped Job sync because completion mode is unknown"
+COMPLETION_MODES: Final = (None, NON_INDEXED, INDEXED)
 WORKERS: Final = 5
 # Name, let go, count: the status is settled after this many rounds, or waits for something to happen.
 ROUNDS_MAX: Final = 3
@@ -69,6 +74,7 @@ class JobController:
     ) -> None:
         self._client = client
         self._clock = clock
+        self._metrics = JobMetrics(metrics or Metrics())
         self._untracked = UntrackedPods()
         # By Job uid.
         self._records: dict[str, Record] = {}
@@ -107,6 +113,8 @@ class JobController:
             self._written.pop(gone, None)
         if new is not None:
             self._note_version(new)
+            if old is None and _is_others(new):
+                self._metrics.managed_by_other(new.spec.managed_by or "")
         for item in (old, new):
             if item is not None:
                 self.controller.queue.add(JobKey(key_of(item)))
@@ -123,6 +131,7 @@ class JobController:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
         assert pod is not None
+        self._metrics.pod_changed(old, new)
         self._untracked.told(pod, tracked=new is not None and TRACKING in new.metadata.finalizers)
         self._wake_owner(old, new)
         if new is not None:
@@ -143,13 +152,22 @@ class JobController:
 
     async def _reconcile_job(self, key: NamespacedName) -> Result:
         job = self._latest(key)
-        if job is None or is_finished(job) or job.spec.managed_by not in (None, OURSELVES):
+        if job is None or is_finished(job) or _is_others(job):
             return None
+        if job.spec.completion_mode not in COMPLETION_MODES:
+            # Of an API server that is newer than this controller.
+            self._control.recorder.event(KIND, job, WARNING, UNKNOWN_MODE, UNKNOWN_MODE_MESSAGE)
+            return None
+        with self._metrics.sync(job, self._clock) as sync:
+            return await self._sync(job, sync)
+
+    async def _sync(self, job: Job, sync: Sync) -> Result:
         owner = owner_of(job)
         scene = self._scene(job, await self._control.claim(owner))
         record = self._record(scene)
         wanted = plan.plan_pods(scene, record)
-        error = await self._write_pods(owner, job, wanted)
+        sync.action = wanted.action
+        error = await self._write_pods(owner, scene, wanted)
         for _ in range(ROUNDS_MAX):
             scene = self._scene(job, self._control.belongings(owner).owned)
             result = account(scene)
@@ -158,6 +176,7 @@ class JobController:
                 return None
             if changed is job and not result.release:
                 break
+            self._metrics.judged(result.judged)
             self._records[owner.uid] = record
             failed = await self._release(result.release)
             error = error or failed
@@ -180,7 +199,8 @@ class JobController:
         before = self._records.get(scene.job.metadata.uid or "", Record())
         return before.after(scene.new_succeeded, scene.new_failed, scene.now)
 
-    async def _write_pods(self, owner: Owner, job: Job, wanted: plan.Plan) -> APIError | None:
+    async def _write_pods(self, owner: Owner, scene: Scene, wanted: plan.Plan) -> APIError | None:
+        job = scene.job
         if wanted.discard:
             # A Pod that still has its finalizer would be counted as failed.
             failed = await self._release(wanted.discard)
@@ -191,8 +211,11 @@ class JobController:
         new = [
             NewPod(make_job_pod(owner, job, start.index, dict(start.failures)), start.index) for start in wanted.create
         ]
-        failed = await self._control.create(owner, job, new) if new else None
+        failed = await self._control.create(owner, job, new, tried=partial(self._tried, scene)) if new else None
         return refused or failed
+
+    def _tried(self, scene: Scene, error: APIError | None) -> None:
+        self._metrics.created(scene, success=error is None)
 
     async def _report(self, job: Job, result: Account) -> Job | None:
         """Write the status; the Job as it is then, None when it is gone."""
@@ -201,6 +224,7 @@ class JobController:
         written = await if_found(self._client.update_status(JOBS, msgspec.structs.replace(job, status=result.status)))
         if written is None:
             return None
+        self._metrics.reported(job, written)
         self._written[written.metadata.uid or ""] = written
         current = self._jobs.lister.get_key(key_of(written))
         if current is not None and current.metadata.uid == written.metadata.uid:
@@ -248,6 +272,11 @@ class JobController:
         error = await self._release_one(pod)
         if error is not None:
             raise error
+
+
+def _is_others(job: Job) -> bool:
+    """Whether another controller manages the Job."""
+    return job.spec.managed_by not in (None, OURSELVES)
 
 
 def _without_hold(uid: str) -> Document:

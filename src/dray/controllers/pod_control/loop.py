@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.core_v1 import Pod
@@ -35,6 +35,8 @@ from dray.controllers.pod_control.waking import gone_uid
 from dray.lib.clock import Clock
 
 T = TypeVar("T", bound=Owned)
+# Hears how an attempt to create a Pod ended: by an error, or by none.
+Tried: TypeAlias = Callable[[APIError | None], None]
 
 OWNER_INDEXES: Final = {BY_OWNER_UID: owner_uid_values, BY_ORPHAN_NAMESPACE: orphan_index}
 
@@ -63,6 +65,10 @@ class Keeper:
     owners: Resource[Any]
     component: str
     finalizer: str = ""
+
+
+def _unheard(_error: APIError | None) -> None:
+    """Nobody counts the attempts."""
 
 
 class PodControl:
@@ -130,13 +136,18 @@ class PodControl:
 
     # --- Writes. ---
 
-    async def create(self, owner: Owner, about: Any, pods: Sequence[NewPod]) -> APIError | None:
-        """Create in growing batches, so that what the server refuses is refused a few times only; the first error."""
+    async def create(
+        self, owner: Owner, about: Any, pods: Sequence[NewPod], *, tried: Tried = _unheard
+    ) -> APIError | None:
+        """Create in growing batches, so that what the server refuses is refused a few times only; the first error.
+
+        `tried` hears how each attempt ended, but for those in a namespace that is on its way out.
+        """
         pods = self._with_lost(owner, pods)
         size = _FIRST_BATCH
         while pods:
             batch, pods = pods[:size], pods[size:]
-            outcomes = await asyncio.gather(*(self._create_one(owner, about, item) for item in batch))
+            outcomes = await asyncio.gather(*(self._create_one(owner, about, item, tried) for item in batch))
             failure = next((outcome for outcome in outcomes if outcome is not None), None)
             if failure is not None:
                 return failure
@@ -162,7 +173,7 @@ class PodControl:
             for item in pods
         ]
 
-    async def _create_one(self, owner: Owner, about: Any, item: NewPod) -> APIError | None:
+    async def _create_one(self, owner: Owner, about: Any, item: NewPod, tried: Tried) -> APIError | None:
         wanted = item.pod if item.pod.metadata.name else named(item.pod, self._rng)
         key = key_of(wanted)
         self.unseen.creating(owner.uid, key, item.slot, self._clock.monotonic())
@@ -174,8 +185,10 @@ class PodControl:
             if is_namespace_terminating(error):
                 return None
             self._tell(about, WARNING, FAILED_CREATE, f"Error creating: {error.message}")
+            tried(error)
             return error
         self.unseen.created(pod)
+        tried(None)
         self._tell(about, NORMAL, _CREATED, f"Created pod: {pod.metadata.name}")
         return None
 

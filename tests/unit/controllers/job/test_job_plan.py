@@ -10,48 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from dray.api.types.batch_v1 import Job, JobSpec, JobStatus, PodFailurePolicy, UncountedTerminatedPods
-from dray.api.types.core_v1 import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition
+from dray.api.types.batch_v1 import Job, PodFailurePolicy, UncountedTerminatedPods
+from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.controllers.job import plan
 from dray.controllers.job.accounting import account
 from dray.controllers.job.backoff import Record
-from dray.controllers.job.building import INDEX_FAILURES, TRACKING, make_job_pod, owner_of
+from dray.controllers.job.building import INDEX_FAILURES, make_job_pod, owner_of
 from dray.controllers.job.failure_policy import judge
-from dray.controllers.job.indexes import INDEX, format_indexes, parse_indexes
+from dray.controllers.job.indexes import format_indexes, parse_indexes
 from dray.controllers.job.scene import make_scene, verdict_of
 from dray.controllers.job.untracked import UntrackedPods
 from dray.controllers.ttl_after_finished.plan import expires_in_seconds
-from tests.unit.controllers.pod_control.pods import NOW, ago, pod
-
-
-def job(status: dict[str, Any] | None = None, *, deleting: bool = False, **spec: Any) -> Job:
-    document = {"parallelism": 2, "completions": 4, "backoffLimit": 6, **spec}
-    return Job(
-        metadata=ObjectMeta(
-            name="job", namespace="team", uid="u1", generation=1, deletion_timestamp=NOW if deleting else None
-        ),
-        spec=msgspec.convert(document, JobSpec),
-        status=msgspec.convert({"startTime": ago(60), **(status or {})}, JobStatus),
-    )
-
-
-def worker(
-    name: str, phase: str = "Running", *, index: int | None = None, held: bool = True, failures: int = 0, **more: Any
-) -> Pod:
-    annotations = {} if index is None else {INDEX: str(index), INDEX_FAILURES: str(failures)}
-    return pod(name, phase=phase, annotations=annotations, finalizers=(TRACKING,) if held else (), owner="u1", **more)
-
-
-def ended(name: str, code: int, *conditions: str, **more: Any) -> Pod:
-    made = worker(name, "Failed", **more)
-    state = ContainerState(terminated=ContainerStateTerminated(exit_code=code, finished_at=ago(5)))
-    status = msgspec.structs.replace(
-        made.status,
-        container_statuses=(ContainerStatus(name="c", state=state),),
-        conditions=tuple(PodCondition(type=kind, status="True") for kind in conditions),
-    )
-    return msgspec.structs.replace(made, status=status)
+from tests.unit.controllers.job.jobs import ended, job, worker
+from tests.unit.controllers.pod_control.pods import NOW, ago
 
 
 def decide(item: Job, pods: Sequence[Pod], record: Record | None = None) -> plan.Plan:
@@ -236,6 +208,60 @@ def test_a_pod_is_named_then_let_go_then_counted() -> None:
     counted = account(make_scene(item, pods, ("uid-a", "uid-b"), NOW))
     assert counted.status.uncounted_terminated_pods == UncountedTerminatedPods()
     assert (counted.status.succeeded, counted.status.failed, counted.release) == (1, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("item", "pods", "action"),
+    [
+        pytest.param(job(), [], "pods_created", id="some are missing"),
+        pytest.param(job(), [ended("a", 1)], "pods_created", id="some are missing, after a wait"),
+        pytest.param(job(), [worker("a"), worker("b")], "tracking", id="as many as there should be"),
+        pytest.param(job(parallelism=1), [worker("a"), worker("b")], "pods_deleted", id="too many"),
+        pytest.param(job(suspend=True), [], "pods_deleted", id="suspended"),
+        pytest.param(job({"failed": 7}), [worker("a")], "reconciling", id="failed"),
+        pytest.param(job(deleting=True), [worker("a")], "reconciling", id="being deleted"),
+    ],
+)
+def test_what_a_look_comes_to(item: Job, pods: list[Pod], action: str) -> None:
+    record = Record().after([], [pod for pod in pods if pod.status.phase == "Failed"], NOW)
+    assert decide(item, pods, record).action == action
+
+
+@pytest.mark.parametrize(
+    ("pods", "judged", "failed"),
+    [
+        pytest.param([ended("a", 42)], ("FailJob",), ["a"], id="fails the Job"),
+        pytest.param([ended("a", 42, "DisruptionTarget")], ("Ignore",), [], id="ignored"),
+        pytest.param([ended("a", 7), ended("b", 7)], ("FailIndex", "FailIndex"), ["a", "b"], id="fails the index"),
+        pytest.param([ended("a", 1)], (), ["a"], id="no rule matches"),
+        pytest.param([worker("a", "Succeeded"), worker("b")], (), [], id="none failed"),
+    ],
+)
+def test_rules_that_matched(pods: list[Pod], judged: tuple[str, ...], failed: list[str]) -> None:
+    result = account(make_scene(job(podFailurePolicy={"rules": RULES}), pods, (), NOW))
+    named = result.status.uncounted_terminated_pods
+    assert (result.judged, named.failed if named else None) == (judged, tuple(f"uid-{name}" for name in failed))
+
+
+def test_a_named_pod_is_not_judged_again() -> None:
+    item = job({"uncountedTerminatedPods": {"failed": ["uid-a"]}}, podFailurePolicy={"rules": RULES})
+    assert account(make_scene(item, [ended("a", 42)], (), NOW)).judged == ()
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (job({"succeeded": 4}), ["Completed"]),
+        (job({"succeeded": 5}), ["TooManySucceededPods", "Completed"]),
+        (job({"succeeded": 5}, completions=None), ["Completed"]),
+        (job({"succeeded": 5, "failed": 7}), ["BackoffLimitExceeded"]),
+    ],
+    ids=["as many as asked for", "more", "a work queue", "failed"],
+)
+def test_what_is_told_at_the_end(item: Job, told: list[str]) -> None:
+    events = account(make_scene(item, [], (), NOW)).told
+    assert [event.reason for event in events] == told
+    assert all(event.warning is (event.reason != "Completed") for event in events)
 
 
 def test_the_end_waits_for_what_still_runs() -> None:
