@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
 from dray.controllers.ttl_after_finished.reconciler import TTLAfterFinishedController
+from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_loop import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, template
 
@@ -15,8 +17,8 @@ def collector(client: Any, informers: Any, clock: Any, *, rng: Any) -> GarbageCo
     return GarbageCollector(client, informers, clock)
 
 
-def ttl(client: Any, informers: Any, clock: Any, *, rng: Any) -> TTLAfterFinishedController:
-    return TTLAfterFinishedController(client, informers, clock)
+def ttl(client: Any, informers: Any, clock: Any, *, rng: Any, metrics: Metrics) -> TTLAfterFinishedController:
+    return TTLAfterFinishedController(client, informers, clock, metrics=metrics)
 
 
 def body(seconds: int | None) -> dict[str, Any]:
@@ -30,8 +32,11 @@ async def names(world: Cluster) -> set[str]:
 
 
 def test_finished_jobs_go_when_their_time_is_over() -> None:
+    metrics = Metrics()
+    seconds_name = "ttl_after_finished_controller_job_deletion_duration_seconds"
+
     async def story() -> None:
-        async with cluster(JobController, collector, ttl) as world:
+        async with cluster(JobController, collector, partial(ttl, metrics=metrics)) as world:
             for name, seconds in (("now", 0), ("soon", 60), ("later", 60), ("never", None)):
                 await world.create(JOBS, name, body(seconds))
             for name in ("soon", "later", "never"):
@@ -44,5 +49,8 @@ def test_finished_jobs_go_when_their_time_is_over() -> None:
             assert len(await world.list(PODS)) == 2
             await world.settle(600)
             assert await names(world) == {"never"}
+            assert metrics.value(f"{seconds_name}_count") == 3
+            # Nobody was late; times in a status have no fractions.
+            assert metrics.value(f"{seconds_name}_sum") < 3 * 2
 
     run_virtually(story())

@@ -12,7 +12,7 @@ from dray.client.objects import key_of
 from dray.controllers.loop import if_found
 from dray.controllers.ttl_after_finished import plan
 from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
+from dray.runtime.metrics import Metrics, exponential_buckets
 
 JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 NAME: Final = "ttl_jobs_to_delete"
@@ -25,6 +25,11 @@ class TTLAfterFinishedController:
     def __init__(self, client: Client, informers: Informers, clock: Clock, *, metrics: Metrics | None = None) -> None:
         self._client = client
         self._clock = clock
+        self._deletion_seconds = (metrics or Metrics()).histogram(
+            "ttl_after_finished_controller_job_deletion_duration_seconds",
+            "Time from when a Job had to go until it was deleted",
+            buckets=exponential_buckets(start=0.1, factor=2, count=14),
+        )
         self.controller: Controller[NamespacedName] = Controller(
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
@@ -52,13 +57,17 @@ class TTLAfterFinishedController:
     async def _delete(self, key: NamespacedName) -> Result:
         """Ask the server first: the time to live may have been made longer, and the cache not know it."""
         job = await self._client.get(JOBS, key.name, key.namespace)
-        wait = plan.expires_in_seconds(job, self._clock.now())
-        if wait is None or wait > 0:
-            return None if wait is None else Requeue(wait)
+        expiry = plan.expiry_of(job)
+        if expiry is None:
+            return None
+        wait = (expiry - self._clock.now()).total_seconds()
+        if wait > 0:
+            return Requeue(wait)
         options = DeleteOptions(
             uid=job.metadata.uid or "",
             resource_version=job.metadata.resource_version or "",
             propagation_policy=PropagationPolicy.FOREGROUND,
         )
         await self._client.delete(JOBS, key.name, key.namespace, options)
+        self._deletion_seconds.observe((self._clock.now() - expiry).total_seconds())
         return None
