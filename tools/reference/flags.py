@@ -127,7 +127,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def _plain_default(action: argparse.Action) -> str:
-    if action.default in ("", None, False, argparse.SUPPRESS) or isinstance(action.default, list):
+    if action.default in ("", None, False, argparse.SUPPRESS) or isinstance(action.default, list | FeatureGates):
         return ""
     return f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
 
