@@ -34,11 +34,11 @@ from dray.cmd.main import GC_THRESHOLDS
 from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Slot
 from dray.node.devices.checkpoint import FILE_NAME as DEVICES_FILE
 from dray.node.devices.checkpoint import Checkpoint as DeviceCheckpoint
-from dray.node.devices.files import save_checkpoint as save_devices
+from dray.node.devices.checkpoint import encode as encode_devices
 from dray.node.devices.loop import NodePods, PluginDevices
 from dray.node.dra.checkpoint import FILE_NAME as CLAIMS_FILE
+from dray.node.dra.checkpoint import encode as encode_claims
 from dray.node.dra.claims import ClaimInfo, Device
-from dray.node.dra.files import save_checkpoint as save_claims
 from dray.node.dra.loop import DynamicResources, Prepared
 from dray.node.plugins.interface import DRA_PLUGIN
 from dray.node.plugins.loop import PluginRegistry
@@ -141,8 +141,9 @@ def _hold(root: Path, pods: list[Pod], devices_each: int) -> None:
     (root / "device-plugins").mkdir()
     (root / "control").mkdir()
     if pods:
-        save_devices(str(root / "device-plugins" / DEVICES_FILE), DeviceCheckpoint(tuple(assigned), {FOO: ()}))
-        save_claims(str(root / CLAIMS_FILE), claims)
+        state = DeviceCheckpoint(tuple(assigned), {FOO: ()})
+        (root / "device-plugins" / DEVICES_FILE).write_bytes(encode_devices(state))
+        (root / CLAIMS_FILE).write_bytes(encode_claims(claims))
 
 
 async def _make_claims(client: Client, pods: list[Pod]) -> None:

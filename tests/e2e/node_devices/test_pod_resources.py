@@ -15,11 +15,11 @@ import pytest
 from dray.api.document import UID, NamespacedName
 from dray.api.features import FeatureGates
 from dray.driver.device_plugin import Device
+from dray.node.checkpoints.files import CheckpointFile
 from dray.node.devices.files import load_checkpoint
 from dray.node.dra import checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.node.dra.claims import Device as ClaimDevice
-from dray.node.dra.files import save_checkpoint
 from dray.node.dra.loop import DynamicResources
 from dray.node.pod_resources.interface import Sources
 from dray.node.pod_resources.loop import PodResourcesServer
@@ -126,7 +126,7 @@ async def test_allocatable_follows_health(folder: str) -> None:
 async def test_claims_survive_a_restart_without_driver_and_api_server(folder: str) -> None:
     device = ClaimDevice("pool", "gpu-0", None, ("req",), ("v.com/gpu=0",))
     saved = ClaimInfo(UID("c1"), NamespacedName("default", "gpus"), {"drv": (device,)}, frozenset({UID("u1")}))
-    save_checkpoint(os.path.join(folder, checkpoint.FILE_NAME), [saved])
+    CheckpointFile(os.path.join(folder, checkpoint.FILE_NAME)).replace(checkpoint.encode([saved]))
     nobody = cast(Any, None)
     claims = DynamicResources(nobody, "node", folder, SystemClock(), Metrics())
     pods = Pods()

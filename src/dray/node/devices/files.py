@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from dray.node.devices.checkpoint import Checkpoint, CheckpointError, Written, decode, encode
-from dray.runtime.files import replace_file
+from dray.node.checkpoints.files import read_checkpoint
+from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -20,17 +20,11 @@ FOLDER_MODE: Final = 0o750
 def load_checkpoint(path: str) -> Checkpoint:
     """The last checkpoint; empty when there is none or it is damaged, which is logged."""
     try:
-        return decode(Path(path).read_bytes())
-    except FileNotFoundError:
-        return Checkpoint()
+        content = read_checkpoint(path)
+        return Checkpoint() if content is None else decode(content)
     except (CheckpointError, OSError) as error:
         _log.error("device checkpoint not used, beginning without", extra=fields(path=path, error=error))
         return Checkpoint()
-
-
-def save_checkpoint(path: str, checkpoint: Checkpoint, written: Written | None = None) -> None:
-    """Write the checkpoint durably; `written` is as in `encode`."""
-    replace_file(path, encode(checkpoint, written))
 
 
 def make_folder(path: str) -> None:

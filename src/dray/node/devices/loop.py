@@ -18,12 +18,13 @@ import grpc.aio
 from dray.api.document import Document
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
+from dray.node.checkpoints.files import CheckpointFile
 from dray.node.devices import checkpoint
 from dray.node.devices.assignments import NO_NUMA_NODE, Slot
 from dray.node.devices.book import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
 from dray.node.devices.connections.loop import Connections
 from dray.node.devices.endpoints.loop import Endpoint, EndpointError
-from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets, save_checkpoint
+from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory
 from dray.node.devices.metrics import DeviceMetrics
 from dray.node.devices.names import in_order
@@ -117,10 +118,11 @@ class PluginDevices:
         self._clock = clock
         self._metrics = DeviceMetrics(metrics)
         self._settings = settings
-        self._path = os.path.join(folder, checkpoint.FILE_NAME)
+        path = os.path.join(folder, checkpoint.FILE_NAME)
+        self._file = CheckpointFile(path)
         # A node without a checkpoint is a new one: what its Node object says of extended resources is not true.
-        self.is_new = not os.path.exists(self._path)
-        saved = load_checkpoint(self._path)
+        self.is_new = not os.path.exists(path)
+        saved = load_checkpoint(path)
         inventory = Inventory(settings.grace_seconds)
         inventory.restore(saved.registered, clock.monotonic())
         self._book = DeviceBook(inventory, saved.assigned, settings.machine)
@@ -407,9 +409,12 @@ class PluginDevices:
         registered = {name: inventory.healthy(name) for name in inventory.resources}
         state = checkpoint.sample(self._book.assignments.all(), registered)
         try:
-            await asyncio.to_thread(save_checkpoint, self._path, state, self._written)
+            await asyncio.to_thread(self._write_down, state)
         except OSError as error:
             raise AllocationError(f'failed to write checkpoint file "{checkpoint.FILE_NAME}": {error}') from error
+
+    def _write_down(self, state: checkpoint.Checkpoint) -> None:
+        self._file.replace(checkpoint.encode(state, self._written))
 
     async def _save_quietly(self) -> None:
         try:

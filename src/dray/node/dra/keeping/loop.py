@@ -12,6 +12,7 @@ from typing import Final
 
 from dray.api.document import UID
 from dray.lib.clock import Clock
+from dray.node.checkpoints.files import CheckpointFile
 from dray.node.dra import checkpoint
 from dray.node.dra.book import (
     Action,
@@ -26,7 +27,7 @@ from dray.node.dra.book import (
     SaveCheckpoint,
 )
 from dray.node.dra.claims import ClaimError, ClaimInfo
-from dray.node.dra.files import load_checkpoint, save_checkpoint
+from dray.node.dra.files import load_checkpoint
 from dray.node.dra.responses import ResponseError
 from dray.runtime.locks import KeyedLocks
 from dray.runtime.pauses import pause
@@ -60,7 +61,7 @@ class ClaimKeeper:
         *,
         batched: bool = True,
     ) -> None:
-        self._path = path
+        self._file = CheckpointFile(path)
         self._call_driver = call
         self._clock = clock
         # Hears of each change that is about to be written.
@@ -140,6 +141,9 @@ class ClaimKeeper:
 
     async def _write(self) -> None:
         try:
-            await asyncio.to_thread(save_checkpoint, self._path, self.book.claims(), self._written)
+            await asyncio.to_thread(self._write_down, self.book.claims())
         except OSError as error:
             raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
+
+    def _write_down(self, claims: Sequence[ClaimInfo]) -> None:
+        self._file.replace(checkpoint.encode(claims, self._written))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Protocol
 
 from dray.api.types.core_v1 import Container, Pod
+from dray.node.checkpoints.files import CheckpointFile, read_checkpoint
 from dray.node.topology.hints import ResourceHints
 from dray.node.topology.interface import AllocationError
-from dray.runtime.files import replace_file
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -55,9 +54,10 @@ class BookedResource:
         # Admitted last: it is known to the agent, though perhaps not yet as admitted.
         self._admitting = ""
         self._saving = asyncio.Lock()
-        content = _read(path)
+        self._file = CheckpointFile(path)
+        content = read_checkpoint(path)
         if content is None:
-            replace_file(path, book.encode())
+            self._file.replace(book.encode())
         else:
             book.restore(content)
 
@@ -105,11 +105,4 @@ class BookedResource:
 
     async def _save(self) -> None:
         async with self._saving:
-            await asyncio.to_thread(replace_file, self._path, self._book.encode())
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError:
-        return None
+            await asyncio.to_thread(self._file.replace, self._book.encode())

@@ -1,0 +1,1 @@
+"""Checkpoints as files: how what the node must not forget gets onto the disk, whoever it belongs to."""
