@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 # News kept for who may never ask; beyond that every node is news.
 NEWS_MAX: Final = 10_000
+# More places than these are sooner sorted together than inserted one by one.
+_INSERTED_MAX: Final = 32
 
 
 class OrderedNodes(Protocol):
@@ -91,11 +93,12 @@ class Candidates:
         self._nodes_version, self._inventory_version = nodes.version, inventory_version
 
     def _add(self, nodes: OrderedNodes, names: Iterable[str]) -> None:
+        added = {place for name in set(names) if (place := nodes.place_of(name)) is not None}
+        if len(added) > _INSERTED_MAX:
+            self._places = sorted(added.union(self._places))
+            return
         places = self._places
-        for name in names:
-            place = nodes.place_of(name)
-            if place is None:
-                continue
+        for place in added:
             at = bisect_left(places, place)
             if at == len(places) or places[at] != place:
                 places.insert(at, place)

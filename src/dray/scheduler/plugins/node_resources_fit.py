@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
+from dray.allocator.candidates import Candidates
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
@@ -16,11 +17,14 @@ from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
+from dray.scheduler.score_tables import KINDS_MAX
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
 _TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,)).said_by(_NAME)
 _REQUEST: Final = "NodeResourcesFit/request"
+# Nothing but the nodes counts.
+_INVENTORY_VERSION: Final = 0
 
 
 class NodeResourcesFit:
@@ -36,6 +40,8 @@ class NodeResourcesFit:
         self._scorer = make_scorer(strategy, self._device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)
+        # By what is asked for.
+        self._cramped: dict[Hashable, Candidates] = {}
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Leave out resources that others look after."""
@@ -74,15 +80,30 @@ class NodeResourcesFit:
         if not all_served:
             return range(start, stop)
         milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
-        return [
+        cramped = self._cramped_for((milli_cpu, memory, storage, served))
+        nodes = snapshot.nodes
+        found = [
             place
-            for place, node in enumerate(snapshot.nodes[start:stop], start)
-            if node.free_pods < 1
+            for place in cramped.places_between(start, stop, snapshot, _INVENTORY_VERSION)
+            if (node := nodes[place]).free_pods < 1
             or milli_cpu > node.free_milli_cpu
             or memory > node.free_memory
             or storage > node.free_ephemeral_storage
             or (served and not served.isdisjoint(node.allocatable.scalars))
         ]
+        cramped.keep_between(start, stop, found)
+        return found
+
+    def _cramped_for(self, kind: Hashable) -> Candidates:
+        """At least the nodes that may lack something for Pods of a kind."""
+        # The newest goes last.
+        found = self._cramped.pop(kind, None)
+        if found is None:
+            found = Candidates()
+            if len(self._cramped) >= KINDS_MAX:
+                del self._cramped[next(iter(self._cramped))]
+        self._cramped[kind] = found
+        return found
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """By the strategy of the profile."""
