@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from dray.allocator.plan import DEVICES_MAX
 from dray.api.extended_resources import is_dra_extended_resource_name
@@ -41,8 +42,7 @@ _ANY_TAINT: Final = DeviceToleration(operator="Exists")
 _KINDS_MAX: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True, gc=False):
     """What one container wants of one resource; `position` counts init containers first."""
 
     resource: str
@@ -60,8 +60,7 @@ class Need:
         return f"container-{self.position}-request-{self.index}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The requests of the special claim on some nodes, and who uses which."""
 
     requests: tuple[DeviceRequest, ...] = ()

@@ -67,7 +67,8 @@ class SpecialClaims:
 
     async def _create(self, pod: Pod, claim: ResourceClaim) -> ResourceClaim:
         for number in range(NAMES_MAX):
-            metadata = msgspec.structs.replace(claim.metadata, name=claim_name(pod, number), uid=None)
+            name = claim_name(pod, number) if number else claim.metadata.name
+            metadata = msgspec.structs.replace(claim.metadata, name=name, uid=None)
             wanted = msgspec.structs.replace(claim, metadata=metadata)
             try:
                 return await self._repeat(partial(self._client.create, RESOURCE_CLAIMS, wanted))
