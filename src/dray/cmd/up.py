@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import APIError
+from dray.client.interface import Client, Resource, unstructured
 from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
@@ -32,6 +36,7 @@ _PARTS: Final = (
     "dray.scheduler.registry",
     "dray.cmd.scheduler",
 )
+_SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 
 
 async def run(settings: UpSettings, stop: asyncio.Event) -> None:
@@ -41,10 +46,14 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
     running = await apiserver.start(settings)
     try:
         async with TaskGroup("up") as group:
+            manager = memory_client(
+                running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
+            )
+            await _make_first_account(manager)
             agent = await _start_nodes(settings, group, running)
             try:
                 apiserver.announce(running)
-                await _start_components(settings, scheduler_config, group, running)
+                await _start_components(settings, scheduler_config, group, running, manager)
                 await group.wait(stop)
                 await group.cancel()
             finally:
@@ -63,8 +72,16 @@ def _read_scheduler_config(path: str) -> SchedulerConfig | None:
     return read_config(path)
 
 
+async def _make_first_account(client: Client) -> None:
+    """Have the account that Pods are refused without, so that nobody who is told of the server need wait for it."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}}
+    # It may be there already; whatever else is in its way, the controller will try again and tell.
+    with contextlib.suppress(APIError):
+        await client.create(_SERVICE_ACCOUNTS, account)
+
+
 async def _start_components(
-    settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, running: Running
+    settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, running: Running, manager: Client
 ) -> None:
     """Start the controllers and the scheduler."""
     for name in _PARTS:
@@ -77,7 +94,7 @@ async def _start_components(
 
     spawn_controllers(
         group,
-        memory_client(running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"),
+        manager,
         running.clock,
         running.metrics,
         root_ca=running.pki.authority.certificate.decode(),

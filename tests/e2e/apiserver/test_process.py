@@ -20,6 +20,7 @@ from tests.e2e.apiserver.calls import calling, chunks, events
 from tests.servers import Server, running_server, start_server
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
 RUN_SECONDS_MAX = 30
 
 
@@ -236,6 +237,35 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert str(tmp_path / "file") in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# --- what the ready line promises
+
+
+def test_who_is_told_ready_can_create_a_pod_at_once(tmp_path: Path) -> None:
+    """Its account is there; the scheduler, which is loaded after the server, places it."""
+    with running_server(tmp_path, "--nodes=1") as server, calling(server) as admin:
+        pod = {"metadata": {"name": "first"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+        answer = admin.call("POST", PODS, pod)
+        assert answer.status == 201, answer.message
+        deadline = time.monotonic() + RUN_SECONDS_MAX
+        while not admin.get(f"{PODS}/first").json()["spec"].get("nodeName"):
+            assert time.monotonic() < deadline
+
+
+def test_a_signal_right_after_ready_ends_it_in_order(tmp_path: Path) -> None:
+    with running_server(tmp_path) as server:
+        assert server.stop() == 0
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_wrong_scheduler_configuration_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: []\n")
+    done = run("up", f"--data-dir={tmp_path / 'data'}", f"--scheduler-config={file}", "--port=0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"dray up: {file}: extenders: not supported\n"
+    assert not (tmp_path / "data").exists()
 
 
 # --- how it ends, and what survives
