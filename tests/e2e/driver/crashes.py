@@ -1,7 +1,7 @@
 """Ends the process as a power cut would, at a chosen step: the file `crash` names it.
 
-`call N` is before the Nth write that reaches the disk (fsync or rename) from the moment the file appears; other
-words are places that a script passes by calling `reached`.
+`call N` is before the Nth write that reaches the disk (a sync or a change of names) from the moment the file appears;
+other words are places that a script passes by calling `reached`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Crashes:
         self._calls = 0
 
     def install(self) -> None:
-        for name in ("fsync", "replace", "remove"):
+        for name in ("fsync", "fdatasync", "link", "replace", "remove"):
             setattr(os, name, self._counting(getattr(os, name)))
 
     def reached(self, place: str) -> None:

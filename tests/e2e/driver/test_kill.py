@@ -193,10 +193,10 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(world:
     def driver_holds() -> list[str]:
         return [item["uid"] for item in orjson.loads(held.read_bytes())["claims"]] if held.exists() else []
 
-    # The checkpoint is written (3 steps), the driver is called, the checkpoint is written again (3).
-    prepares = [*(f"call {number}" for number in range(1, 7)), "before prepare", "after prepare"]
-    # The claim is in the checkpoint: the driver is called, and the checkpoint is written (3).
-    unprepares = ["before unprepare", "after unprepare", "call 1", "call 2", "call 3"]
+    # The checkpoint is written (4 steps, 6 the first time), the driver is called, the checkpoint is written again (4).
+    prepares = [*(f"call {number}" for number in range(1, 9)), "before prepare", "after prepare"]
+    # The claim is in the checkpoint: the driver is called, and the checkpoint is written (4).
+    unprepares = ["before unprepare", "after unprepare", *(f"call {number}" for number in range(1, 5))]
     try:
         async with _driver_for(process, driver, world):
             for prepare, unprepare in zip(prepares, itertools.cycle(unprepares), strict=False):
@@ -212,12 +212,12 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(world:
                 assert not driver_holds() or process.claims() == ["a"], unprepare
                 assert await process.ask("reconcile") == "ok", unprepare
                 assert (driver_holds(), process.claims()) == ([], []), unprepare
-            for prepare in ("call 4", "before prepare", "after prepare"):
+            for prepare in ("call 5", "before prepare", "after prepare"):
                 # The Pod vanishes while the agent is down.
                 await process.crash(prepare, "prepare")
                 assert await process.ask("reconcile") == "ok"
                 assert (driver_holds(), process.claims()) == ([], []), prepare
-            (process.folder / "crash").write_text("call 7")
+            (process.folder / "crash").write_text("call 9")
             assert await process.ask("prepare") == "ok"
             assert (process.folder / "crash").exists()
     finally:

@@ -62,17 +62,16 @@ class CheckpointFile:
                 if _is_free(descriptor):
                     return descriptor
                 os.close(descriptor)
-        _remove(self._next)
+        # Whatever has these names was left behind, and may be the checkpoint itself.
+        for name in (self._next, self._kept):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(name)
         return os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
 
     def _keep(self) -> bool:
         """Give the file that is about to be replaced another name; False when there is none, or no such thing here."""
         try:
-            try:
-                os.link(self._path, self._kept)
-            except FileExistsError:
-                _remove(self._kept)
-                os.link(self._path, self._kept)
+            os.link(self._path, self._kept)
         except OSError:
             return False
         return True
@@ -104,8 +103,3 @@ def _write(descriptor: int, content: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
     if os.fstat(descriptor).st_size != len(content):
         os.ftruncate(descriptor, len(content))
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
