@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor, ClassicEntry
@@ -35,14 +34,13 @@ from dray.node.classic.claims import (
 from dray.node.classic.drivers.loop import ClassicConnection, UnknownResourceError
 from dray.node.dra.book import CallPrepare, CallUnprepare, ClaimRef, DriverPrepared, DriverUnprepared
 from dray.node.dra.claims import ClaimError, ClaimInfo
-from dray.node.dra.drivers.choice import Instances
 from dray.node.dra.drivers.metrics import DriverMetrics
+from dray.node.dra.drivers.registered.loop import RegisteredInstances
 from dray.node.dra.keeping.loop import EXPECTED, ClaimKeeper
 from dray.node.dra.loop import CLAIMS as STRUCTURED_CLAIMS
 from dray.node.plugins.interface import Plugin, PluginError
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
@@ -62,18 +60,6 @@ class ReleaseError(Exception):
     """The Pod cannot finish yet."""
 
 
-class _Instance:
-    """A registered plugin."""
-
-    def __init__(self, connection: ClassicConnection, task: asyncio.Task[Any]) -> None:
-        self.connection = connection
-        self.task = task
-
-    @property
-    def connected(self) -> bool:
-        return self.connection.connected
-
-
 class ClassicResources:
     """See the module; raises `CheckpointError` when the last checkpoint is damaged."""
 
@@ -83,28 +69,18 @@ class ClassicResources:
         self._metrics = DriverMetrics(metrics, prefix="classic_")
         self._keeper = ClaimKeeper(str(Path(root) / FILE_NAME), self._call, clock, self._show_claims, batched=False)
         self._book = self._keeper.book
-        self._instances: Instances[_Instance] = Instances()
+        self._instances: RegisteredInstances[ClassicConnection] = RegisteredInstances()
         # Until then the server is known to have no classic claims.
         self._absent_until = 0.0
-        self._group: TaskGroup | None = None
-        self._running = asyncio.Event()
         # Told that a driver has come; set by the owner.
         self.on_driver: Callable[[], None] = lambda: None
         self._show_claims()
 
     async def run(self, known_pods: Callable[[], Collection[UID] | None] = lambda: None) -> None:
         """Serve plugins, and reconcile with the known Pods (None: not known yet) until cancelled."""
-        async with TaskGroup("classic claims") as group:
-            self._group = group
-            self._running.set()
-            try:
-                group.spawn(self._keeper.run(known_pods, self.reconcile), "claims of gone pods")
-                await group.wait(asyncio.Event())
-            finally:
-                self._group = None
-                self._running.clear()
-                for instance in self._instances.values():
-                    await instance.connection.close()
+        async with self._instances.running("classic claims") as group:
+            group.spawn(self._keeper.run(known_pods, self.reconcile), "claims of gone pods")
+            await group.wait(asyncio.Event())
 
     async def reconcile(self, known_pods: Collection[UID]) -> None:
         """Unprepare what Pods left behind that the node no longer has; failures are tried again the next time."""
@@ -126,7 +102,7 @@ class ClassicResources:
             infos = await self._validated(pod)
             # Without any, the keeper would wait for the Pod's lock for nothing.
             if infos:
-                with self._measured("PrepareResources"):
+                with self._metrics.operation("PrepareResources", self._clock):
                     await self._keeper.admit(_uid(pod), infos)
         except EXPECTED as error:
             raise ClaimError(f"prepare classic resources: {error}") from error
@@ -139,7 +115,7 @@ class ClassicResources:
         """
         try:
             if self._book.claims_of(_uid(pod)):
-                with self._measured("UnprepareResources"):
+                with self._metrics.operation("UnprepareResources", self._clock):
                     await self._keeper.leave(_uid(pod))
             if pod.metadata.deletion_timestamp is not None:
                 for wanted in possible_entries(pod):
@@ -149,11 +125,12 @@ class ClassicResources:
 
     def has_claim(self, pod: Pod, name: str) -> bool:
         """Whether the Pod uses a classic claim of the name."""
-        return self._info(pod, NamespacedName(pod.metadata.namespace or "", name)) is not None
+        return self._book.used_by(_uid(pod), NamespacedName(pod.metadata.namespace or "", name)) is not None
 
     def container_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The CDI names of the container's classic claims."""
-        infos = (self._info(pod, claim_key(pod, wanted)) for wanted in container_claims(pod, container))
+        keys = (claim_key(pod, wanted) for wanted in container_claims(pod, container))
+        infos = (self._book.used_by(_uid(pod), key) for key in keys)
         return tuple(name for info in infos if info is not None for name in cdi_devices_of(info))
 
     def claims(self) -> tuple[ClaimInfo, ...]:
@@ -169,25 +146,17 @@ class ClassicResources:
 
     async def register(self, plugin: Plugin) -> None:
         """Connect to the instance; the newest connected one is used from then on."""
-        await self._running.wait()
-        assert self._group is not None
-        driver = plugin.name
-        connection = ClassicConnection(driver, plugin.endpoint, self._metrics, self._clock, lambda: None)
-        task = self._group.spawn(connection.watch_state(), f"classic driver {driver}")
-        try:
-            self._instances.add(driver, plugin.endpoint, _Instance(connection, task))
-        except Exception:
-            await _end(connection, task)
-            raise
+        await self._instances.wait_running()
+        await self._instances.add(
+            ClassicConnection(plugin.name, plugin.endpoint, self._metrics, self._clock, lambda: None)
+        )
         # What could not be unprepared without the driver now can.
         self._keeper.look_again()
         self.on_driver()
 
     async def deregister(self, plugin: Plugin) -> None:
         """Give up the instance; calls under way fail and are made again elsewhere."""
-        instance = self._instances.remove(plugin.name, plugin.endpoint)
-        if instance is not None:
-            await _end(instance.connection, instance.task)
+        await self._instances.remove(plugin)
 
     # --- Preparing. ---
 
@@ -294,23 +263,10 @@ class ClassicResources:
     # --- Inside. ---
 
     def _connection(self, driver: str) -> ClassicConnection:
-        instance = self._instances.get(driver)
-        if instance is None:
+        connection = self._instances.get(driver)
+        if connection is None:
             raise ClaimError(f"resource driver {driver} is not registered")
-        return instance.connection
-
-    def _info(self, pod: Pod, key: NamespacedName) -> ClaimInfo | None:
-        info = self._book.get(key)
-        return info if info is not None and _uid(pod) in info.pod_uids else None
-
-    @contextmanager
-    def _measured(self, operation: str) -> Iterator[None]:
-        started, failed = self._clock.monotonic(), True
-        try:
-            yield
-            failed = False
-        finally:
-            self._metrics.observe_operation(operation, self._clock.monotonic() - started, failed=failed)
+        return connection
 
     def _show_claims(self) -> None:
         self._metrics.show_claims(*self._book.counts())
@@ -326,9 +282,3 @@ async def _found(answer: Awaitable[T]) -> T | None:
         return await answer
     except NotFoundError:
         return None
-
-
-async def _end(connection: ClassicConnection, task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await connection.close()

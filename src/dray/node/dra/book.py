@@ -187,6 +187,11 @@ class ClaimBook:
         uid = self._by_key.get(key)
         return None if uid is None else self._entries[uid].info
 
+    def used_by(self, pod_uid: UID, key: NamespacedName) -> ClaimInfo | None:
+        """The claim of that name, if the Pod uses it."""
+        info = self.get(key)
+        return info if info is not None and pod_uid in info.pod_uids else None
+
     def phase(self, uid: UID) -> Phase | None:
         """Where the claim stands; None when it is not in use."""
         entry = self._entries.get(uid)

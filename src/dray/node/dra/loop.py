@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError, NotFoundError
@@ -39,9 +39,10 @@ from dray.node.dra.claims import (
     optional_names,
     pod_claims,
 )
-from dray.node.dra.drivers.choice import Instances, choose_service
+from dray.node.dra.drivers.choice import choose_service
 from dray.node.dra.drivers.loop import DriverConnection
 from dray.node.dra.drivers.metrics import DriverMetrics
+from dray.node.dra.drivers.registered.loop import RegisteredInstances
 from dray.node.dra.health import cache as health_cache
 from dray.node.dra.health.cache import DeviceKey
 from dray.node.dra.health.loop import HealthWatcher
@@ -51,7 +52,6 @@ from dray.node.dra.slices.loop import SliceCleaner
 from dray.node.plugins.interface import Plugin
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
@@ -83,16 +83,6 @@ class UnprepareError:
     message: str
 
 
-@dataclass(slots=True)
-class _Instance:
-    connection: DriverConnection
-    tasks: tuple[asyncio.Task[Any], ...] = ()
-
-    @property
-    def connected(self) -> bool:
-        return self.connection.connected
-
-
 class DynamicResources:
     """See the module; raises `CheckpointError` when the last checkpoint is damaged."""
 
@@ -113,11 +103,9 @@ class DynamicResources:
         path = str(Path(root) / checkpoint.FILE_NAME)
         self._keeper = ClaimKeeper(path, self._call, clock, self._show_claims)
         self._book = self._keeper.book
-        self._instances: Instances[_Instance] = Instances()
+        self._instances: RegisteredInstances[DriverConnection] = RegisteredInstances()
         self._cleaner = SliceCleaner(client, node_name, clock)
         self._health = HealthWatcher(str(Path(root) / health_cache.FILE_NAME), clock, self._health_changed)
-        self._group: TaskGroup | None = None
-        self._running = asyncio.Event()
         # Whether a claim that the Pod names is one of cdi.k8s.io, and so not ours; set by the owner.
         self.is_classic: Callable[[Pod, str], bool] = lambda _pod, _name: False
         # Told of Pods whose devices' health has changed; set by the owner.
@@ -130,19 +118,11 @@ class DynamicResources:
 
     async def run(self, known_pods: Callable[[], Collection[UID] | None] = lambda: None) -> None:
         """Serve plugins, clean up slices, and reconcile with the known Pods (None: not known yet) until cancelled."""
-        async with TaskGroup("dynamic resources") as group:
-            self._group = group
-            self._running.set()
-            try:
-                group.spawn(self._cleaner.run(), "slice clean-up")
-                group.spawn(self._health.run(), "health expiry")
-                group.spawn(self._keeper.run(known_pods, self.reconcile), "claims of gone pods")
-                await group.wait(asyncio.Event())
-            finally:
-                self._group = None
-                self._running.clear()
-                for instance in self._instances.values():
-                    await instance.connection.close()
+        async with self._instances.running("dynamic resources") as group:
+            group.spawn(self._cleaner.run(), "slice clean-up")
+            group.spawn(self._health.run(), "health expiry")
+            group.spawn(self._keeper.run(known_pods, self.reconcile), "claims of gone pods")
+            await group.wait(asyncio.Event())
 
     async def reconcile(self, known_pods: Collection[UID]) -> None:
         """Unprepare what Pods left behind that the node no longer has; failures are tried again the next time."""
@@ -158,32 +138,25 @@ class DynamicResources:
 
     async def prepare(self, pod: Pod) -> Prepared | PrepareError:
         """Have the drivers prepare the Pod's claims; claims that are prepared already are left alone."""
-        started = self._clock.monotonic()
-        outcome: Prepared | PrepareError
         try:
-            outcome = Prepared(await self._prepare(pod))
+            with self._metrics.operation("PrepareResources", self._clock):
+                return Prepared(await self._prepare(pod))
         except EXPECTED as error:
-            outcome = PrepareError(f"prepare dynamic resources: {error}")
-        failed = isinstance(outcome, PrepareError)
-        self._metrics.observe_operation("PrepareResources", self._clock.monotonic() - started, failed=failed)
-        return outcome
+            return PrepareError(f"prepare dynamic resources: {error}")
 
     async def unprepare(self, pod_uid: UID) -> UnprepareError | None:
         """Give up the Pod's claims; drivers are asked for those that no other Pod uses."""
-        started = self._clock.monotonic()
-        failure: UnprepareError | None = None
         try:
-            await self._keeper.leave(pod_uid)
+            with self._metrics.operation("UnprepareResources", self._clock):
+                await self._keeper.leave(pod_uid)
         except EXPECTED as error:
-            failure = UnprepareError(f"unprepare dynamic resources: {error}")
-        seconds = self._clock.monotonic() - started
-        self._metrics.observe_operation("UnprepareResources", seconds, failed=failure is not None)
-        return failure
+            return UnprepareError(f"unprepare dynamic resources: {error}")
+        return None
 
     def has_claim(self, pod: Pod, name: str) -> bool:
         """Whether the Pod uses the claim."""
-        info = self._book.get(NamespacedName(pod.metadata.namespace or "", name))
-        return info is not None and UID(pod.metadata.uid or "") in info.pod_uids
+        key = NamespacedName(pod.metadata.namespace or "", name)
+        return self._book.used_by(UID(pod.metadata.uid or ""), key) is not None
 
     def uses_claims(self, pod_uid: UID) -> bool:
         """Whether the Pod still holds any claim, prepared or not."""
@@ -223,23 +196,13 @@ class DynamicResources:
 
     async def register(self, plugin: Plugin) -> None:
         """Connect to the instance; the newest connected one is used from then on."""
-        await self._running.wait()
-        assert self._group is not None
+        await self._instances.wait_running()
         service = choose_service(plugin)
         driver = plugin.name
         connection = DriverConnection(
             driver, plugin.endpoint, service, self._metrics, self._clock, lambda: self._sync_slices(driver)
         )
-        instance = _Instance(connection)
-        try:
-            self._instances.add(driver, plugin.endpoint, instance)
-        except Exception:
-            await connection.close()
-            raise
-        tasks: list[Coroutine[Any, Any, None]] = [connection.watch_state()]
-        if self._follow_health:
-            tasks.append(self._health.follow(connection))
-        instance.tasks = tuple(self._group.spawn(task, f"driver {driver}") for task in tasks)
+        await self._instances.add(connection, [self._health.follow(connection)] if self._follow_health else ())
         self._sync_slices(driver)
         # What could not be unprepared without the driver now can.
         self._keeper.look_again()
@@ -247,13 +210,7 @@ class DynamicResources:
 
     async def deregister(self, plugin: Plugin) -> None:
         """Give up the instance; calls under way fail and are made again elsewhere."""
-        instance = self._instances.remove(plugin.name, plugin.endpoint)
-        if instance is None:
-            return
-        for task in instance.tasks:
-            task.cancel()
-        await asyncio.gather(*instance.tasks, return_exceptions=True)
-        await instance.connection.close()
+        await self._instances.remove(plugin)
         self._sync_slices(plugin.name)
 
     # --- Inside. ---
@@ -299,10 +256,10 @@ class DynamicResources:
                 yield name, request
 
     def _connection(self, driver: str) -> DriverConnection:
-        instance = self._instances.get(driver)
-        if instance is None:
+        connection = self._instances.get(driver)
+        if connection is None:
             raise ClaimError(f"DRA driver {driver} is not registered")
-        return instance.connection
+        return connection
 
     def _info(self, pod: Pod, name: str) -> ClaimInfo:
         namespace = pod.metadata.namespace or ""

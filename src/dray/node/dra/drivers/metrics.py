@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
 
 # From 0.1 s to 90 s in 15 steps, as kubelet's.
@@ -36,9 +39,15 @@ class DriverMetrics:
         self._shown: frozenset[str] = frozenset()
         self.in_use.labels(ANY_DRIVER).set(0)
 
-    def observe_operation(self, name: str, seconds: float, *, failed: bool) -> None:
-        """One Pod's preparation or its undoing has ended."""
-        self.operations.labels(name, str(failed).lower()).observe(seconds)
+    @contextmanager
+    def operation(self, name: str, clock: Clock) -> Iterator[None]:
+        """One Pod's preparation or its undoing; it has failed when it raises."""
+        started, failed = clock.monotonic(), "true"
+        try:
+            yield
+            failed = "false"
+        finally:
+            self.operations.labels(name, failed).observe(clock.monotonic() - started)
 
     def observe_call(self, driver: str, method: str, code: str, seconds: float) -> None:
         """One call has ended."""
