@@ -11,6 +11,7 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
+from dray.framework.status import SUCCESS
 from dray.scheduler.cache import Cache
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -154,6 +155,43 @@ def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str,
             cache.assume(coming, name)
         elif change == "node":
             cache.set_node(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "10"}))
+        elif change == "more":
+            cache.set_node(node(f"m{number}", allocatable={"cpu": "2", "memory": "8Gi", "pods": "10"}))
+        elif change == "less":
+            cache.remove_node(name)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["small", "large", "device"]), st.sampled_from(CHANGES), st.integers(0, 3)),
+        max_size=25,
+    )
+)
+def test_no_node_without_room_is_beyond_doubt(steps: list[tuple[str, str, int]]) -> None:
+    """Nodes that are kept as having room, against the filter; all others are doubtful."""
+    requests = {"small": {"cpu": "100m"}, "large": {"cpu": "3"}, "device": {"example.com/gpu": "1"}}
+    given_handle = handle()
+    given_handle.serves_resource = lambda name: name == "example.com/gpu"
+    fit, cache, snapshot = NodeResourcesFit({}, given_handle), Cache(), Snapshot()
+    for number in range(4):
+        cache.set_node(node(f"n{number}"))
+    for number, (kind, change, which) in enumerate(steps):
+        coming = PodInfo(pod(f"p{number}", containers=[container(requests[kind])]))
+        cycle = CycleState(coming)
+        cache.update_snapshot(snapshot)
+        fit.pre_filter(cycle, coming.pod)
+        start, stop = min(which, len(snapshot)), len(snapshot)
+        doubtful = fit.doubtful(cycle, snapshot, start, stop)
+        has_own = [info.name for info in snapshot.nodes[start:] if kind == "device" and info.allocatable.scalars]
+        rejected = [info.name for info in snapshot.nodes[start:] if fit.filter(cycle, coming.pod, info) is not SUCCESS]
+        assert {snapshot.nodes[place].name for place in doubtful} == {*has_own, *rejected}
+        assert list(doubtful) == sorted(doubtful)
+        name = f"n{which}"
+        if change == "pod" and cache.node(name) is not None:
+            cache.assume(coming, name)
+        elif change == "node":
+            cache.set_node(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "2", "example.com/gpu": "1"}))
         elif change == "more":
             cache.set_node(node(f"m{number}", allocatable={"cpu": "2", "memory": "8Gi", "pods": "10"}))
         elif change == "less":
