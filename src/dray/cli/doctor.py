@@ -14,6 +14,7 @@ from dray.api.errors import APIError
 from dray.cli.arguments import reading_parser
 from dray.cli.loop import EXIT_FAILURE, failing_in_one_line, read
 from dray.cli.output import paint, write_answer
+from dray.node.checkpoints.files import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.clock import SystemClock
@@ -60,26 +61,29 @@ def _of_node(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterator[Find
     if not arguments.node_root_dir:
         return
     name = arguments.node_name or os.uname().nodename
-    for path in _checkpoints(Path(arguments.node_root_dir), claim_checkpoint.FILE_NAME):
+    for path, content in _checkpoints(Path(arguments.node_root_dir), claim_checkpoint.FILE_NAME):
         try:
-            remembered = claim_checkpoint.decode(path.read_bytes())
+            remembered = claim_checkpoint.decode(content)
         except claim_checkpoint.CheckpointError as error:
             yield _damaged(name, path, error, claim_checkpoint.recovery_advice(str(path)))
         else:
             yield from claims_disagree(name, remembered, snapshot)
-    for path in _checkpoints(Path(arguments.node_root_dir), device_checkpoint.FILE_NAME):
+    for path, content in _checkpoints(Path(arguments.node_root_dir), device_checkpoint.FILE_NAME):
         try:
-            given = device_checkpoint.decode(path.read_bytes())
+            given = device_checkpoint.decode(content)
         except device_checkpoint.CheckpointError as error:
             yield _damaged(name, path, error, "drain the node, remove the file and start its agent again")
         else:
             yield from devices_disagree(name, given, snapshot)
 
 
-def _checkpoints(root: Path, name: str) -> Iterator[Path]:
+def _checkpoints(root: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     if not root.is_dir():
         raise SnapshotError(f"{root}: no such directory")
-    return (root / place / name for place in _PLACES if (root / place / name).is_file())
+    for path in (root / place / name for place in _PLACES):
+        content = read_checkpoint(str(path))
+        if content is not None:
+            yield path, content
 
 
 def _damaged(node: str, path: Path, error: ValueError, advice: str) -> Finding:

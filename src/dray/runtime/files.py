@@ -21,7 +21,7 @@ def replace_file(path: str, content: bytes, mode: int = 0o600) -> None:
         try:
             if mode != _TEMPORARY_MODE:
                 os.fchmod(descriptor, mode)
-            _write(descriptor, content)
+            write_all(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -29,10 +29,11 @@ def replace_file(path: str, content: bytes, mode: int = 0o600) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
-def _write(descriptor: int, content: bytes) -> None:
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of it, however little the system takes at once."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -44,10 +45,10 @@ def remove_file(path: str) -> None:
         os.remove(path)
     except FileNotFoundError:
         return
-    _sync_folder(str(Path(path).parent))
+    sync_folder(str(Path(path).parent))
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
     """A rename or removal is only certain once its folder is on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -13,6 +13,8 @@ import fcntl
 import os
 from typing import Final
 
+from dray.runtime.files import sync_folder, write_all
+
 _MODE: Final = 0o600
 
 
@@ -51,7 +53,7 @@ class CheckpointFile:
             os.close(descriptor)
         kept = self._keep()
         os.replace(self._next, self._path)
-        self._sync_folder()
+        sync_folder(self._folder)
         self._next, self._kept, self._spare = self._kept, self._next, kept
 
     def _open(self) -> int:
@@ -76,14 +78,6 @@ class CheckpointFile:
             return False
         return True
 
-    def _sync_folder(self) -> None:
-        """The change of names is only certain once the folder is on the disk."""
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 def _is_free(descriptor: int) -> bool:
     """Whether the file has no other name, and nobody reads it."""
@@ -98,8 +92,6 @@ def _is_free(descriptor: int) -> bool:
 
 def _write(descriptor: int, content: bytes) -> None:
     """Nothing but this is in the file then."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    write_all(descriptor, content)
     if os.fstat(descriptor).st_size != len(content):
         os.ftruncate(descriptor, len(content))
