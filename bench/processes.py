@@ -15,10 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.load import cpu_seconds
 from tests.servers import Server, start_server
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LOAD_SECONDS_MAX = 240
+IDLE_SECONDS_MAX = 60
+# Of a second, of one core.
+IDLE_SHARE_MAX = 0.02
 
 
 @contextlib.contextmanager
@@ -86,6 +90,18 @@ def load(server: Server, mode: str, **plan: Any) -> dict[str, Any]:
         raise SystemExit(f"the load generator failed: {result.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(result.stdout)
     return found
+
+
+def wait_until_idle(pid: int) -> None:
+    """Return when a process has nothing left to do: a server goes on loading when it answers already."""
+    deadline = time.monotonic() + IDLE_SECONDS_MAX
+    before = cpu_seconds(pid)
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        before, used = cpu_seconds(pid), cpu_seconds(pid) - before
+        if used <= IDLE_SHARE_MAX:
+            return
+    raise SystemExit("the server does not come to rest")
 
 
 def resident_megabytes(pid: int) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import cpu_seconds
-from bench.processes import LOAD_SECONDS_MAX, etcd, load, resident_megabytes, serving
+from bench.processes import LOAD_SECONDS_MAX, etcd, load, resident_megabytes, serving, wait_until_idle
 from bench.rows import Row, Target, percentile, progress
 from tests.servers import Server
 
@@ -68,6 +68,7 @@ def idle(_size: Size) -> Iterator[Row]:
     """A server that nobody talks to."""
     with serving() as server:
         load(server, "create", clients=1, total=10, prefix="warm")
+        wait_until_idle(server.process.pid)
         yield Row("memory, idle", resident_megabytes(server.process.pid), "MB", {"command": "up"})
         before = cpu_seconds(server.process.pid)
         time.sleep(IDLE_SECONDS)
@@ -85,6 +86,7 @@ def memory_and_lists(size: Size) -> Iterator[Row]:
             yield from _filled(server, "many", size.objects - few, already=few)
         with serving(data_dir=Path(folder)) as server:
             load(server, "read", clients=1, total=1, path="/api/v1/namespaces/many/configmaps?limit=1")
+            wait_until_idle(server.process.pid)
             value = resident_megabytes(server.process.pid)
             yield Row("memory after a restart", value, "MB", {"objects": size.objects}, _only_full(size, Target(150)))
             result = load(server, "read", clients=1, total=3, path="/api/v1/namespaces/many/configmaps")
