@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dray.framework.cycle_state import CycleState
@@ -168,6 +168,7 @@ def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str,
         max_size=25,
     )
 )
+@example([("large", "pod", 0), ("large", "pod", 0), ("device", "pod", 0)])
 def test_no_node_without_room_is_beyond_doubt(steps: list[tuple[str, str, int]]) -> None:
     """Nodes that are kept as having room, against the filter; all others are doubtful."""
     requests = {"small": {"cpu": "100m"}, "large": {"cpu": "3"}, "device": {"example.com/gpu": "1"}}

@@ -86,9 +86,10 @@ class NodeResourcesFit:
             place
             for place in cramped.places_between(start, stop, snapshot, _INVENTORY_VERSION)
             if (node := nodes[place]).free_pods < 1
-            or milli_cpu > node.free_milli_cpu
-            or memory > node.free_memory
-            or storage > node.free_ephemeral_storage
+            # Less than nothing is free where Pods were put by hand; who asks for nothing finds room there, too.
+            or (milli_cpu > node.free_milli_cpu and milli_cpu)
+            or (memory > node.free_memory and memory)
+            or (storage > node.free_ephemeral_storage and storage)
             or (served and not served.isdisjoint(node.allocatable.scalars))
         ]
         cramped.keep_between(start, stop, found)
