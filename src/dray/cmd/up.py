@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import importlib
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import Document, GroupVersion
@@ -21,21 +19,6 @@ if TYPE_CHECKING:
     from dray.node.agent.loop import PodAgent
     from dray.scheduler.config import SchedulerConfig
 
-# What works on the cluster's objects is loaded when the server answers, a part at a time: requests go in between.
-_PARTS: Final = (
-    "dray.client.loop",
-    "dray.cel",
-    "dray.allocator",
-    "dray.controllers.daemon_set.reconciler",
-    "dray.controllers.job.reconciler",
-    "dray.controllers.resource_claim.reconciler",
-    "dray.controllers.node_lifecycle.reconciler",
-    "dray.controllers.device_taint_eviction.reconciler",
-    "dray.cmd.controllers",
-    "dray.scheduler.plugins.dynamic_resources.plugin",
-    "dray.scheduler.registry",
-    "dray.cmd.scheduler",
-)
 _SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 
 
@@ -50,10 +33,10 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
                 running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
             )
             await _make_first_account(manager)
+            _start_components(settings, scheduler_config, group, running, manager)
             agent = await _start_nodes(settings, group, running)
             try:
                 apiserver.announce(running)
-                await _start_components(settings, scheduler_config, group, running, manager)
                 await group.wait(stop)
                 await group.cancel()
             finally:
@@ -80,14 +63,11 @@ async def _make_first_account(client: Client) -> None:
         await client.create(_SERVICE_ACCOUNTS, account)
 
 
-async def _start_components(
+def _start_components(
     settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, running: Running, manager: Client
 ) -> None:
     """Start the controllers and the scheduler."""
-    for name in _PARTS:
-        importlib.import_module(name)
-        await asyncio.sleep(0)
-    # Loaded just now, see above.
+    # After the settings were read: wrong ones are refused at once.
     from dray.cmd.controllers import spawn_controllers
     from dray.cmd.scheduler import spawn_scheduler
     from dray.scheduler.config import SchedulerConfig
@@ -109,8 +89,6 @@ async def _start_components(
         config=scheduler_config or SchedulerConfig(),
         features=settings.feature_gates,
     )
-    # As when the server was announced: this stays for good as well.
-    gc.freeze()
 
 
 async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent | None:
