@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -27,7 +27,8 @@ class Snapshot:
         self.unschedulable: dict[str, None] = {}
         self.hard_tainted: dict[str, None] = {}
         self.soft_tainted: dict[str, None] = {}
-        self.with_images: dict[str, None] = {}
+        # How many nodes have each image.
+        self.image_counts: Counter[str] = Counter()
         self.replace_all(nodes)
 
     def get(self, name: str) -> NodeInfo | None:
@@ -65,25 +66,36 @@ class Snapshot:
             self.unschedulable,
             self.hard_tainted,
             self.soft_tainted,
-            self.with_images,
         ):
             names.clear()
+        self.image_counts.clear()
         for node in self.nodes:
             self._note_properties(node)
+            self.image_counts.update(node.image_sizes.keys())
 
     def replace(self, node: NodeInfo) -> None:
         """Take another state of a node that is already there."""
-        self.nodes[self._positions[node.name]] = node
+        place = self._positions[node.name]
+        before, self.nodes[place] = self.nodes[place], node
         self.version += 1
         self._changes.append(node.name)
         self._note_properties(node)
+        # Pods come and go without making a new one.
+        if node.image_sizes is not before.image_sizes:
+            self._note_images(before, node)
 
     def _note_properties(self, node: NodeInfo) -> None:
         _set(self._with_anti_affinity, node.name, present=bool(node.anti_affinity_pods))
         _set(self.unschedulable, node.name, present=node.unschedulable)
         _set(self.hard_tainted, node.name, present=bool(node.hard_taints))
         _set(self.soft_tainted, node.name, present=bool(node.soft_taints))
-        _set(self.with_images, node.name, present=bool(node.image_sizes))
+
+    def _note_images(self, before: NodeInfo, after: NodeInfo) -> None:
+        self.image_counts.update(after.image_sizes.keys())
+        self.image_counts.subtract(before.image_sizes.keys())
+        for name in before.image_sizes:
+            if not self.image_counts[name]:
+                del self.image_counts[name]
 
 
 def _set(names: dict[str, None], name: str, *, present: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from hypothesis import example, given, settings
@@ -32,6 +33,12 @@ def make(uid: str, node_name: str) -> PodInfo:
     ports = [{"containerPort": 1, "hostPort": 80 + number % 2}]
     spec = {"containers": [container({"cpu": f"{number + 1}", "a/b": str(number)}, ports=ports)]}
     return PodInfo(pod(uid, uid=uid, nodeName=node_name, affinity=ANTI if number % 2 else None, **spec))
+
+
+def images_of(labels: dict[str, str]) -> list[dict[str, object]]:
+    """Other images with other labels, and some that many have."""
+    number = int(labels.get("round", "0"))
+    return [{"names": [f"i{number % 3}:1", f"i{number % 2}:2"], "sizeBytes": 1}] if number % 4 else []
 
 
 def summary(info: NodeInfo) -> tuple[object, ...]:
@@ -75,7 +82,7 @@ def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # n
             case "node" | "label":
                 labels = {"round": str(number)} if step == "label" else nodes.get(name, {})
                 nodes[name] = labels
-                cache.set_node(node(name, labels=labels))
+                cache.set_node(node(name, labels=labels, images=images_of(labels)))
             case "drop":
                 cache.remove_node(name)
                 nodes.pop(name, None)
@@ -88,17 +95,15 @@ def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # n
     expected = {
         name: summary(
             NodeInfo(
-                node(name, labels=labels),
+                node(name, labels=labels, images=images_of(labels)),
                 {uid: make(uid, where) for uid, (where, _) in placed.items() if where == name},
             )
         )
         for name, labels in nodes.items()
     }
     assert {info.name: summary(info) for info in snapshot} == expected
-    for name in nodes:
-        found = snapshot.get(name)
-        assert found is not None
-        assert found.name == name
+    assert all(snapshot.get(name) in snapshot.nodes for name in nodes)
+    assert snapshot.image_counts == Counter(name for info in snapshot for name in info.image_sizes)
     with_anti = {info.name for info in snapshot if info.anti_affinity_pods}
     assert {info.name for info in snapshot.nodes_with_anti_affinity()} == with_anti
 

@@ -29,12 +29,12 @@ class ImageLocality:
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
         """Nothing to prefer while none of the nodes reports images."""
-        if not self._handle.snapshot.with_images or not any(node.image_sizes for node in nodes):
+        if not self._handle.snapshot.image_counts or not any(node.image_sizes for node in nodes):
             return SKIP
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         names = [normalized_image_name(item.image) for item in containers if item.image]
-        total = len(self._handle.snapshot)
-        shares = {name: sum(name in node.image_sizes for node in self._handle.snapshot) / total for name in names}
+        counts, total = self._handle.snapshot.image_counts, len(self._handle.snapshot)
+        shares = {name: counts[name] / total for name in names}
         state[_IMAGES] = (names, shares)
         return SUCCESS
 
