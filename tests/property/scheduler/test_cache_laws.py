@@ -102,7 +102,7 @@ def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # n
         for name, labels in nodes.items()
     }
     assert {info.name: summary(info) for info in snapshot} == expected
-    assert all(snapshot.get(name) in snapshot.nodes for name in nodes)
+    assert [snapshot.get(info.name) for info in snapshot] == list(snapshot)
     assert snapshot.image_counts == Counter(name for info in snapshot for name in info.image_sizes)
     with_anti = {info.name for info in snapshot if info.anti_affinity_pods}
     assert {info.name for info in snapshot.nodes_with_anti_affinity()} == with_anti
