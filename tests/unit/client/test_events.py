@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
-from dray.api.document import GroupVersionKind
+import pytest
+
+from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import ServiceUnavailableError
 from dray.client.events import Correlator, CreateEvent, Happening, ObjectReference, PatchEvent, Source
+from dray.client.interface import Client
 from dray.client.memory import memory_client
-from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.client.recorder.loop import QUEUE_LENGTH_MAX, WARNING, WRITERS, EventRecorder
 from dray.lib.clock import VirtualClock
 from tests.fake_local_server import FakeLocalServer, fail
 
@@ -74,7 +78,7 @@ def test_a_source_may_tell_25_at_once_and_then_one_in_five_minutes() -> None:
 async def test_events_are_written_and_survive_an_unavailable_server() -> None:
     server = FakeLocalServer()
     server.before = fail(2, ServiceUnavailableError("down"), verb="create", resource="events")
-    clock = VirtualClock(asyncio.get_running_loop().create_future)
+    clock = clock_here()
     recorder = EventRecorder(memory_client(server, user="test"), clock, Source("test"))
     task = asyncio.create_task(recorder.run())
     pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}}
@@ -94,3 +98,50 @@ async def test_events_are_written_and_survive_an_unavailable_server() -> None:
     assert [item["count"] for item in server.all("events")] == [3]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def clock_here() -> VirtualClock:
+    return VirtualClock(asyncio.get_running_loop().create_future)
+
+
+class SlowClient:
+    """Lets writes wait until it is told; notes which are under way."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.all_write = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def create(self, _resource: object, document: Document, _namespace: str) -> Document:
+        self.begun.append(document["message"])
+        if len(self.begun) == WRITERS:
+            self.all_write.set()
+        await self.go_on.wait()
+        return document
+
+
+async def test_objects_do_not_wait_for_each_other_and_an_objects_events_keep_their_order() -> None:
+    client = SlowClient()
+    recorder = EventRecorder(cast(Client, client), clock_here(), Source("test"))
+    writing = asyncio.create_task(recorder.run())
+    # Enough objects for every writer to have some.
+    for number in range(100):
+        about = ObjectReference(POD, "default", f"pod-{number}", f"uid-{number}")
+        for step in ("first", "second"):
+            recorder.tell(happening(f"{number} {step}", about))
+    async with asyncio.timeout(10):
+        await client.all_write.wait()
+        client.go_on.set()
+        await recorder.flush()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert sorted(client.begun) == sorted(f"{number} {step}" for number in range(100) for step in ("first", "second"))
+    for number in range(100):
+        assert client.begun.index(f"{number} first") < client.begun.index(f"{number} second")
+
+
+async def test_who_falls_too_far_behind_drops_events(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = EventRecorder(cast(Client, SlowClient()), clock_here(), Source("test"))
+    for number in range(QUEUE_LENGTH_MAX + 1):
+        recorder.tell(happening("no", ObjectReference(POD, "default", f"pod-{number}")))
+    assert [record.message for record in caplog.records] == ["event dropped"]

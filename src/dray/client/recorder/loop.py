@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
+from zlib import crc32
 
 from dray.api.document import GroupVersion, GroupVersionKind
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
@@ -14,12 +15,15 @@ from dray.client.events import Correlator, CreateEvent, Happening, ObjectReferen
 from dray.client.interface import Client, Patch, PatchType, unstructured
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
+from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
 EVENTS: Final = unstructured(GroupVersion("", "v1"), "events", "Event")
 # client-go's: more than this behind, news is dropped rather than memory filled.
 QUEUE_LENGTH_MAX: Final = 1000
+# Each write waits for the disk: one after the other, they could not keep up with a scheduler.
+WRITERS: Final = 4
 ATTEMPTS_MAX: Final = 12
 RETRY_SECONDS: Final = 1.0
 NORMAL: Final = "Normal"
@@ -33,7 +37,9 @@ class EventRecorder:
         self._client = client
         self._clock = clock
         self._correlator = Correlator(source)
-        self._queue: asyncio.Queue[Happening] = asyncio.Queue(QUEUE_LENGTH_MAX)
+        # What is told of one object is always in the same queue, and so written in order.
+        self._queues = tuple(asyncio.Queue[Happening]() for _ in range(WRITERS))
+        self._waiting = 0
 
     def event(
         self,
@@ -54,23 +60,32 @@ class EventRecorder:
 
     def tell(self, happening: Happening) -> None:
         """Queue one thing to tell; dropped, with a log line, when too many wait."""
-        try:
-            self._queue.put_nowait(happening)
-        except asyncio.QueueFull:
+        if self._waiting >= QUEUE_LENGTH_MAX:
             _log.warning("event dropped", extra=fields(object=happening.about.name, reason=happening.reason))
+            return
+        self._waiting += 1
+        self._queues[_number_of(happening.about) % WRITERS].put_nowait(happening)
 
     async def run(self) -> None:
         """Write what is told until cancelled."""
-        while True:
-            happening = await self._queue.get()
-            try:
-                await self._write(happening)
-            finally:
-                self._queue.task_done()
+        async with TaskGroup("events") as group:
+            for number, queue in enumerate(self._queues):
+                group.spawn(self._write_all(queue), f"writer {number}")
+            await group.wait()
 
     async def flush(self) -> None:
         """Return when everything told so far has been written or given up; `run` must be running."""
-        await self._queue.join()
+        for queue in self._queues:
+            await queue.join()
+
+    async def _write_all(self, queue: asyncio.Queue[Happening]) -> None:
+        while True:
+            happening = await queue.get()
+            self._waiting -= 1
+            try:
+                await self._write(happening)
+            finally:
+                queue.task_done()
 
     async def _write(self, happening: Happening) -> None:
         decision = self._correlator.tell(happening, self._clock.now())
@@ -105,3 +120,8 @@ class EventRecorder:
         except AlreadyExistsError:
             # An earlier attempt got through and only its answer was lost.
             return
+
+
+def _number_of(about: ObjectReference) -> int:
+    """The same for an object in every process, so that a simulation can be repeated."""
+    return crc32(f"{about.namespace}/{about.name}".encode())
