@@ -6,6 +6,7 @@ Pods come in crowds that are alike, and one placement changes one node.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from dray.framework.node_info import NodeInfo
@@ -66,15 +67,9 @@ class ScoreTables:
     """The tables of all kinds of Pods, on one snapshot."""
 
     def __init__(self) -> None:
-        self._tables: dict[Hashable, ScoreTable] = {}
+        # The table of one kind, made when it first comes.
+        self.table: Final = lru_cache(KINDS_MAX)(_new_table)
 
-    def table(self, kind: Hashable) -> ScoreTable:
-        """The table of one kind."""
-        # The newest goes last.
-        table = self._tables.pop(kind, None)
-        if table is None:
-            table = ScoreTable()
-            if len(self._tables) >= KINDS_MAX:
-                del self._tables[next(iter(self._tables))]
-        self._tables[kind] = table
-        return table
+
+def _new_table(_kind: Hashable) -> ScoreTable:
+    return ScoreTable()

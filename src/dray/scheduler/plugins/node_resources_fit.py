@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from dray.allocator.candidates import Candidates
@@ -40,8 +41,8 @@ class NodeResourcesFit:
         self._scorer = make_scorer(strategy, self._device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)
-        # By what is asked for.
-        self._cramped: dict[Hashable, Candidates] = {}
+        # At least the nodes that may lack something for Pods of a kind, made when the kind first comes.
+        self._cramped_for: Final = lru_cache(KINDS_MAX)(_all_nodes)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Leave out resources that others look after."""
@@ -93,17 +94,6 @@ class NodeResourcesFit:
             or (served and not served.isdisjoint(node.allocatable.scalars))
         ]
         cramped.keep_between(start, stop, found)
-        return found
-
-    def _cramped_for(self, kind: Hashable) -> Candidates:
-        """At least the nodes that may lack something for Pods of a kind."""
-        # The newest goes last.
-        found = self._cramped.pop(kind, None)
-        if found is None:
-            found = Candidates()
-            if len(self._cramped) >= KINDS_MAX:
-                del self._cramped[next(iter(self._cramped))]
-        self._cramped[kind] = found
         return found
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
@@ -181,3 +171,8 @@ class NodeResourcesFit:
         if from_devices and not self._handle.device_usage(node, name)[1]:
             taken += from_devices
         return taken
+
+
+def _all_nodes(_kind: Hashable) -> Candidates:
+    """Nothing is known yet."""
+    return Candidates()
