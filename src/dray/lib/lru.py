@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -14,15 +15,15 @@ class LRUSet(Generic[M]):
     def __init__(self, count_max: int) -> None:
         assert count_max > 0, "a set that can hold nothing"
         self._count_max = count_max
-        # Oldest first.
-        self._members: dict[M, None] = {}
+        # Oldest first. A plain dict finds its first entry by passing over all that were there before it.
+        self._members: OrderedDict[M, None] = OrderedDict()
 
     def add(self, member: M) -> None:
         """Remember the member as the newest."""
-        self._members.pop(member, None)
         self._members[member] = None
+        self._members.move_to_end(member)
         if len(self._members) > self._count_max:
-            del self._members[next(iter(self._members))]
+            self._members.popitem(last=False)
 
     def discard(self, member: M) -> None:
         """Forget the member."""
