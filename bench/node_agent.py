@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.load import cpu_seconds
 from bench.processes import resident_megabytes, serving
 from bench.rows import Row, Target
 from dray.api.document import Document, GroupVersion
@@ -26,7 +26,6 @@ ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccou
 READY_SECONDS_MAX = 1.0
 IDLE_MEGABYTES_MAX = 60.0
 WAIT_SECONDS = 300.0
-TICKS = os.sysconf("SC_CLK_TCK")
 STARTS = 3
 
 
@@ -76,11 +75,6 @@ def _private_megabytes(pid: int) -> float:
     return sum(int(amount) for amount in re.findall(r"Private_(?:Clean|Dirty):\s+(\d+)", found)) * 1024 / 1e6
 
 
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 async def _pods(agent: Agent, count: int) -> list[Row]:
     client = client_of(agent.server)
     with contextlib.suppress(AlreadyExistsError):
@@ -88,11 +82,11 @@ async def _pods(agent: Agent, count: int) -> list[Row]:
     assert agent.process is not None
     with plugin(agent, *(f"d{number}" for number in range(count))):
         await _until_allocatable(client, count)
-        began, used = time.perf_counter(), _cpu_seconds(agent.process.pid)
+        began, used = time.perf_counter(), cpu_seconds(agent.process.pid)
         for number in range(count):
             await client.create(DOCUMENTS, _pod(number), "default")
         await _until_running(client, count)
-        seconds, cpu = time.perf_counter() - began, _cpu_seconds(agent.process.pid) - used
+        seconds, cpu = time.perf_counter() - began, cpu_seconds(agent.process.pid) - used
         memory = resident_megabytes(agent.process.pid)
         began = time.perf_counter()
         for number in range(count):

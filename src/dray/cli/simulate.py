@@ -16,7 +16,7 @@ from dray.cli.output import Column, bar, render, write_answer
 from dray.cli.progress import ProgressLine
 from dray.cli.source.files import read_documents
 from dray.runtime.clock import SystemClock
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 from dray.sim.whatif.changes import (
     Changed,
     DeviceTaintChange,
@@ -29,17 +29,7 @@ from dray.sim.whatif.changes import (
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Fullness, Growth, Outcome, PodOutcome
 
 PROG: Final = "dray simulate"
-KINDS: Final = (
-    "Namespace",
-    "Node",
-    "Pod",
-    "ResourceClaim",
-    "ResourceClaimTemplate",
-    "ResourceSlice",
-    "DeviceClass",
-    "DeviceTaintRule",
-    "ResourceQuota",
-)
+KINDS: Final = ("Namespace", *PLACEMENT_KINDS, "ResourceQuota")
 
 
 def main(argv: Sequence[str]) -> int:
