@@ -26,6 +26,7 @@ from dray.client.interface import (
 from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.controllers import spawn_controllers
+from dray.cmd.main import GC_THRESHOLDS
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeControl
 from dray.runtime.tasks import TaskGroup
@@ -36,8 +37,6 @@ T = TypeVar("T")
 WRITERS = 64
 # The controllers have nothing left to do when nothing was written for so long.
 QUIET_SECONDS = 2.0
-# As the command sets it.
-GC_THRESHOLDS = (50_000, 20, 50)
 _NEVER = 1e9
 
 
