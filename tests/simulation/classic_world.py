@@ -23,7 +23,7 @@ from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.replica.virtual_time import LoopClock
 from tests.portless_server import portless_server
 from tests.simulation import classic_checks as checks
 from tests.simulation.network import Odds

@@ -17,7 +17,7 @@ from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.replica.virtual_time import LoopClock
 from tests.simulation.network import LATE_SECONDS_MAX, FaultyTransport, Odds
 
 # Longer than a request can be late, as a leader's lease makes sure.

@@ -25,7 +25,7 @@ from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.evictions.world import LEASE_NAMESPACE, NODES, PODS, TEAM, World
 from tests.portless_server import portless_server
 from tests.simulation.network import Odds

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.simulation.world import World
 
 # A run takes a quarter of a second; seeds that once failed stay in the list.

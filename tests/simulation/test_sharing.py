@@ -11,7 +11,7 @@ from dray.api.document import Document
 from dray.client.interface import DeleteOptions
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.portless_server import portless_server
 from tests.simulation.processes import SchedulerProgram, controller_program
 from tests.simulation.world import CLAIMS, PODS, TEAM, World

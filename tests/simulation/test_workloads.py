@@ -30,7 +30,7 @@ from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.runtime.metrics import Metrics
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.portless_server import portless_server
 from tests.simulation.network import Odds
 from tests.simulation.processes import Process

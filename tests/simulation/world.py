@@ -13,7 +13,7 @@ from dray.api.errors import APIError, NotFoundError
 from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
-from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.replica.virtual_time import LoopClock
 from tests.portless_server import portless_server
 from tests.simulation import checks
 from tests.simulation.network import Odds

@@ -19,8 +19,7 @@ from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.clock import SystemClock
 from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
-from dray.sim.doctor.findings import Finding, Fix, Severity
-from dray.sim.doctor.rules import examine
+from dray.sim.doctor.rules import Finding, Fix, Severity, examine
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 
 PROG: Final = "dray doctor"
@@ -102,7 +101,7 @@ async def _apply(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
     # As above: a doctor that only looks, at files even, needs none of it.
     from dray.cli.source.http import connected
     from dray.client.interface import Patch, PatchType, WriteOptions
-    from dray.sim.source.resources import best_resources
+    from dray.sim.cluster_reader import best_resources
 
     async with connected(arguments.kubeconfig, arguments.context) as client:
         served = best_resources(await client.resources())

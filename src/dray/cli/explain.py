@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     arguments = _parse(argv)
     # Brings the API server and the scheduler along, which help and wrong flags need not wait for.
-    from dray.sim.explain.loop import explain
+    from dray.sim.explain.explainer import explain
 
     with failing_in_one_line(PROG):
         snapshot = read(arguments, PLACEMENT_KINDS)

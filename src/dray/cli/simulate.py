@@ -100,7 +100,7 @@ def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
 
 def _play(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome | Fit | Growth:
     # Bring the API server and the scheduler along, which help and wrong flags need not wait for.
-    from dray.sim.whatif.loop import Run, count_fit, count_nodes, simulate
+    from dray.sim.whatif.simulation import Run, count_fit, count_nodes, simulate
 
     before = read(arguments, KINDS)
     run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress)

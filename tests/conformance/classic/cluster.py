@@ -24,7 +24,7 @@ from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.queue import Backoff
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.replica.virtual_time import LoopClock
 from tests.portless_server import portless_server
 
 CORE, CDI, DRA = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1"), GroupVersion("resource.k8s.io", "v1")

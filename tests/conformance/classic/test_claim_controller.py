@@ -11,7 +11,7 @@ import pytest
 from dray.api.errors import NotFoundError
 from dray.apiserver.authorization.bootstrap_roles import CONTROLLER_ROLES
 from dray.client.interface import Patch, PatchType
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Cluster, cluster, inline, named
 
 Story = Callable[[Cluster], Coroutine[Any, Any, None]]

@@ -15,7 +15,7 @@ from dray.client.rest import Call
 from dray.driver.classic import Allocation, Claim, ClassicController, Options, serve
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.classic.cluster import (
     CLAIMS,
     CLASSES,

@@ -15,7 +15,7 @@ from dray.client.interface import Client, Patch, PatchType, unstructured
 from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Boards, Cluster, cluster, inline, named
 
 OFF = "DynamicResourceAllocation=false"

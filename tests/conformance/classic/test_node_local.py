@@ -12,7 +12,7 @@ from dray.api.document import UID, Document
 from dray.api.errors import NotFoundError, ServiceUnavailableError
 from dray.client.rest import Call
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError, Options, serve
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.classic.cluster import CLAIMS, DRIVER, NOW, PODS, TEAM, Cluster, cluster, inline, named
 
 # What is in use on each node, by claim; it outlives every process.

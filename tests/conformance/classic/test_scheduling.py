@@ -11,7 +11,7 @@ import pytest
 from dray.api.document import Document
 from dray.api.errors import InternalError
 from dray.client.interface import Patch, PatchType
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.classic.cluster import (
     CLAIMS,
     CLASSES,

@@ -14,7 +14,7 @@ from dray.api.document import Document
 from dray.client.interface import DeleteOptions, Patch, PatchType
 from dray.controllers.daemon_set.placement import HASH_LABEL
 from dray.controllers.daemon_set.reconciler import DaemonSetController
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import (
     DAEMON_SETS,
     NODES,

@@ -17,7 +17,7 @@ from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.building import TRACKING
 from dray.controllers.job.indexes import INDEX
 from dray.controllers.job.reconciler import JobController
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, TEAM, Cluster, cluster, template
 
 RUN = "simulation.dray.dev/run-seconds"

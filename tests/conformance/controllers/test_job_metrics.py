@@ -17,7 +17,7 @@ from dray.client.rest import RestClient
 from dray.controllers.job.reconciler import JobController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.controllers.test_job import ended, spec
 from tests.conformance.controllers.world import CORE, JOBS, PODS, TEAM, Cluster, cluster, template
 from tests.fake_local_server import FakeLocalServer, served

@@ -8,7 +8,7 @@ from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.rest import Call
 from dray.controllers.replica_set.reconciler import ReplicaSetController
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
 
 LABELS = {"app": "web"}

@@ -9,7 +9,7 @@ from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
 from dray.controllers.ttl_after_finished.reconciler import TTLAfterFinishedController
 from dray.runtime.metrics import Metrics
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, template
 
 

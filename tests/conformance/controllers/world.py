@@ -20,7 +20,7 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.replica.virtual_time import LoopClock
 from tests.portless_server import portless_server
 
 CORE, APPS, BATCH = GroupVersion("", "v1"), GroupVersion("apps", "v1"), GroupVersion("batch", "v1")

@@ -25,7 +25,7 @@ from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.portless_server import portless_server
 
 CORE, DRA = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1")

@@ -10,7 +10,7 @@ from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
 from dray.cli.explain import lines
 from dray.sim.explain.answers import Answer, Standing
-from dray.sim.explain.loop import explain
+from dray.sim.explain.explainer import explain
 from dray.sim.explain.subject import claim_subject, pod_subject
 from dray.sim.snapshot import Snapshot, SnapshotError
 from tests.unit.sim.cluster import (

@@ -21,8 +21,8 @@ from dray.sim.whatif.changes import (
     remove_node,
     taint_devices,
 )
-from dray.sim.whatif.loop import Run, count_fit, count_nodes, simulate
 from dray.sim.whatif.outcome import Outcome
+from dray.sim.whatif.simulation import Run, count_fit, count_nodes, simulate
 from tests.unit.sim.cluster import (
     GPU,
     claim,

@@ -19,11 +19,11 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.sim.cluster_reader import read_cluster
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
-from dray.sim.source.loop import read_cluster
 from dray.sim.whatif.changes import Changed
-from dray.sim.whatif.loop import Run, apply, simulate
 from dray.sim.whatif.outcome import compare
+from dray.sim.whatif.simulation import Run, apply, simulate
 from tests.portless_server import portless_server
 from tests.unit.sim.cluster import GPU, device, device_class, exactly, node, resource_slice, template, waiting_pod
 

@@ -13,9 +13,8 @@ from dray.client.interface import Client
 from dray.client.loop import InformerLoop, Informers
 from dray.runtime.clock import SystemClock
 from dray.runtime.tasks import TaskGroup
+from dray.sim.cluster_reader import best_resources, read_cluster
 from dray.sim.snapshot import Snapshot
-from dray.sim.source.loop import read_cluster
-from dray.sim.source.resources import best_resources
 
 # Changes come in bursts; a table more often than this is only flicker.
 PAUSE_SECONDS: Final = 0.2

@@ -32,11 +32,11 @@ from dray.rpc.pb.podresources.v1 import api_pb2
 from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from dray.rpc.sockets import connect
 from dray.runtime.clock import SystemClock
+from dray.sim.cluster_reader import read_cluster
 from dray.sim.explain.answers import Answer
-from dray.sim.explain.loop import explain
+from dray.sim.explain.explainer import explain
 from dray.sim.explain.subject import pod_subject
 from dray.sim.snapshot import PLACEMENT_KINDS
-from dray.sim.source.loop import read_cluster
 
 NAMESPACE: Final = "default"
 MANAGER: Final = "dray-demo"

@@ -12,9 +12,9 @@ import orjson
 from dray.api.document import Document
 from dray.api.errors import InternalError
 from dray.client.interface import Client
+from dray.sim.cluster_reader import read_documents
 from dray.sim.devices import device_rows
 from dray.sim.snapshot import Snapshot
-from dray.sim.source.loop import read_documents
 
 DEVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule")
 EXPLAIN_KINDS: Final = (*DEVICE_KINDS, "Node", "Pod", "ResourceClaimTemplate")

@@ -14,7 +14,7 @@ from dray.client.loop import Informers
 from dray.dashboard.stream import lines
 from dray.lib.clock import Clock
 from dray.runtime.tasks import TaskGroup
-from dray.sim.source.resources import best_resources
+from dray.sim.cluster_reader import best_resources
 
 KINDS: Final = (
     "Namespace",

@@ -1,8 +1,10 @@
-"""The doctor's rules: each looks at the whole snapshot and yields what it finds. Pure."""
+"""The rules of `dray doctor`: each checks the whole snapshot and yields findings. Pure."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -12,8 +14,40 @@ from dray.api.pod_claims import FINALIZER, is_pod_done, is_pod_reference, pod_cl
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
-from dray.sim.doctor.findings import Finding, Fix, Severity
 from dray.sim.snapshot import Snapshot
+
+
+class Severity(enum.StrEnum):
+    """How bad it is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One guarded write that mends it: a JSON patch whose `test` operations make sure that nothing has changed."""
+
+    kind: str
+    namespace: str
+    name: str
+    operations: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    severity: Severity
+    rule: str
+    # `kind namespace/name`
+    subject: str
+    what: str
+    # What to do about it, in words or as a command.
+    advice: str
+    fix: Fix | None = None
+
 
 # Controllers need seconds; what lasts longer than this is stuck.
 PATIENCE: Final = timedelta(minutes=2)

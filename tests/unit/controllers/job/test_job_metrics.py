@@ -14,7 +14,7 @@ from dray.controllers.job.metrics import JobMetrics, reason_to_create
 from dray.controllers.job.plan import Action
 from dray.controllers.job.scene import make_scene
 from dray.runtime.metrics import Metrics
-from dray.sim.replica.virtual_loop import LoopClock, run_virtually
+from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.unit.controllers.job.jobs import job, worker
 from tests.unit.controllers.pod_control.pods import NOW
 

@@ -9,8 +9,7 @@ from dray.node.devices.assignments import Assignment, Slot
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
-from dray.sim.doctor.findings import Finding, Severity
-from dray.sim.doctor.rules import examine
+from dray.sim.doctor.rules import Finding, Severity, examine
 from dray.sim.snapshot import Snapshot
 from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice, waiting_pod
 

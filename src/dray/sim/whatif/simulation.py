@@ -12,10 +12,10 @@ from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.sim.replica.loop import Options, Replica, namespace_document, pass_time, running
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.cluster_reader import read_cluster
+from dray.sim.replica.cluster import Options, Replica, namespace_document, pass_time, running
+from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
-from dray.sim.source.loop import read_cluster
 from dray.sim.whatif.changes import Changed, copies, new_names
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
 

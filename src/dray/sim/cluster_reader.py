@@ -8,9 +8,8 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.errors import ForbiddenError
-from dray.client.interface import Client, ListOptions, Resource
-from dray.sim.snapshot import Snapshot
-from dray.sim.source.resources import best_resources
+from dray.client.interface import Client, ListOptions, Resource, ServedResource
+from dray.sim.snapshot import KINDS, Snapshot
 
 PAGE: Final = 500
 # Few may see them, and they are seldom there: whoever may not goes on without.
@@ -45,3 +44,19 @@ async def _list(client: Client, resource: Resource[Document], *, skip: bool) -> 
         token = page.continue_token
         if not token:
             return found
+
+
+# Newest first.
+_VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+
+
+def best_resources(resources: Iterable[ServedResource]) -> dict[str, Resource[Document]]:
+    """For each kind that snapshots know, the resource in the newest version that is served."""
+    found: dict[str, ServedResource] = {}
+    for item in resources:
+        if KINDS.get(item.kind) != (item.group, item.plural) or item.version not in _VERSIONS:
+            continue
+        known = found.get(item.kind)
+        if known is None or _VERSIONS.index(item.version) < _VERSIONS.index(known.version):
+            found[item.kind] = item
+    return {kind: item.resource() for kind, item in found.items()}

@@ -28,8 +28,8 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
-from dray.sim.replica.kubelets.loop import Kubelets
-from dray.sim.replica.virtual_loop import LoopClock
+from dray.sim.replica.kubelet import Kubelets
+from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import Snapshot
 
 # The same snapshot gives the same answers.

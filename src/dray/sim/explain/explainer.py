@@ -13,12 +13,11 @@ from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.kinds import PODS
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.sim.explain.answers import Answer, Standing
-from dray.sim.explain.changes import CHANGES_MAX, helpful_changes
 from dray.sim.explain.filters import Filters, nodes_with_room
-from dray.sim.explain.obstacles import holders_in_the_way, node_changes
 from dray.sim.explain.subject import Subject, before, given
-from dray.sim.replica.loop import Options, Replica, pass_time, running
-from dray.sim.replica.virtual_loop import run_virtually
+from dray.sim.explain.suggestions import CHANGES_MAX, helpful_changes, holders_in_the_way, node_changes
+from dray.sim.replica.cluster import Options, Replica, pass_time, running
+from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import Snapshot
 
 # Virtual time in which claims are made from templates; costs nothing.

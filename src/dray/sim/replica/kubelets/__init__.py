@@ -1,1 +1,0 @@
-"""The nodes of a replica: whatever is placed on them runs."""

@@ -1,1 +1,0 @@
-"""Where a snapshot of a running cluster comes from."""
