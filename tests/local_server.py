@@ -90,6 +90,6 @@ async def local_server(directory: Path, gates: str = "") -> AsyncIterator[Local]
     running = await apiserver.start(settings)
     try:
         yield Local(running)
-        assert_unchanged(running.server.decoded)
+        assert_unchanged(running.server.documents)
     finally:
         await running.stop()

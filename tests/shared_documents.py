@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import orjson
 
-from dray.apiserver.decoded import Decoded
+from dray.apiserver.document_cache import DocumentCache
 
 
-def assert_unchanged(decoded: Decoded) -> None:
+def assert_unchanged(documents: DocumentCache) -> None:
     """No document that the server shares was changed by anybody who got it."""
-    for known in decoded._known.values():
+    for known in documents._known.values():
         document = orjson.loads(orjson.dumps(known.document))
         document["metadata"].pop("resourceVersion", None)
         assert document == orjson.loads(known.value)

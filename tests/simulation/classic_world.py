@@ -24,7 +24,7 @@ from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
 from dray.sim.replica.virtual_time import LoopClock
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 from tests.simulation import classic_checks as checks
 from tests.simulation.network import Odds
 from tests.simulation.processes import Process
@@ -135,7 +135,7 @@ class ClassicWorld:
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            inner = await stack.enter_async_context(portless_server(LoopClock(), self._fork(), TEAM))
+            inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
             server = CheckedServer(inner, self)
             self.user = RestClient(MemoryTransport(server, user="user", groups=("system:masters",), user_agent="user"))
             self._eyes = RestClient(MemoryTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes"))

@@ -27,7 +27,7 @@ from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.evictions.world import LEASE_NAMESPACE, NODES, PODS, TEAM, World
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 from tests.simulation.network import Odds
 from tests.simulation.processes import Process
 
@@ -104,7 +104,7 @@ class Story:
         self.dead: set[str] = set()
 
     async def run(self) -> None:
-        async with portless_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:
+        async with in_process_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:
             witness = Witness(inner)
             user = RestClient(MemoryTransport(inner, user="user", groups=("system:masters",), user_agent="user"))
             world = World(user, Metrics())

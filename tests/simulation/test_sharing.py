@@ -12,7 +12,7 @@ from dray.client.interface import DeleteOptions
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 from tests.simulation.processes import SchedulerProgram, controller_program
 from tests.simulation.world import CLAIMS, PODS, TEAM, World
 
@@ -26,7 +26,7 @@ def _pod(number: int) -> Document:
 
 
 async def _share() -> None:
-    async with portless_server(LoopClock(), random.Random(1), TEAM) as server:
+    async with in_process_server(LoopClock(), random.Random(1), TEAM) as server:
         user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))
         world = World(1, schedulers=1)
         world.user = user

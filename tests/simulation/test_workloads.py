@@ -31,7 +31,7 @@ from dray.runtime.metrics import Metrics
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 from tests.simulation.network import Odds
 from tests.simulation.processes import Process
 
@@ -110,7 +110,9 @@ class World:
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            inner = await stack.enter_async_context(portless_server(LoopClock(), self._fork(), TEAM, "kube-node-lease"))
+            inner = await stack.enter_async_context(
+                in_process_server(LoopClock(), self._fork(), TEAM, "kube-node-lease")
+            )
             server = CheckedServer(inner, self)
             self.eyes = self._client(inner, "eyes")
             self.user = self._client(server, "user")

@@ -14,7 +14,7 @@ from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType,
 from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 from tests.simulation import checks
 from tests.simulation.network import Odds
 from tests.simulation.processes import Process, SchedulerProgram, controller_program
@@ -85,7 +85,7 @@ class World:
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            inner = await stack.enter_async_context(portless_server(LoopClock(), self._fork(), TEAM))
+            inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
             server = CheckedServer(inner, self)
             self.user = RestClient(MemoryTransport(server, user="user", groups=("system:masters",), user_agent="user"))
             self._eyes = RestClient(MemoryTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes"))

@@ -19,12 +19,12 @@ from dray.apiserver.authorization.escalation import check_binding_write, check_r
 from dray.apiserver.authorization.node import node_name_of
 from dray.apiserver.authorization.node_restriction import check_node_write
 from dray.apiserver.authorization.rbac import Decision
+from dray.apiserver.call import Call
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.flow.call import Call
 from dray.apiserver.metadata import generated_name
+from dray.apiserver.object_cache import NAMESPACES, NODES, PODS, RBAC_GROUP, ObjectCache
 from dray.apiserver.registry.strategy import WriteContext
 from dray.apiserver.request import Attributes
-from dray.apiserver.world import NAMESPACES, NODES, PODS, RBAC_GROUP, World
 
 _PROTECTED_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _TOKEN_MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
@@ -53,12 +53,12 @@ class Admission:
     """Admits or refuses writes; pure but for the randomness it is given."""
 
     def __init__(
-        self, world: World, authorize: Authorize, random_source: random.Random, disabled: Collection[str] = ()
+        self, cache: ObjectCache, authorize: Authorize, random_source: random.Random, disabled: Collection[str] = ()
     ) -> None:
         """`disabled` names plugins of `SWITCHABLE` that are to do nothing."""
         self._taints = TAINT_NODES not in disabled
         self._tolerations = DEFAULT_TOLERATIONS not in disabled
-        self._world = world
+        self._cache = cache
         self._authorize = authorize
         self._random = random_source
 
@@ -95,10 +95,10 @@ class Admission:
         if endpoint.resource.group == RBAC_GROUP and new is not None:
             self._check_escalation(call, endpoint, new, old)
         if node_name_of(call.user) is not None:
-            check_node_write(_attributes(operation, call, endpoint), new, old, self._world.nodes)
+            check_node_write(_attributes(operation, call, endpoint), new, old, self._cache.nodes)
 
     def _check_escalation(self, call: Call, endpoint: Endpoint, new: Document, old: Document | None) -> None:
-        index = self._world.rbac
+        index = self._cache.rbac
         if endpoint.definition.kind.endswith("Binding"):
             check_binding_write(index, call.user, new, old, self._authorize)
         else:
@@ -120,7 +120,7 @@ class Admission:
         name = spec.get("serviceAccountName") or "default"
         spec["serviceAccountName"] = spec["serviceAccount"] = name
         namespace = metadata.get("namespace", "")
-        account = self._world.service_accounts.get(NamespacedName(namespace, name))
+        account = self._cache.service_accounts.get(NamespacedName(namespace, name))
         if account is None:
             raise ForbiddenError(
                 PODS,
@@ -146,7 +146,7 @@ class Admission:
 
     def _admit_priority(self, pod: Document, spec: Document) -> None:
         name = spec.get("priorityClassName") or ""
-        chosen = self._world.priority_classes.get(name) if name else self._default_priority()
+        chosen = self._cache.priority_classes.get(name) if name else self._default_priority()
         if name and chosen is None:
             raise ForbiddenError(PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
         value = int(chosen["value"]) if chosen else 0
@@ -165,7 +165,7 @@ class Admission:
         spec.setdefault("preemptionPolicy", policy)
 
     def _default_priority(self) -> Document | None:
-        defaults = [item for item in self._world.priority_classes.values() if item.get("globalDefault")]
+        defaults = [item for item in self._cache.priority_classes.values() if item.get("globalDefault")]
         return min(defaults, key=lambda item: item["value"]) if defaults else None
 
 

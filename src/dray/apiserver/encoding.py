@@ -11,8 +11,8 @@ import yaml
 
 from dray.api.document import Document
 from dray.api.protobuf import encode_object, watch_frame
+from dray.apiserver.call import DocumentResult, ListResult, ObjectResult, WatchFrame
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.flow.call import DocumentResult, ListResult, ObjectResult, WatchFrame
 from dray.apiserver.negotiation import Media, Representation
 from dray.apiserver.tables import partial_metadata, table
 from dray.store.interface import Entry

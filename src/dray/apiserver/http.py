@@ -23,6 +23,15 @@ import orjson
 from dray.api import errors
 from dray.api.errors import APIError, InternalError, RequestEntityTooLargeError
 from dray.apiserver.authentication.impersonation import impersonate, is_impersonating
+from dray.apiserver.call import (
+    Call,
+    DocumentResult,
+    ListResult,
+    ObjectResult,
+    Result,
+    TextResult,
+    WatchResult,
+)
 from dray.apiserver.encoding import (
     CONTENT_TYPES,
     WATCH_CONTENT_TYPES,
@@ -32,23 +41,13 @@ from dray.apiserver.encoding import (
     encode_list,
     encode_object_result,
 )
-from dray.apiserver.flow.call import (
-    Call,
-    DocumentResult,
-    ListResult,
-    ObjectResult,
-    Result,
-    TextResult,
-    WatchResult,
-)
-from dray.apiserver.flow.pages import ROOT, STREAM
-from dray.apiserver.flow.paths import PageNotFoundError
-from dray.apiserver.flow.server import APIServer
-from dray.apiserver.flow.turnstile import Turnstile
+from dray.apiserver.handlers.nonresource import ROOT, STREAM, PageNotFoundError
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.negotiation import JSON, Media, Representation, UnavailableRepresentationError, negotiate
 from dray.apiserver.request import UserInfo
+from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.routes import is_true, parse_query, parse_request
+from dray.apiserver.server import APIServer
 from dray.apiserver.tables import check_include_object
 
 _LOG: Final = logging.getLogger("dray.apiserver.http")
@@ -249,7 +248,7 @@ class Connection(asyncio.Protocol):
 class Listener:
     """Accepts connections for one API server."""
 
-    def __init__(self, server: APIServer, turnstile: Turnstile, metrics: RequestMetrics) -> None:
+    def __init__(self, server: APIServer, turnstile: RequestLimiter, metrics: RequestMetrics) -> None:
         self._server = server
         self._turnstile = turnstile
         self._metrics = metrics

@@ -9,11 +9,11 @@ from dray.api.document import Document
 from dray.client.codec import SharedObjects
 from dray.client.interface import LocalRequest, LocalServer, WatchBatch
 from dray.client.rest import Call, RestClient, reader
-from dray.lib.newest import OfNewest
+from dray.lib.latest_memo import LatestMemo
 
 # All clients of a process see the same few documents of its server.
 _SHARED: Final = SharedObjects()
-_BATCHES: Final = OfNewest(reader(_SHARED.decode))
+_BATCHES: Final = LatestMemo(reader(_SHARED.decode))
 
 
 class MemoryTransport:

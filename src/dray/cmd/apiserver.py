@@ -25,22 +25,22 @@ from dray.apiserver.authentication.files import (
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.authorization.node import NodeAuthorizer
+from dray.apiserver.bootstrap import Bootstrap
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.custom.build import schema_source
 from dray.apiserver.custom.reconciler import CustomResources
 from dray.apiserver.fairness import FairQueue, Limits
-from dray.apiserver.flow.bootstrap import Bootstrap
-from dray.apiserver.flow.follower import Follower
-from dray.apiserver.flow.paths import Health, Paths
-from dray.apiserver.flow.server import APIServer
-from dray.apiserver.flow.turnstile import Turnstile
+from dray.apiserver.handlers.nonresource import Health, Paths
 from dray.apiserver.http import Listener
-from dray.apiserver.memory import LocalTransport
+from dray.apiserver.kubelet_client import KubeletClient
+from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
-from dray.apiserver.nodes.http import NodeLogs
+from dray.apiserver.object_cache import ObjectCache, TokenLookup
 from dray.apiserver.openapi.source import OpenAPI
+from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.registry import builtin
-from dray.apiserver.world import TokenLookup, World
+from dray.apiserver.request_limiter import RequestLimiter
+from dray.apiserver.server import APIServer
 from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
@@ -87,7 +87,7 @@ class Running:
     local: LocalTransport
     listener: Listener
     store: Store
-    follower: Follower
+    follower: StoreReflector
     pki: PKI
     clock: Clock
     metrics: Metrics
@@ -95,7 +95,7 @@ class Running:
     url: str
     kubeconfig: Path
     tasks: list[asyncio.Task[None]]
-    nodes: NodeLogs
+    nodes: KubeletClient
 
     async def stop(self) -> None:
         """End everything; what was acknowledged is on disk."""
@@ -132,15 +132,15 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     server, health = build(settings, clock, pki, store, metrics)
     local = LocalTransport(server)
     custom = CustomResources(server.catalog, local, clock)
-    server.world.on_definition, server.settle_definition = custom.observe, custom.settle
-    nodes = NodeLogs(kubelet_tls(pki, clock.now()))
+    server.cache.on_definition, server.settle_definition = custom.observe, custom.settle
+    nodes = KubeletClient(kubelet_tls(pki, clock.now()))
     server.subresources.logs = nodes
     server.pages = DashboardPages(local, clock)
-    follower = Follower(store, server.world, server.decoded)
+    follower = StoreReflector(store, server.cache, server.documents)
     await follower.start()
     await Bootstrap(local).run()
     limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
-    listener = Listener(server, Turnstile(FairQueue(limits), clock), RequestMetrics(metrics))
+    listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
     port = await listener.start(settings.host, settings.port, server_context(pki))
     url = f"https://{_url_host(settings.host)}:{port}"
     server.paths.address = f"{_url_host(settings.host)}:{port}"
@@ -170,9 +170,9 @@ def build(
     settings: APIServerSettings, clock: Clock, pki: PKI, store: Store, metrics: Metrics
 ) -> tuple[APIServer, Health]:
     """Put the server together; nothing runs yet."""
-    world = World()
+    cache = ObjectCache()
     catalog = Catalog(builtin.endpoints())
-    lookup = TokenLookup(world)
+    lookup = TokenLookup(cache)
     tokens = ServiceAccountTokens(
         key=pki.token_key,
         lookup=lookup,
@@ -181,12 +181,12 @@ def build(
     )
     static = read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {}
     authenticator = Authenticator(tokens, static, allow_anonymous=settings.anonymous_auth)
-    authorizer = Authorizer(world.rbac, NodeAuthorizer(world.nodes))
+    authorizer = Authorizer(cache.rbac, NodeAuthorizer(cache.nodes))
     health = Health()
     server = APIServer(
         store=store,
         catalog=catalog,
-        world=world,
+        cache=cache,
         clock=clock,
         gates=settings.feature_gates,
         authenticator=authenticator,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dray.apiserver.flow.call import Call, TextResult
-from dray.apiserver.memory import LocalTransport
+from dray.apiserver.call import Call, TextResult
+from dray.apiserver.local_transport import LocalTransport
 from dray.client.memory import memory_client
 from dray.lib.clock import Clock
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DashboardPages:
-    """Implements `dray.apiserver.flow.pages.Pages`."""
+    """Implements `dray.apiserver.handlers.nonresource.Pages`."""
 
     def __init__(self, local: LocalTransport, clock: Clock) -> None:
         self._local = local

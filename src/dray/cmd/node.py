@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dray.api.types.core_v1 import Pod
-from dray.apiserver.nodes.addresses import FINGERPRINT_ANNOTATION
+from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.events import Source
 from dray.client.http import http_client
 from dray.client.informer import Selection

@@ -216,7 +216,7 @@ async def test_nothing_new_comes_into_a_namespace_that_ends(api: Local) -> None:
     await api.request("create", f"{CLAIMS}@n", claim("c"))
     ending = await api.request("delete", "core/v1/namespaces/n")
     assert ending["status"]["phase"] == "Terminating"
-    known = api.running.server.world.namespaces
+    known = api.running.server.cache.namespaces
     await until(lambda: "n" in known and "deletionTimestamp" in known["n"]["metadata"])
     with pytest.raises(ForbiddenError, match="being terminated"):
         await api.request("create", f"{CLAIMS}@n", claim("d"))

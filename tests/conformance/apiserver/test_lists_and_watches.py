@@ -9,7 +9,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, InvalidError
-from dray.apiserver.flow import reads
+from dray.apiserver.handlers import get as get_handler
 from tests.local_server import Local
 
 MAPS = "core/v1/configmaps"
@@ -56,7 +56,7 @@ async def test_pages_show_one_moment(api: Local) -> None:
 
 
 async def test_a_page_has_a_largest_size(api: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "PAGE_OBJECTS_MAX", 2)
+    monkeypatch.setattr(get_handler, "PAGE_OBJECTS_MAX", 2)
     for name in ("a", "b", "c"):
         await create(api, name)
     first = await api.request("list", f"{MAPS}@default", query={"limit": "100"})

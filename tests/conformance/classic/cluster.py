@@ -25,7 +25,7 @@ from dray.scheduler.loop import Scheduler
 from dray.scheduler.queue import Backoff
 from dray.scheduler.registry import BUILT_IN
 from dray.sim.replica.virtual_time import LoopClock
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 
 CORE, CDI, DRA = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1"), GroupVersion("resource.k8s.io", "v1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -284,7 +284,7 @@ async def cluster(*, gates: str = "", scheduler: bool = True, controller: bool =
     """A cluster for the time of a `with` block, without a driver."""
     features = FeatureGates.parse(gates)
     async with (
-        portless_server(LoopClock(), random.Random(1), TEAM, gates=features) as server,
+        in_process_server(LoopClock(), random.Random(1), TEAM, gates=features) as server,
         TaskGroup("cluster") as group,
     ):
         made = Cluster(server, group)

@@ -21,7 +21,7 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
 from dray.sim.replica.virtual_time import LoopClock
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 
 CORE, APPS, BATCH = GroupVersion("", "v1"), GroupVersion("apps", "v1"), GroupVersion("batch", "v1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -167,7 +167,7 @@ async def add_node(world: Cluster, name: str, *, pods: int = 110, **spec: Any) -
 async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare: Any = None) -> AsyncIterator[Cluster]:
     """A cluster for the time of a `with` block; `prepare` may furnish it before the controllers start."""
     clock, rng = LoopClock(), random.Random(7)
-    async with portless_server(clock, random.Random(1), TEAM, "kube-node-lease") as server:
+    async with in_process_server(clock, random.Random(1), TEAM, "kube-node-lease") as server:
 
         def client(name: str) -> MemoryTransport:
             return MemoryTransport(server, user=name, groups=("system:masters",), user_agent=name)

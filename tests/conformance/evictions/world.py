@@ -26,7 +26,7 @@ from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 
 CORE, DRA = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -207,7 +207,7 @@ class World:
 async def world(*, rates: Rates | None = None, gates: str = "", finished_max: int = 5) -> AsyncIterator[World]:
     clock, rng, metrics = LoopClock(), random.Random(7), Metrics()
     features = FeatureGates.parse(gates)
-    async with portless_server(clock, random.Random(1), TEAM, LEASE_NAMESPACE, "default", gates=features) as server:
+    async with in_process_server(clock, random.Random(1), TEAM, LEASE_NAMESPACE, "default", gates=features) as server:
 
         def client(name: str) -> RestClient:
             return RestClient(MemoryTransport(server, user=name, groups=("system:masters",), user_agent=name))

@@ -69,7 +69,7 @@ async def limit(local: Local, hard: dict[str, str], name: str = "q", **spec: Any
 
 
 def _heard(local: Local, name: str) -> bool:
-    quotas = local.running.server.world.quotas.get("team", {})
+    quotas = local.running.server.cache.quotas.get("team", {})
     return bool((quotas.get(name, {}).get("status") or {}).get("used"))
 
 

@@ -24,7 +24,7 @@ from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 from dray.sim.whatif.changes import Changed
 from dray.sim.whatif.outcome import compare
 from dray.sim.whatif.simulation import Run, apply, simulate
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 from tests.unit.sim.cluster import GPU, device, device_class, exactly, node, resource_slice, template, waiting_pod
 
 SECONDS_MAX = 30.0
@@ -57,7 +57,7 @@ def random_manifests(rng: random.Random) -> list[Document]:
 async def really(cluster: list[Document], manifests: list[Document]) -> Snapshot:
     """The same with the system's clock; each Pod is there when the one before has been decided about."""
     clock = SystemClock()
-    async with portless_server(clock, random.Random(1), "team") as local, TaskGroup("stack") as group:
+    async with in_process_server(clock, random.Random(1), "team") as local, TaskGroup("stack") as group:
         client = memory_client(local, user="test", groups=("system:masters",), user_agent="test")
         await apply(client, cluster)
         informers = Informers(client, clock, random.Random(2))

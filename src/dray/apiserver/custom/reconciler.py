@@ -21,7 +21,7 @@ from dray.apiserver.custom.status import (
     plan_status,
     set_condition,
 )
-from dray.apiserver.memory import LocalTransport
+from dray.apiserver.local_transport import LocalTransport
 from dray.client.interface import LocalRequest
 from dray.lib.clock import Clock
 

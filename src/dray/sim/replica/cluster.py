@@ -12,7 +12,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
-from dray.apiserver.portless import portless_server
+from dray.apiserver.in_process import in_process_server
 from dray.client.interface import Client
 from dray.client.loop import Informers
 from dray.client.memory import memory_client
@@ -63,7 +63,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
     """A replica of the snapshot for the time of a `with` block; the loop must be a `VirtualLoop`."""
     clock, rng = LoopClock(now), random.Random(SEED)  # noqa: S311 - repeatable, guards nothing
     async with (
-        portless_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
+        in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
         TaskGroup("replica") as group,
     ):
         client = memory_client(local, user="replica", groups=_MASTERS, user_agent="replica")

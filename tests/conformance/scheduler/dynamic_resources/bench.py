@@ -32,7 +32,7 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.handle import Handle
 from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources, make_dynamic_resources
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 
 TEAM = "team"
 DRIVER = "gpu.example.com"
@@ -272,7 +272,7 @@ async def bench(gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
     """The plugin on a fresh server."""
     clock = SystemClock()
     features = FeatureGates.parse(gates)
-    async with portless_server(clock, random.Random(1), TEAM) as server:
+    async with in_process_server(clock, random.Random(1), TEAM) as server:
         transport = Watched(MemoryTransport(server, user="s", groups=("system:masters",), user_agent="s"))
         client = RestClient(transport)
         user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))

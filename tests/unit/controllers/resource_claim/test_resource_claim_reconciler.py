@@ -29,7 +29,7 @@ from dray.controllers.resource_claim.reconciler import CLAIMS, TEMPLATES, Resour
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from tests.portless_server import portless_server
+from tests.in_process_server import in_process_server
 
 TEAM = "team"
 OFF = FeatureGates.parse("DRAPrioritizedList=false")
@@ -137,7 +137,7 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
 @asynccontextmanager
 async def running(gates: FeatureGates | None = None, prepare: Any = None) -> AsyncIterator[World]:
     clock, metrics = SystemClock(), Metrics()
-    async with portless_server(clock, random.Random(1), TEAM) as server:
+    async with in_process_server(clock, random.Random(1), TEAM) as server:
         transport = Watched(
             MemoryTransport(server, user="controller", groups=("system:masters",), user_agent="controller")
         )

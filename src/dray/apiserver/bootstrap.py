@@ -1,0 +1,124 @@
+"""What every cluster has from the start: system namespaces, default roles, system priority classes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.errors import AlreadyExistsError, ConflictError, NotFoundError
+from dray.apiserver.authorization.bootstrap import BootstrapWrite, Verb, plan_bootstrap
+from dray.apiserver.local_transport import LocalTransport
+from dray.client.interface import LocalRequest
+
+_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+_PRIORITIES: Final = (
+    (
+        "system-node-critical",
+        2000001000,
+        "For pods that a node cannot do without; they are never moved.",
+    ),
+    (
+        "system-cluster-critical",
+        2000000000,
+        "For pods that the cluster cannot do without; they may be moved.",
+    ),
+)
+_RBAC: Final = ("rbac.authorization.k8s.io", "v1")
+_RBAC_KINDS: Final = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+}
+
+
+class Bootstrap:
+    """Makes what is missing; safe to run at every start, and by several servers at once."""
+
+    def __init__(self, server: LocalTransport) -> None:
+        self._server = server
+
+    async def run(self) -> None:
+        """Bring the cluster to its starting state."""
+        await asyncio.gather(*(self._create("", "v1", "namespaces", _namespace(name)) for name in _NAMESPACES))
+        await asyncio.gather(
+            self._roles(),
+            *(self._create("scheduling.k8s.io", "v1", "priorityclasses", _priority(*item)) for item in _PRIORITIES),
+        )
+
+    async def _roles(self) -> None:
+        existing: list[Document] = []
+        for kind, resource in _RBAC_KINDS.items():
+            listing = await self._server.handle(_request("list", *_RBAC, resource))
+            existing.extend(item | {"kind": kind} for item in listing["items"])
+        # Writes about one object keep their order; different objects share the store's group commits.
+        planned: dict[tuple[str, str], list[BootstrapWrite]] = {}
+        for write in plan_bootstrap(existing):
+            planned.setdefault((write.document["kind"], write.document["metadata"]["name"]), []).append(write)
+        await asyncio.gather(*(self._write_all(writes) for writes in planned.values()))
+
+    async def _write_all(self, writes: list[BootstrapWrite]) -> None:
+        for write in writes:
+            await self._write(write)
+
+    async def _write(self, write: BootstrapWrite) -> None:
+        document = write.document
+        resource = _RBAC_KINDS[document["kind"]]
+        metadata = document["metadata"]
+        place = {"namespace": metadata.get("namespace", ""), "name": metadata["name"]}
+        try:
+            if write.verb is Verb.CREATE:
+                await self._create(*_RBAC, resource, document)
+            elif write.verb is Verb.UPDATE:
+                await self._server.handle(_request("update", *_RBAC, resource, body=document, **place))
+            else:
+                await self._server.handle(_request("delete", *_RBAC, resource, **place))
+        except (ConflictError, NotFoundError):
+            # Another server is doing the same.
+            return
+
+    async def _create(self, group: str, version: str, resource: str, document: Document) -> None:
+        namespace = document["metadata"].get("namespace", "")
+        try:
+            await self._server.handle(_request("create", group, version, resource, namespace=namespace, body=document))
+        except AlreadyExistsError:
+            return
+
+
+def _request(  # noqa: PLR0913 - the parts of a request line
+    verb: str,
+    group: str,
+    version: str,
+    resource: str,
+    *,
+    namespace: str = "",
+    name: str = "",
+    body: Document | None = None,
+) -> LocalRequest:
+    return LocalRequest(
+        user="system:apiserver",
+        groups=("system:masters",),
+        verb=verb,
+        group=group,
+        version=version,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        body=body,
+        user_agent="kube-apiserver",
+    )
+
+
+def _namespace(name: str) -> Document:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _priority(name: str, value: int, description: str) -> Document:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "description": description,
+    }

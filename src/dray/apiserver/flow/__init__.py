@@ -1,1 +1,0 @@
-"""The hands of the API server: coroutines that run one request against the store, deciding nothing themselves."""

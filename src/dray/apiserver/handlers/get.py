@@ -1,0 +1,158 @@
+"""get and list: consistent reads, paged, at the revision the client asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from dray.api import errors
+from dray.api.errors import APIError, ExpiredError, NotFoundError
+from dray.apiserver.call import Call, ListResult, ObjectResult
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.options import (
+    ListOptions,
+    decode_continue,
+    encode_continue,
+    parse_list_options,
+    parse_revision,
+)
+from dray.apiserver.selection import Selection, select
+from dray.store.interface import Entry, FutureRevisionError, Page, RevisionCompactedError, Store
+
+# How long kube-apiserver waits for a revision that has not happened yet.
+FUTURE_REVISION_WAIT_SECONDS: Final = 3.0
+# Entries read from the store at a time while a selector looks for enough matches.
+_SCAN_PAGE: Final = 500
+# A larger page than this is given in parts: a server may always return fewer than asked for, with a token.
+PAGE_OBJECTS_MAX: Final = 10_000
+_POLL_SECONDS: Final = 0.02
+
+
+class Reader:
+    """Reads objects; one for the whole server."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, call: Call, endpoint: Endpoint) -> ObjectResult:
+        """One object."""
+        wanted = call.query.get("resourceVersion")
+        if wanted and wanted != "0":
+            await self.wait_for(parse_revision(wanted))
+        entry = await self._store.get(endpoint.key(call.info.namespace, call.info.name))
+        if entry is None:
+            raise NotFoundError(endpoint.resource, call.info.name)
+        return ObjectResult(endpoint, entry)
+
+    async def list(self, call: Call, endpoint: Endpoint) -> ListResult:
+        """A collection."""
+        options = parse_list_options(call.query, watch=False)
+        return await self.list_selected(endpoint, call.info.namespace, options, name=call.info.name)
+
+    async def list_selected(
+        self, endpoint: Endpoint, namespace: str, options: ListOptions, *, name: str = ""
+    ) -> ListResult:
+        """A collection by ready options."""
+        selection = select(endpoint, namespace, name, options)
+        if selection.is_single:
+            return await self._list_single(endpoint, selection, options)
+        limit, revision, start = min(options.limit, PAGE_OBJECTS_MAX), 0, ""
+        if options.continue_token:
+            revision, relative = decode_continue(options.continue_token)
+            start = selection.prefix[:-1] + relative
+        elif options.revision is not None:
+            limit, revision = await self._revision_of(options, limit)
+        try:
+            return await self._collect(endpoint, selection, limit, revision, start)
+        except RevisionCompactedError as error:
+            raise _expired(options) from error
+        except FutureRevisionError as error:
+            raise too_large(error.requested, error.current) from error
+
+    async def _revision_of(self, options: ListOptions, limit: int) -> tuple[int, int]:
+        """The limit and the exact revision (0: newest) that resourceVersion and its match ask for."""
+        wanted = options.revision or 0
+        if wanted == 0:
+            # "Any version will do": answered from the newest state, which needs no pages.
+            return 0, 0
+        if options.revision_match == "Exact" or (not options.revision_match and limit):
+            return limit, wanted
+        await self.wait_for(wanted)
+        return limit, 0
+
+    async def _list_single(self, endpoint: Endpoint, selection: Selection, options: ListOptions) -> ListResult:
+        if options.revision:
+            await self.wait_for(options.revision)
+        entry = await self._store.get(selection.prefix)
+        revision = await self._store.revision()
+        if entry is None or not _matches(endpoint, selection, entry):
+            return ListResult(endpoint, (), revision)
+        return ListResult(endpoint, (entry,), revision)
+
+    async def _collect(
+        self, endpoint: Endpoint, selection: Selection, limit: int, revision: int, start: str
+    ) -> ListResult:
+        if selection.matches is None:
+            page = await self._store.list_page(selection.prefix, limit=limit, start_after=start, revision=revision)
+            more = page.remaining > 0
+            token = _token(selection.prefix, page.entries, page.revision) if more else ""
+            return ListResult(endpoint, page.entries, page.revision, token, page.remaining if more else None)
+        return await self._collect_matching(endpoint, selection, limit, revision, start)
+
+    async def _collect_matching(
+        self, endpoint: Endpoint, selection: Selection, limit: int, revision: int, start: str
+    ) -> ListResult:
+        found: list[Entry] = []
+        while True:
+            size = _SCAN_PAGE if limit else 0
+            page: Page = await self._store.list_page(selection.prefix, limit=size, start_after=start, revision=revision)
+            revision = page.revision
+            for position, entry in enumerate(page.entries):
+                if not _matches(endpoint, selection, entry):
+                    continue
+                found.append(entry)
+                if limit and len(found) == limit:
+                    more = page.remaining > 0 or position + 1 < len(page.entries)
+                    token = _token(selection.prefix, found, revision) if more else ""
+                    return ListResult(endpoint, found, revision, token)
+            if page.remaining == 0:
+                return ListResult(endpoint, found, revision)
+            start = page.entries[-1].key
+
+    async def wait_for(self, revision: int) -> None:
+        """Wait until the store has reached the revision, or say that it is too far ahead."""
+        current = await self._store.revision()
+        deadline = asyncio.get_running_loop().time() + FUTURE_REVISION_WAIT_SECONDS
+        while current < revision:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise too_large(revision, current)
+            await asyncio.sleep(_POLL_SECONDS)
+            current = await self._store.revision()
+
+
+def _matches(endpoint: Endpoint, selection: Selection, entry: Entry) -> bool:
+    return selection.matches is None or selection.matches(endpoint.decode(entry.value, entry.revision))
+
+
+def _token(prefix: str, entries: Sequence[Entry], revision: int) -> str:
+    return encode_continue(revision, "/" + entries[-1].key.removeprefix(prefix))
+
+
+def _expired(options: ListOptions) -> APIError:
+    if options.continue_token:
+        return ExpiredError(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new "
+            "list without the continue parameter."
+        )
+    return ExpiredError(f"The resourceVersion for the provided list is too old: {options.revision}")
+
+
+def too_large(requested: int, current: int) -> APIError:
+    """The revision lies in the future."""
+    error = errors.TimeoutError(
+        f"Timeout: Too large resource version: {requested}, current: {current}",
+        details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
+    )
+    error.retry_after_seconds = 1
+    return error

@@ -1,0 +1,294 @@
+"""The paths that are no resources: discovery, OpenAPI, version, health, metrics, token keys."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import orjson
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import APIError, MethodNotAllowedError, NotAcceptableError, PathNotFoundError
+from dray.apiserver import discovery
+from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.call import Call, DocumentResult, Result, TextResult
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.negotiation import MEDIA_TYPES, UnavailableRepresentationError
+from dray.apiserver.openapi import gnostic
+
+KUBERNETES_VERSION: Final[Document] = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.4",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "python",
+    "platform": "linux/amd64",
+}
+_AGGREGATED: Final = re.compile(
+    r"application/json;g=apidiscovery\.k8s\.io;v=(v2|v2beta1);as=APIGroupDiscoveryList", re.IGNORECASE
+)
+_NO_SNIFF: Final = (("X-Content-Type-Options", "nosniff"),)
+
+
+class PageNotFoundError(APIError):
+    """A path nobody serves; the answer is plain text, as kube-apiserver's is."""
+
+    code = 404
+    reason = "NotFound"
+    plain_text = "404 page not found\n"
+
+    def __init__(self) -> None:
+        super().__init__("the server could not find the requested resource", details={})
+
+
+class OpenAPISource(Protocol):
+    """Makes the OpenAPI documents of a catalog; they are asked for by path."""
+
+    def index(self) -> bytes:
+        """The v3 index."""
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        """The v3 document of a group version such as `apis/apps/v1`, and its hash."""
+
+    def v2(self) -> bytes:
+        """The v2 document of everything."""
+
+    def v2_protobuf(self) -> bytes:
+        """The same in protobuf."""
+
+
+@dataclass(slots=True)
+class Health:
+    """Named checks behind /livez, /readyz and /healthz; a check gives None when it is well, else a reason."""
+
+    live: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+    ready: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+
+    def report(self, endpoint: str, query: Mapping[str, str]) -> TextResult:
+        """The answer of one health endpoint."""
+        checks = {"ping": _well} | self.live | (self.ready if endpoint != "livez" else {})
+        failed: list[str] = []
+        lines: list[str] = []
+        for name, check in checks.items():
+            reason = check()
+            if reason is None:
+                lines.append(f"[+]{name} ok")
+            else:
+                failed.append(name)
+                lines.append(f"[-]{name} failed: {reason}")
+        if failed:
+            text = "\n".join([*lines, f"{endpoint} check failed", ""])
+            return TextResult(text.encode(), status=500, headers=_NO_SNIFF)
+        if "verbose" in query:
+            text = "\n".join([*lines, f"{endpoint} check passed", ""])
+            return TextResult(text.encode(), headers=_NO_SNIFF)
+        return TextResult(b"ok", headers=_NO_SNIFF)
+
+
+def _well() -> str | None:
+    return None
+
+
+class Paths:
+    """Serves everything outside the resources; one for the whole server."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        health: Health,
+        tokens: ServiceAccountTokens,
+        openapi: OpenAPISource,
+        metrics: Callable[[], bytes],
+    ) -> None:
+        self._catalog = catalog
+        self._health = health
+        self._tokens = tokens
+        self._openapi = openapi
+        self._metrics = metrics
+        # Set when the server listens: host and port that clients reach it by.
+        self.address = "127.0.0.1:6443"
+        self._cached: dict[tuple[str, str], tuple[int, bytes, str]] = {}
+        self._exact: Final[Mapping[str, Callable[[Call], Result]]] = {
+            "": self._root,
+            "version": lambda _call: DocumentResult(KUBERNETES_VERSION),
+            "metrics": self._serve_metrics,
+            "healthz": self._serve_health,
+            "livez": self._serve_health,
+            "readyz": self._serve_health,
+            "api": self._api,
+            "apis": self._apis,
+            "openapi/v2": self._serve_openapi_v2,
+            "openapi/v3": lambda call: _hashed(call, self._openapi.index()),
+            ".well-known/openid-configuration": lambda _call: DocumentResult(
+                self._tokens.discovery_document(f"https://{self.address}")
+            ),
+            "openid/v1/jwks": self._serve_keys,
+        }
+
+    async def serve(self, call: Call) -> Result:
+        """Answer a path that names no resource."""
+        path = call.info.path.strip("/")
+        handler = self._exact.get(path) or self._prefixed(path)
+        if handler is None:
+            raise self.not_found()
+        if call.info.method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError
+        return handler(call)
+
+    def not_found(self) -> APIError:
+        """The error of paths that nobody serves."""
+        return PageNotFoundError()
+
+    def _prefixed(self, path: str) -> Callable[[Call], Result] | None:
+        parts = path.split("/")
+        if parts[0] in ("livez", "readyz", "healthz") and len(parts) > 1:
+            return self._serve_health
+        if path.startswith("openapi/v3/"):
+            return lambda call: self._serve_openapi(call, path.removeprefix("openapi/v3/"))
+        if parts[0] == "api" and len(parts) == 2:  # noqa: PLR2004 - api, version
+            return self._resource_list("", parts[1])
+        if parts[0] == "apis" and len(parts) == 2:  # noqa: PLR2004 - apis, group
+            return self._group(parts[1])
+        if parts[0] == "apis" and len(parts) == 3:  # noqa: PLR2004 - apis, group, version
+            return self._resource_list(parts[1], parts[2])
+        return None
+
+    def _root(self, _call: Call) -> Result:
+        paths = {f"/{path}" for path in self._exact if path}
+        for group, versions in discovery.group_versions(self._catalog.endpoints()).items():
+            base = f"/apis/{group}" if group else "/api"
+            paths.add(base)
+            paths.update(f"{base}/{version}" for version in versions)
+        return DocumentResult({"paths": sorted(paths)})
+
+    def _serve_metrics(self, _call: Call) -> Result:
+        return TextResult(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+
+    def _serve_health(self, call: Call) -> Result:
+        endpoint, _, check = call.info.path.strip("/").partition("/")
+        if check:
+            checks = {"ping": _well} | self._health.live | self._health.ready
+            if check not in checks:
+                raise self.not_found()
+            reason = checks[check]()
+            status = 200 if reason is None else 500
+            return TextResult((reason or "ok").encode(), status=status, headers=_NO_SNIFF)
+        return self._health.report(endpoint, call.query)
+
+    def _serve_keys(self, call: Call) -> Result:
+        accept = call.accept
+        if accept and not any(item in accept for item in ("application/jwk-set+json", "*/*")):
+            raise UnavailableRepresentationError(["application/jwk-set+json"])
+        return TextResult(orjson.dumps(self._tokens.public_keys()), "application/jwk-set+json")
+
+    # --- discovery ---
+
+    def _api(self, call: Call) -> Result:
+        return self._aggregated(call, core=True) or DocumentResult(discovery.legacy_api(self.address))
+
+    def _apis(self, call: Call) -> Result:
+        return self._aggregated(call, core=False) or DocumentResult(discovery.api_group_list(self._catalog.endpoints()))
+
+    def _aggregated(self, call: Call, *, core: bool) -> Result | None:
+        wanted = _AGGREGATED.search(call.accept.replace(" ", ""))
+        if wanted is None:
+            return None
+        if wanted[1] != "v2":
+            # The beta form is gone from this version; a client that takes nothing else must hear so.
+            rest = [item for item in call.accept.split(",") if "apidiscovery" not in item]
+            if rest:
+                return None
+            raise NotAcceptableError(MEDIA_TYPES)
+        body, etag = self._cache(
+            "core" if core else "groups", "v2", lambda: discovery.aggregated(self._catalog.endpoints(), core=core)
+        )
+        content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        return _conditional(call, body, etag, content_type)
+
+    def _cache(self, name: str, form: str, make: Callable[[], Document]) -> tuple[bytes, str]:
+        """A document that changes only with the catalog, and its hash."""
+        generation = self._catalog.generation
+        found = self._cached.get((name, form))
+        if found is None or found[0] != generation:
+            body = orjson.dumps(make())
+            found = self._cached[(name, form)] = (generation, body, _hash(body))
+        return found[1], found[2]
+
+    def _group(self, group: str) -> Callable[[Call], Result] | None:
+        versions = discovery.group_versions(self._catalog.endpoints()).get(group)
+        if not versions or not group:
+            return None
+        return lambda _call: DocumentResult(discovery.api_group(group, versions))
+
+    def _resource_list(self, group: str, version: str) -> Callable[[Call], Result] | None:
+        if self._catalog.has_group_version(group, version):
+            place = GroupVersion(group, version)
+            return lambda _call: DocumentResult(discovery.api_resource_list(place, self._catalog.endpoints()))
+        known = discovery.group_versions(self._catalog.endpoints())
+        if group in known:
+            return _raise_path_not_found
+        return None
+
+    # --- OpenAPI ---
+
+    def _serve_openapi(self, call: Call, path: str) -> Result:
+        found = self._openapi.document(path)
+        if found is None:
+            raise self.not_found()
+        body, digest = found
+        result = _conditional(call, body, digest, "application/json")
+        if call.query.get("hash"):
+            expires = ("Cache-Control", "public, immutable")
+            result.headers = (*(item for item in result.headers if item[0] != "Cache-Control"), expires)
+        return result
+
+    def _serve_openapi_v2(self, call: Call) -> Result:
+        if any(media in call.accept for media in gnostic.MEDIA_TYPES):
+            return _hashed(call, self._openapi.v2_protobuf(), gnostic.MEDIA_TYPE)
+        return _hashed(call, self._openapi.v2())
+
+
+def _raise_path_not_found(_call: Call) -> Result:
+    raise PathNotFoundError
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha512(body).hexdigest().upper()
+
+
+def _hashed(call: Call, body: bytes, content_type: str = "application/json") -> TextResult:
+    return _conditional(call, body, _hash(body), content_type)
+
+
+def _conditional(call: Call, body: bytes, etag: str, content_type: str) -> TextResult:
+    """The document, or 304 when the client has it."""
+    quoted = f'"{etag}"'
+    headers = (("ETag", quoted), ("Vary", "Accept"), ("Cache-Control", "public"))
+    if call.if_none_match == quoted:
+        return TextResult(b"", content_type, 304, headers)
+    return TextResult(body, content_type, 200, headers)
+
+
+ROOT: Final = "/ui"
+DATA: Final = "/ui/data/"
+STREAM: Final = "/ui/data/stream"
+
+
+class Pages(Protocol):
+    """Answers paths below `ROOT`."""
+
+    def public(self, path: str, known_tag: str) -> TextResult | None:
+        """A file that anybody may have; None when there is none at the path."""
+
+    async def data(self, call: Call) -> TextResult:
+        """An answer made with the caller's own rights."""

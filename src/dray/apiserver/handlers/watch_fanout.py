@@ -1,0 +1,201 @@
+"""Watches by the value of one field: a thousand node agents watch Pods, and an event wakes the one it is for.
+
+One watch of the store feeds a fan-out, which files its subscribers by the value they wait for. A subscriber that
+starts in the past catches up through a watch of its own first, so nothing is missed and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Final, Self
+
+from dray.api.document import Document
+from dray.apiserver.document_cache import DocumentCache
+from dray.apiserver.endpoint import Endpoint
+from dray.store.interface import Event, EventType, Store, StoreError, Watch, WatchOverflowError
+
+# As many as the store buffers for a watch of its own.
+BUFFER_EVENTS_MAX: Final = 10_000
+
+Getter = Callable[[Document], str]
+
+
+class FieldWatch:
+    """One subscriber; implements the store's `Watch`."""
+
+    def __init__(self, fanout: FieldFanout, value: str, after_revision: int) -> None:
+        self._fanout = fanout
+        self.value = value
+        self.after_revision = after_revision
+        self._pending: deque[Event] = deque()
+        self._error: StoreError | None = None
+        self._closed = False
+        self._nudged = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncIterator[tuple[Event, ...]]:
+        return self
+
+    async def __anext__(self) -> tuple[Event, ...]:
+        while not self._closed:
+            if self._pending or self._nudged:
+                self._nudged = False
+                batch = tuple(self._pending)
+                self._pending.clear()
+                return batch
+            if self._error is not None:
+                self._closed = True
+                raise self._error
+            await self._wait()
+        raise StopAsyncIteration
+
+    @property
+    def progress(self) -> int:
+        """All events up to this revision have been delivered or are not for this watch."""
+        if self._pending:
+            return self._pending[0].revision - 1
+        return max(self.after_revision, self._fanout.revision)
+
+    def wake(self) -> None:
+        """Make the iteration yield now, an empty batch if there is nothing."""
+        self._nudged = True
+        self._rouse()
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        self._closed = True
+        self._fanout.leave(self)
+        self._rouse()
+
+    def offer(self, event: Event) -> None:
+        """Take an event in."""
+        if event.revision <= self.after_revision:
+            return
+        if len(self._pending) >= BUFFER_EVENTS_MAX:
+            self.fail(WatchOverflowError(f"watch of {self.value} is more than {BUFFER_EVENTS_MAX} events behind"))
+            return
+        self._pending.append(event)
+        self._rouse()
+
+    def prepend(self, missed: Iterable[Event]) -> None:
+        """Take in what came before everything else."""
+        self._pending.extendleft(reversed(list(missed)))
+
+    def fail(self, error: StoreError | None) -> None:
+        """End with an error (None: as a closed store ends); what was pending is dropped, since a gap follows it."""
+        self._pending.clear()
+        self._error, self._closed = error, error is None
+        self._rouse()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _rouse(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class FieldFanout:
+    """All watches of one resource by one field."""
+
+    def __init__(self, store: Store, endpoint: Endpoint, getter: Getter, documents: DocumentCache) -> None:
+        self._store = store
+        self._endpoint = endpoint
+        self._getter = getter
+        self._documents = documents
+        self._subscribers: dict[str, dict[FieldWatch, None]] = {}
+        self._stream: Watch | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        # Everything up to here has been passed on.
+        self._passed = 0
+
+    @property
+    def revision(self) -> int:
+        """How far the fan-out has come."""
+        return self._passed if self._stream is None else max(self._passed, self._stream.progress)
+
+    async def subscribe(self, value: str, after_revision: int) -> FieldWatch:
+        """Follow the objects whose field has, or had, the value."""
+        async with self._starting:
+            await self._ensure_running()
+        watch = FieldWatch(self, value, after_revision)
+        joined = self._passed
+        self._subscribers.setdefault(value, {})[watch] = None
+        if after_revision < joined:
+            try:
+                await self._catch_up(watch, joined)
+            except BaseException:
+                self.leave(watch)
+                raise
+        return watch
+
+    def leave(self, watch: FieldWatch) -> None:
+        """Forget a subscriber; the last one takes the store's watch with it."""
+        others = self._subscribers.get(watch.value, {})
+        others.pop(watch, None)
+        if not others:
+            self._subscribers.pop(watch.value, None)
+        if not self._subscribers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _ensure_running(self) -> None:
+        if self._task is not None and not self._task.done():
+            return
+        revision = await self._store.revision()
+        self._stream = await self._store.watch(self._endpoint.prefix, after_revision=revision)
+        self._passed = revision
+        self._task = asyncio.create_task(self._run(self._stream), name=f"fan-out {self._endpoint.prefix}")
+
+    async def _run(self, stream: Watch) -> None:
+        error: StoreError | None = None
+        try:
+            async for batch in stream:
+                for event in batch:
+                    self._pass_on(event)
+        except StoreError as failure:
+            error = failure
+        finally:
+            await stream.aclose()
+        for watch in [watch for others in self._subscribers.values() for watch in others]:
+            watch.fail(error)
+        self._subscribers.clear()
+
+    def _pass_on(self, event: Event) -> None:
+        for value in self._values(event):
+            for watch in self._subscribers.get(value, ()):
+                watch.offer(event)
+        self._passed = event.revision
+
+    def _values(self, event: Event) -> set[str]:
+        """Whom the event is for: who waits for the value the object had, or for the one it has."""
+        # A deletion shows what was there before.
+        entries = [event.entry] if event.type is EventType.DELETE else [event.previous, event.entry]
+        return {self._getter(self._documents.document(entry)) for entry in entries if entry is not None}
+
+    async def _catch_up(self, watch: FieldWatch, joined: int) -> None:
+        """Deliver what happened before the fan-out took over."""
+        missed: list[Event] = []
+        async with await self._store.watch(self._endpoint.prefix, after_revision=watch.after_revision) as past:
+            batches = past.__aiter__()
+            while past.progress < joined:
+                past.wake()
+                missed.extend(
+                    event
+                    for event in await anext(batches)
+                    if event.revision <= joined and watch.value in self._values(event)
+                )
+        watch.prepend(missed)

@@ -1,0 +1,117 @@
+"""Asks nodes for the output of containers, over HTTPS with a client certificate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from dray.api.document import Document
+from dray.api.errors import BadRequestError, InternalError, PathNotFoundError, ServiceUnavailableError
+from dray.apiserver.authentication.files import KubeletTLS
+from dray.runtime.http.client import HttpClient
+from dray.runtime.http.connection import Answer
+from dray.runtime.http.dialing import Route
+from dray.runtime.http.errors import HttpError
+from dray.runtime.http.urls import Origin
+
+MESSAGE_BYTES_MAX: Final = 10_000
+_FAILURES: Final = 400
+
+
+class KubeletClient:
+    """Implements `LogSource`; one for the whole server."""
+
+    def __init__(self, tls: KubeletTLS) -> None:
+        self._tls = tls
+        self._streams: set[HttpClient] = set()
+
+    async def close(self) -> None:
+        """End all streams."""
+        for client in tuple(self._streams):
+            await client.close()
+
+    async def open(self, node: Document, place: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Start reading a log; refusals come as errors before the first byte."""
+        address = node_address(node)
+        target = f"/containerLogs/{quote(place)}"
+        client = self._client(address)
+        self._streams.add(client)
+        try:
+            answer = await client.send("GET", f"{target}?{urlencode(query)}" if query else target)
+            await _check(answer)
+        except HttpError as error:
+            self._streams.discard(client)
+            raise InternalError(f'Get "{address.url}{target}": {error}') from error
+        except BaseException:
+            self._streams.discard(client)
+            raise
+        return self._pieces(client, answer)
+
+    def _client(self, address: NodeAddress) -> HttpClient:
+        """One for each stream: logs are asked for rarely, and a node's fingerprint belongs to its connections."""
+        # The fingerprint of a pinned node is compared; either context shows our certificate.
+        tls = self._tls.pinned if address.fingerprint else self._tls.certified
+        origin = Origin("https", address.host, address.port)
+        return HttpClient(Route(origin, tls, fingerprint=address.fingerprint), keep=False)
+
+    async def _pieces(self, client: HttpClient, answer: Answer) -> AsyncGenerator[bytes, None]:
+        try:
+            while piece := await answer.more():
+                yield piece
+        except HttpError:
+            # The node went away in the middle: what was read stands.
+            return
+        finally:
+            answer.close()
+            self._streams.discard(client)
+
+
+async def _check(answer: Answer) -> None:
+    if answer.status < _FAILURES:
+        return
+    with answer:
+        text = (await answer.read(MESSAGE_BYTES_MAX)).decode(errors="replace").strip()
+    if answer.status == 400:  # noqa: PLR2004 - Bad Request
+        raise BadRequestError(text)
+    if answer.status == 404:  # noqa: PLR2004 - Not Found
+        raise PathNotFoundError
+    raise InternalError(text)
+
+
+# Only the node itself may write its annotations: whoever has this certificate is the node.
+FINGERPRINT_ANNOTATION: Final = "dray.dev/serving-certificate-sha256"
+_PREFERENCE: Final = ("InternalIP", "Hostname", "InternalDNS", "ExternalDNS", "ExternalIP")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """A node's HTTPS endpoint; an empty fingerprint means that the cluster's authority certified it."""
+
+    host: str
+    port: int
+    fingerprint: bytes = b""
+
+    @property
+    def url(self) -> str:
+        """The beginning of all its paths."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}"
+
+
+def node_address(node: Document) -> NodeAddress:
+    """Read a Node; one that nobody can be asked at is not available."""
+    name = node["metadata"]["name"]
+    status = node.get("status") or {}
+    port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
+    addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or ()}
+    host = next((addresses[kind] for kind in _PREFERENCE if addresses.get(kind)), "")
+    if not host or not port:
+        raise ServiceUnavailableError(f"node {name} does not say where it can be asked")
+    annotations = node["metadata"].get("annotations") or {}
+    try:
+        fingerprint = bytes.fromhex(annotations.get(FINGERPRINT_ANNOTATION) or "")
+    except ValueError as error:
+        raise ServiceUnavailableError(f"node {name}: {FINGERPRINT_ANNOTATION} is not hexadecimal") from error
+    return NodeAddress(host, port, fingerprint)

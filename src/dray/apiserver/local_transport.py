@@ -1,0 +1,133 @@
+"""The API server for callers in its own process: no HTTP, no JSON, no TLS; the same flow, the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import orjson
+
+from dray.api.document import Document, copy_document
+from dray.apiserver.call import (
+    Call,
+    DocumentResult,
+    ListResult,
+    ObjectResult,
+    Result,
+    TextResult,
+    WatchFrame,
+    WatchResult,
+)
+from dray.apiserver.document_cache import DocumentCache
+from dray.apiserver.encoding import list_document, served_document
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.request import UserInfo
+from dray.apiserver.routes import RequestInfo, parse_request
+from dray.apiserver.server import APIServer
+from dray.client.interface import LocalRequest, WatchBatch
+from dray.lib.latest_memo import LatestMemo
+from dray.store.interface import Entry
+
+_METHODS: Final = {
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+
+
+class LocalTransport:
+    """Implements the client room's `LocalServer` on an API server."""
+
+    def __init__(self, server: APIServer) -> None:
+        self._server = server
+        self.documents = server.documents
+        # Watches of one kind that hear of a commit do so one after the other.
+        self._batches: LatestMemo[Sequence[WatchFrame], Endpoint, WatchBatch] = LatestMemo(self._batch)
+
+    async def handle(self, request: LocalRequest) -> Document:
+        """Answer anything but a watch."""
+        result = await self._server.execute(_call(request))
+        if request.read_only and isinstance(result, ObjectResult):
+            return _shared_document(result.endpoint, result.entry, self.documents)
+        if request.read_only and isinstance(result, DocumentResult):
+            return result.document
+        return _document(result)
+
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        """Start a watch; no event is missed once this has returned."""
+        result = await self._server.execute(_call(request))
+        assert isinstance(result, WatchResult)
+        return self._events(result)
+
+    async def _events(self, result: WatchResult) -> AsyncIterator[WatchBatch]:
+        async with aclosing(cast("Any", result.frames)) as batches:
+            async for frames in batches:
+                yield self._batches.get(frames, result.endpoint)
+
+    def _batch(self, frames: Sequence[WatchFrame], endpoint: Endpoint) -> WatchBatch:
+        return [(frame.type, _frame_document(endpoint, frame, self.documents)) for frame in frames]
+
+
+def _call(request: LocalRequest) -> Call:
+    body = request.body
+    return Call(
+        info=_info(request),
+        query=request.query,
+        user=_user(request.user, request.groups),
+        body=cast("Any", body),
+        content_type=request.content_type,
+        user_agent=request.user_agent,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _user(name: str, groups: tuple[str, ...]) -> UserInfo:
+    """The same components ask again and again."""
+    return UserInfo(name, groups=(*groups, "system:authenticated"))
+
+
+def _info(request: LocalRequest) -> RequestInfo:
+    method = _METHODS.get(request.verb, "GET")
+    if request.path:
+        return parse_request(method, request.path, request.query)
+    return RequestInfo(
+        method,
+        "",
+        request.verb,
+        request.group,
+        request.version,
+        request.resource,
+        request.subresource,
+        request.namespace,
+        request.name,
+    )
+
+
+def _shared_document(endpoint: Endpoint, entry: Entry, documents: DocumentCache) -> Document:
+    """The entry's document, the same for all who ask for the stored version."""
+    return documents.document(entry) if endpoint.is_storage_version else served_document(endpoint, entry)
+
+
+def _document(result: Result) -> Document:
+    if isinstance(result, ObjectResult):
+        return served_document(result.endpoint, result.entry)
+    if isinstance(result, ListResult):
+        documents = [served_document(result.endpoint, entry) for entry in result.entries]
+        return list_document(result.endpoint, documents, result.metadata())
+    if isinstance(result, DocumentResult):
+        # What was deleted shares its parts with what others hear of the deletion.
+        return copy_document(result.document)
+    assert isinstance(result, TextResult)
+    document: Document = orjson.loads(result.body)
+    return document
+
+
+def _frame_document(endpoint: Endpoint, frame: WatchFrame, documents: DocumentCache) -> Document:
+    if frame.entry is not None:
+        return _shared_document(endpoint, frame.entry, documents)
+    assert frame.document is not None
+    return frame.document

@@ -1,1 +1,0 @@
-"""The API server as a client of nodes."""

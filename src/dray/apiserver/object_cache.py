@@ -1,0 +1,166 @@
+"""What the server must know of other objects while it answers a request: kept current from the store's events.
+
+Pure: the hand that follows the store calls `apply`. Everything here is an index, so that no request looks at
+more than it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from dray.api.codec import from_document
+from dray.api.document import Document, GroupResource, NamespacedName, key_of
+from dray.api.quota.classes import ClassNames
+from dray.api.types.resource_v1 import DeviceClass
+from dray.apiserver.authorization.node_index import NodeIndex
+from dray.apiserver.authorization.rbac import RBACIndex
+
+_Key = TypeVar("_Key")
+
+NAMESPACES: Final = GroupResource("", "namespaces")
+PODS: Final = GroupResource("", "pods")
+NODES: Final = GroupResource("", "nodes")
+SLICES: Final = GroupResource("resource.k8s.io", "resourceslices")
+SECRETS: Final = GroupResource("", "secrets")
+SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
+QUOTAS: Final = GroupResource("", "resourcequotas")
+DEVICE_CLASSES: Final = GroupResource("resource.k8s.io", "deviceclasses")
+DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+_RBAC_RESOURCES: Final[Mapping[str, str]] = {
+    "roles": "Role",
+    "rolebindings": "RoleBinding",
+    "clusterroles": "ClusterRole",
+    "clusterrolebindings": "ClusterRoleBinding",
+}
+
+# What the hand has to follow.
+FOLLOWED: Final = (
+    NAMESPACES,
+    PODS,
+    NODES,
+    SLICES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    DEVICE_CLASSES,
+    DEFINITIONS,
+    *(GroupResource(RBAC_GROUP, resource) for resource in _RBAC_RESOURCES),
+)
+
+
+_NODE_RELATED: Final = frozenset({PODS, NODES, SLICES})
+_QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES})
+
+
+class ObjectCache:
+    """The newest known state of the objects that requests depend on; changed only by `apply`."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Document] = {}
+        self.service_accounts: dict[NamespacedName, Document] = {}
+        self.priority_classes: dict[str, Document] = {}
+        # Tokens may be bound to secrets; their contents stay in the store.
+        self.secret_uids: dict[NamespacedName, str] = {}
+        # By namespace and name; a namespace without quotas is not there.
+        self.quotas: dict[str, dict[str, Document]] = {}
+        # Which extended resource stands for which class of devices.
+        self.class_names = ClassNames()
+        self._device_classes: dict[str, DeviceClass] = {}
+        self.rbac = RBACIndex()
+        self.nodes = NodeIndex()
+        # Told about every custom resource definition that came, changed or went (then None).
+        self.on_definition: Callable[[str, Document | None], None] = lambda _name, _document: None
+
+    def apply(self, resource: GroupResource, document: Document, *, deleted: bool) -> None:
+        """Take in one object's newest state."""
+        key = key_of(document)
+        if resource in _NODE_RELATED:
+            self._apply_node_related(resource, key, document, deleted=deleted)
+        elif resource in _QUOTA_RELATED:
+            self._apply_quota_related(resource, key, document, deleted=deleted)
+        elif resource.group == RBAC_GROUP:
+            self._apply_rbac(_RBAC_RESOURCES[resource.resource], key, document, deleted=deleted)
+        elif resource == DEFINITIONS:
+            self.on_definition(key.name, None if deleted else document)
+        elif resource == NAMESPACES:
+            _set(self.namespaces, key.name, document, deleted=deleted)
+        elif resource == SERVICE_ACCOUNTS:
+            _set(self.service_accounts, key, document, deleted=deleted)
+        elif resource == PRIORITY_CLASSES:
+            _set(self.priority_classes, key.name, document, deleted=deleted)
+        elif deleted:
+            self.secret_uids.pop(key, None)
+        else:
+            self.secret_uids[key] = document["metadata"]["uid"]
+
+    def _apply_node_related(
+        self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool
+    ) -> None:
+        index = self.nodes
+        if resource == PODS:
+            index.remove_pod(key) if deleted else index.apply_pod(document)
+        elif resource == NODES:
+            index.remove_node(key.name) if deleted else index.apply_node(document)
+        else:
+            index.remove_slice(key.name) if deleted else index.apply_slice(document)
+
+    def _apply_quota_related(
+        self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool
+    ) -> None:
+        if resource == QUOTAS:
+            quotas = self.quotas.setdefault(key.namespace, {})
+            _set(quotas, key.name, document, deleted=deleted)
+            if not quotas:
+                del self.quotas[key.namespace]
+            return
+        if deleted:
+            self._device_classes.pop(key.name, None)
+        else:
+            self._device_classes[key.name] = from_document(DeviceClass, document)
+        self.class_names = ClassNames.of(self._device_classes.values())
+
+    def _apply_rbac(self, kind: str, key: NamespacedName, document: Document, *, deleted: bool) -> None:
+        if deleted:
+            self.rbac.remove(kind, key)
+        else:
+            self.rbac.apply(document)
+
+
+def _set(index: dict[_Key, Document], key: _Key, document: Document, *, deleted: bool) -> None:
+    if deleted:
+        index.pop(key, None)
+    else:
+        index[key] = document
+
+
+class TokenLookup:
+    """Finds the objects that service account tokens speak of.
+
+    Checking a token needs identities alone, which the world has. Issuing one needs the bound object itself:
+    the hand reads it first and leaves it in `fresh`.
+    """
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self.fresh: dict[tuple[str, NamespacedName], Document] = {}
+
+    def __call__(self, resource: str, key: NamespacedName) -> Document | None:
+        """The object, or as much of it as identifies it."""
+        if (resource, key) in self.fresh:
+            return self.fresh[(resource, key)]
+        if resource == "serviceaccounts":
+            return self._cache.service_accounts.get(key)
+        uid = self._uid(resource, key)
+        return None if uid is None else {"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid}}
+
+    def _uid(self, resource: str, key: NamespacedName) -> str | None:
+        if resource == "pods":
+            pod = self._cache.nodes.pod(key)
+            return None if pod is None else pod.uid
+        if resource == "nodes":
+            return self._cache.nodes.node_uid(key.name)
+        return self._cache.secret_uids.get(key)

@@ -1,0 +1,125 @@
+"""Watches by node name: each sees its own events once, from any revision, and others' events do not wake it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable
+
+import orjson
+
+from dray.apiserver.document_cache import DocumentCache
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.handlers.watch_fanout import FieldFanout, FieldWatch
+from dray.apiserver.registry import builtin
+from dray.store.interface import Entry, EventType
+from dray.store.memory import MemoryStore
+
+PODS = next(item for item in builtin.definitions() if (item.group, item.resource) == ("", "pods"))
+ENDPOINT: Endpoint = builtin.endpoint(PODS, "v1")
+NODES = ("", "n1", "n2", "n3")
+
+
+def value(node: str, number: int) -> bytes:
+    return orjson.dumps({"metadata": {"name": "p", "number": number}, "spec": {"nodeName": node}})
+
+
+def fanout_of(store: MemoryStore) -> FieldFanout:
+    return FieldFanout(store, ENDPOINT, PODS.selectable_fields["spec.nodeName"], DocumentCache())
+
+
+async def seen(watch: FieldWatch, until: int) -> list[int]:
+    """The revisions it gets up to one."""
+    found: list[int] = []
+    async with asyncio.timeout(5):
+        while watch.progress < until or not found or watch._pending:
+            watch.wake()
+            found.extend(event.revision for event in await anext(watch))
+            if watch.progress >= until and not watch._pending:
+                break
+            await asyncio.sleep(0)
+    return found
+
+
+async def history(store: MemoryStore, source: random.Random, count: int) -> list[tuple[int, set[str]]]:
+    """Random writes: each revision, and the nodes it is about."""
+    entries: dict[str, tuple[Entry, str]] = {}
+    written: list[tuple[int, set[str]]] = []
+    for number in range(count):
+        key = ENDPOINT.key("default", f"p{source.randrange(6)}")
+        node = source.choice(NODES)
+        if key not in entries:
+            entry = await store.create(key, value(node, number))
+            written.append((entry.revision, {node}))
+            entries[key] = (entry, node)
+            continue
+        old, before = entries[key]
+        if source.random() < 0.3:
+            gone = await store.delete(key, expected_revision=old.revision)
+            written.append((gone.revision, {before}))
+            del entries[key]
+            continue
+        entry = await store.update(key, value(node, number), expected_revision=old.revision)
+        written.append((entry.revision, {before, node}))
+        entries[key] = (entry, node)
+    return written
+
+
+async def test_each_watch_gets_exactly_its_own_history_from_any_revision() -> None:
+    for seed in range(10):
+        source = random.Random(seed)
+        store = MemoryStore()
+        fanout = fanout_of(store)
+        keep = await fanout.subscribe("n1", await store.revision())
+        past = await history(store, source, 40)
+        starts = [1, *(revision for revision, _ in source.sample(past, 5))]
+        watches = [(start, node, await fanout.subscribe(node, start)) for start in starts for node in NODES]
+        everything = past + await history_on_fresh_keys(store, source)
+        newest = await store.revision()
+        for start, node, watch in watches:
+            expected = [revision for revision, nodes in everything if revision > start and node in nodes]
+            assert await seen(watch, newest) == expected, (seed, start, node)
+            await watch.aclose()
+        await keep.aclose()
+        await store.close()
+
+
+async def history_on_fresh_keys(store: MemoryStore, source: random.Random) -> list[tuple[int, set[str]]]:
+    written = []
+    for number in range(20):
+        node = source.choice(NODES)
+        entry = await store.create(ENDPOINT.key("other", f"q{number}"), value(node, number))
+        written.append((entry.revision, {node}))
+    return written
+
+
+async def test_an_event_wakes_only_those_it_is_for() -> None:
+    store = MemoryStore()
+    fanout = fanout_of(store)
+    watches = [await fanout.subscribe(f"n{number}", await store.revision()) for number in range(50)]
+    waiting = [asyncio.ensure_future(_next(watch)) for watch in watches]
+    await asyncio.sleep(0)
+    await store.create(ENDPOINT.key("default", "p"), value("n7", 0))
+    async with asyncio.timeout(5):
+        (event,) = await waiting[7]
+    assert event.type is EventType.PUT
+    assert [future.done() for future in waiting].count(True) == 1
+    for future, watch in zip(waiting, watches, strict=True):
+        future.cancel()
+        await watch.aclose()
+    await store.close()
+
+
+def _next(watch: FieldWatch) -> Awaitable[object]:
+    async def take() -> object:
+        return await anext(watch)
+
+    return take()
+
+
+async def test_the_end_of_the_store_ends_every_watch() -> None:
+    store = MemoryStore()
+    watch = await fanout_of(store).subscribe("n1", await store.revision())
+    await store.close()
+    async with asyncio.timeout(5):
+        assert [batch async for batch in watch] == []
