@@ -19,12 +19,12 @@ INTRODUCTION = """Processes take their settings from flags, from environment var
 stand alone. Durations are written as in `1h30m`, `10s` or `500ms`."""
 # Programs that are made with the SDK have these flags.
 SDK = {
-    "drivers": ("dray.driver.loop", "Flags of a driver made with [the SDK](../driver-sdk.md)."),
+    "drivers": ("dray.driver.runner", "Flags of a driver made with [the SDK](../driver-sdk.md)."),
     "classic controllers": (
-        "dray.driver.classic.loop",
+        "dray.driver.classic.controller_runner",
         "Flags of the controller of a [classic driver](../classic-claims.md).",
     ),
-    "classic nodes": ("dray.driver.classic.node.loop", "Flags of the node side of a classic driver."),
+    "classic nodes": ("dray.driver.classic.node_runner", "Flags of the node side of a classic driver."),
 }
 
 

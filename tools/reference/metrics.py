@@ -25,7 +25,7 @@ from dray.cmd.settings import APIServerSettings, NodeSettings
 from dray.driver import Driver
 from dray.driver.classic import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
-from dray.driver.loop import DriverRunner, Options
+from dray.driver.runner import DriverRunner, Options
 from dray.node.agent.metrics import StartMetrics
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics

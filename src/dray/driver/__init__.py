@@ -2,11 +2,11 @@
 
 from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount
 from dray.api.types.resource_v1 import Device, DeviceTaint
-from dray.driver.attributes.files import numa_node, pci_attributes
+from dray.driver.attributes import numa_node, pci_attributes
 from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, PreparedDevice
 from dray.driver.devices import Pool, Version, counter_set, device
 from dray.driver.interface import DeviceHealth, Driver, Health
-from dray.driver.loop import DriverRunner, Options, run
+from dray.driver.runner import DriverRunner, Options, run
 
 __all__ = [
     "AllocatedDevice",

@@ -10,8 +10,8 @@ from typing import Any
 from dray.api.document import UID, NamespacedName
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth
-from dray.driver.prepared.loop import ClaimRef, Outcome, Preparer
-from dray.driver.prepared.record import AnsweredDevice
+from dray.driver.prepared.checkpoint import AnsweredDevice
+from dray.driver.prepared.preparer import ClaimRef, Outcome, Preparer
 from dray.lib.clock import Clock
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginServicer as V1Base

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from dray.driver.classic import run_node
-from dray.driver.prepared.loop import Preparer
+from dray.driver.prepared.preparer import Preparer
 from tests.e2e.classic.machines import EXAMPLES
 
 

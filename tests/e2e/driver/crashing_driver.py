@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dray.driver import Claim, ContainerEdits, Device, Driver, PreparedClaim, PreparedDevice, device, run
-from dray.driver.prepared.loop import Preparer
+from dray.driver.prepared.preparer import Preparer
 from tests.e2e.driver.crashes import Crashes
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.driver.attributes.files import numa_node, pci_attributes
-from dray.driver.attributes.pci import DeviceAttributeError
+from dray.driver.attributes import DeviceAttributeError, numa_node, pci_attributes
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from dray.driver.devices import Version, attribute, device
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth, Health
 from dray.driver.prepared.cdi import claim_file, claim_spec
-from dray.driver.prepared.files import PreparedClaims
-from dray.driver.prepared.record import AnsweredDevice, Entry, Phase, RecordError, decode, encode
+from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase, RecordError, decode, encode
+from dray.driver.prepared.checkpoint_files import PreparedClaims
 
 DRIVER = "gpu.example.com"
 

@@ -5,11 +5,9 @@ perhaps `unprepare` for nodes; `main` runs either. docs/classic-dra.md is the ma
 """
 
 from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount
-from dray.driver.classic.interface import Allocation, Claim, ClassicController, NoRoomError
-from dray.driver.classic.loop import Options, run, serve
-from dray.driver.classic.node.interface import NodePlugin
-from dray.driver.classic.node.loop import NodeOptions, NodePluginRunner, run_node
-from dray.driver.classic.node.program import main
+from dray.driver.classic.controller_runner import Options, run, serve
+from dray.driver.classic.interface import Allocation, Claim, ClassicController, NodePlugin, NoRoomError
+from dray.driver.classic.node_runner import NodeOptions, NodePluginRunner, main, run_node
 
 __all__ = [
     "Allocation",

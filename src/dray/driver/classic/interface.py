@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from dray.api.cdi import ContainerEdits
 from dray.api.classic_claims import UNLIMITED
 from dray.api.document import UID, NamespacedName
 from dray.api.types.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
@@ -111,3 +112,27 @@ class ClassicController:
     def deallocate(self, claim: Claim) -> Awaitable[None] | None:
         """Free what is held for the claim, if anything is."""
         raise NotImplementedError
+
+
+# What containers get: edits, or the names of CDI devices that are there already.
+Prepared = ContainerEdits | Iterable[str]
+
+
+class NodePlugin:
+    """Base of a classic driver's plugin; `name` is the driver's."""
+
+    name: ClassVar[str]
+    # The node that the plugin runs on; set before anything is called.
+    node_name: str = ""
+    # The API server, for coroutines; set before anything is called.
+    client: Client
+
+    def start(self) -> Awaitable[None] | None:
+        """Called once, before anything else."""
+
+    def prepare(self, claim: Claim) -> Prepared | Awaitable[Prepared]:
+        """Make the claim's resource ready, and say what containers that use it get."""
+        raise NotImplementedError
+
+    def unprepare(self, claim: Claim) -> Awaitable[None] | None:
+        """Undo `prepare`; the claim may be long gone, what is known of it is as it was when it was prepared."""

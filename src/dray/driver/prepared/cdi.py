@@ -10,7 +10,7 @@ import msgspec
 from dray.api.cdi import NO_EDITS, VERSION, CdiDevice, QualifiedName, Spec, minimum_version, spec_name
 from dray.api.document import UID
 from dray.driver.claims import PreparedDevice
-from dray.driver.prepared.record import AnsweredDevice
+from dray.driver.prepared.checkpoint import AnsweredDevice
 
 # The class of `vendor/class`; the vendor is the driver's name.
 CDI_CLASS: Final = "claim"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from dray.driver.classic import Claim, ContainerEdits, NodePlugin, run_node
-from dray.driver.prepared.loop import Preparer
+from dray.driver.prepared.preparer import Preparer
 from tests.e2e.driver.crashes import Crashes
 
 

@@ -21,14 +21,14 @@ from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.loop import Informers
 from dray.driver import servicer
-from dray.driver.files import sole_server
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth, Driver
-from dray.driver.prepared.files import PreparedClaims
-from dray.driver.prepared.loop import Preparer, claims_from
-from dray.driver.prepared.record import RecordError
+from dray.driver.prepared.checkpoint import RecordError
+from dray.driver.prepared.checkpoint_files import PreparedClaims
+from dray.driver.prepared.preparer import Preparer, claims_from
 from dray.driver.program import run_program
 from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher
+from dray.driver.sockets import sole_server
 from dray.lib.clock import Clock
 from dray.rpc.pb.dra.v1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1
 from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1beta1

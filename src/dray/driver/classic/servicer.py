@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 
 from dray.api.document import UID, NamespacedName
-from dray.driver.classic.node.claims import cdi_devices
-from dray.driver.prepared.loop import ClaimRef, Outcome, Preparer
+from dray.driver.classic.node_preparer import cdi_devices
+from dray.driver.prepared.preparer import ClaimRef, Outcome, Preparer
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeServicer
 

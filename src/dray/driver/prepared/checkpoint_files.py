@@ -13,8 +13,8 @@ from typing import Final
 from dray.api import cdi
 from dray.api.cdi import Spec
 from dray.api.document import UID
-from dray.driver.prepared import record
-from dray.driver.prepared.record import Entry, RecordError
+from dray.driver.prepared import checkpoint
+from dray.driver.prepared.checkpoint import Entry, RecordError
 from dray.runtime.files import remove_file, replace_file
 
 RECORD_FILE: Final = "prepared.json"
@@ -49,14 +49,14 @@ class PreparedClaims:
         with _locked(self._lock):
             entries = self._load()
             entries[entry.claim.uid] = entry
-            replace_file(self._path, record.encode(entries))
+            replace_file(self._path, checkpoint.encode(entries))
 
     def remove(self, uid: UID) -> None:
         """Remove an entry, durably."""
         with _locked(self._lock):
             entries = self._load()
             if entries.pop(uid, None) is not None:
-                replace_file(self._path, record.encode(entries))
+                replace_file(self._path, checkpoint.encode(entries))
 
     def write_spec(self, name: str, spec: Spec) -> str:
         """Write a CDI file; returns its path."""
@@ -80,7 +80,7 @@ class PreparedClaims:
         except FileNotFoundError:
             return {}
         try:
-            return record.decode(content)
+            return checkpoint.decode(content)
         except RecordError as error:
             raise RecordError(
                 f"{self._path}: {error}; to recover, drain the node, undo by hand what the driver prepared, "

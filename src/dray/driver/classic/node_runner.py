@@ -23,20 +23,19 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.loop import Informers
-from dray.driver.classic.interface import ClassicController
-from dray.driver.classic.loop import Options, serve
-from dray.driver.classic.node.claims import FoundClaim, PluginAuthor, check_allocated
-from dray.driver.classic.node.interface import NodePlugin
-from dray.driver.classic.node.servicer import ClassicNode
+from dray.driver.classic.controller_runner import Options, run, serve
+from dray.driver.classic.interface import ClassicController, NodePlugin
+from dray.driver.classic.node_preparer import FoundClaim, PluginAuthor, check_allocated
 from dray.driver.classic.plan import to_claim
 from dray.driver.classic.reconciler import CLAIMS, CLASSES
-from dray.driver.files import sole_server
-from dray.driver.loop import CDI_FOLDER, ROOT, listening
-from dray.driver.prepared.files import PreparedClaims
-from dray.driver.prepared.loop import ClaimMissingError, ClaimRef, Preparer
-from dray.driver.prepared.record import RecordError
+from dray.driver.classic.servicer import ClassicNode
+from dray.driver.prepared.checkpoint import RecordError
+from dray.driver.prepared.checkpoint_files import PreparedClaims
+from dray.driver.prepared.preparer import ClaimMissingError, ClaimRef, Preparer
 from dray.driver.program import run_program
+from dray.driver.runner import CDI_FOLDER, ROOT, listening
 from dray.driver.servicer import Registration
+from dray.driver.sockets import sole_server
 from dray.lib.clock import Clock
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import add_NodeServicer_to_server as add_node
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
@@ -238,3 +237,24 @@ async def _run(
             await NodePluginRunner(plugin, client, options, clock, metrics, local).run(stop)
     finally:
         await client.close()
+
+
+def main(
+    controller: ClassicController,
+    plugin: NodePlugin,
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    local: ClassicController | None = None,
+) -> int:
+    """Run as the first argument says, `controller` or `node`, with the flags after it; returns the exit code.
+
+    `local` runs beside the plugin and allocates what is the node's own.
+    """
+    given = sys.argv[1:] if argv is None else list(argv)
+    match given[:1]:
+        case ["controller"]:
+            return run(controller, argv=given[1:], environ=environ)
+        case ["node"]:
+            return run_node(plugin, given[1:], environ, local)
+    sys.stderr.write("the first argument must be controller or node\n")
+    return 2

@@ -12,9 +12,8 @@ from dray.api.cdi import ContainerEdits
 from dray.api.document import UID, NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.driver.claims import AllocatedDevice, ClaimError, PreparedClaim, PreparedDevice
-from dray.driver.classic.interface import Claim
-from dray.driver.classic.node.interface import NodePlugin, Prepared
-from dray.driver.prepared.record import AnsweredDevice
+from dray.driver.classic.interface import Claim, NodePlugin, Prepared
+from dray.driver.prepared.checkpoint import AnsweredDevice
 
 RESOURCE: Final = "resource"
 

@@ -20,8 +20,8 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import Client, Resource
 from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, claim_for
 from dray.driver.prepared.cdi import claim_file, claim_spec
-from dray.driver.prepared.files import PreparedClaims, serialized
-from dray.driver.prepared.record import AnsweredDevice, Entry, Phase
+from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase
+from dray.driver.prepared.checkpoint_files import PreparedClaims, serialized
 from dray.lib.clock import Clock
 from dray.runtime.locks import KeyedLocks
 from dray.runtime.logs import fields
