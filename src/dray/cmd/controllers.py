@@ -11,7 +11,7 @@ from dray.client.interface import Client, Resource
 from dray.client.loop import Informers
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
-from dray.controllers.cluster_role_aggregation.reconciler import ClusterRoleAggregationController
+from dray.controllers.cluster_role_aggregation import ClusterRoleAggregationController
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
@@ -27,7 +27,7 @@ from dray.controllers.resource_claim.reconciler import CLAIMS, ResourceClaimCont
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
-from dray.controllers.ttl_after_finished.reconciler import TTLAfterFinishedController
+from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup

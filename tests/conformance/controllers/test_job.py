@@ -14,8 +14,8 @@ from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableErro
 from dray.client.interface import DeleteOptions, PropagationPolicy
 from dray.client.rest import Call
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.job.building import TRACKING
 from dray.controllers.job.indexes import INDEX
+from dray.controllers.job.pod_templates import TRACKING
 from dray.controllers.job.reconciler import JobController
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, TEAM, Cluster, cluster, template

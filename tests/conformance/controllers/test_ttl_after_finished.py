@@ -7,7 +7,7 @@ from typing import Any
 
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
-from dray.controllers.ttl_after_finished.reconciler import TTLAfterFinishedController
+from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, template

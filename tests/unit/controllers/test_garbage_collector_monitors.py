@@ -14,10 +14,9 @@ from dray.client.interface import unstructured
 from dray.client.loop import InformerLoop
 from dray.client.memory import memory_client
 from dray.client.objects import key_of, state_of
+from dray.controllers.garbage_collector.deadline_set import Patience
 from dray.controllers.garbage_collector.graph import observe
-from dray.controllers.garbage_collector.kept import Plain, full, keep
-from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor
-from dray.controllers.garbage_collector.patience import Patience
+from dray.controllers.garbage_collector.monitors import Monitor, Plain, SharedMonitor, full, keep
 from dray.controllers.kinds import PODS
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer

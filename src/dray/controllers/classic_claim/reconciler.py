@@ -19,8 +19,7 @@ from dray.client.interface import Client, DeleteOptions, Resource
 from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
-from dray.controllers.claim_problem import Problem
-from dray.controllers.claim_users.loop import UserPods
+from dray.controllers.claim_control import Problem, UserPods
 from dray.controllers.classic_claim import plan
 from dray.controllers.kinds import NODES, PODS
 from dray.controllers.loop import if_found, run_telling

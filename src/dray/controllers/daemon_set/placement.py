@@ -23,8 +23,8 @@ from dray.api.types.core_v1 import (
     Taint,
     Toleration,
 )
-from dray.controllers.pod_control.building import make_pod, with_labels
 from dray.controllers.pod_control.ownership import Owner, selector_of
+from dray.controllers.pod_control.pod_templates import make_pod, with_labels
 
 KIND: Final = GroupVersionKind("apps", "v1", "DaemonSet")
 HASH_LABEL: Final = "controller-revision-hash"

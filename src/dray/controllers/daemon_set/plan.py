@@ -11,8 +11,8 @@ from typing import Final
 from dray.api.types.apps_v1 import DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
 from dray.controllers.daemon_set.placement import HASH_LABEL, Placement, Verdict, node_of
-from dray.controllers.pod_control.facts import FAILED, SUCCEEDED, is_available, is_finished, is_ready
-from dray.controllers.pod_control.shares import scaled
+from dray.controllers.pod_control.pod_status import FAILED, SUCCEEDED, is_available, is_finished, is_ready
+from dray.controllers.pod_control.replicas import scaled
 
 BURST_MAX: Final = 250
 ROLLING_UPDATE: Final = "RollingUpdate"

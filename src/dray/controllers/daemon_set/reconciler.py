@@ -22,10 +22,9 @@ from dray.controllers.daemon_set.history import History, plan_history, surplus_h
 from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon, owner_of
 from dray.controllers.kinds import NODES
 from dray.controllers.loop import if_found, run_telling
-from dray.controllers.pod_control.facts import next_available_seconds
-from dray.controllers.pod_control.loop import OWNER_INDEXES, Keeper, NewPod, PodControl, claim
-from dray.controllers.pod_control.ownership import Owner
-from dray.controllers.pod_control.waking import wake_owners
+from dray.controllers.pod_control.ownership import Owner, wake_owners
+from dray.controllers.pod_control.pod_control import OWNER_INDEXES, Keeper, NewPod, PodControl, claim
+from dray.controllers.pod_control.pod_status import next_available_seconds
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 

@@ -10,7 +10,6 @@ import msgspec
 
 from dray.api.types.apps_v1 import Deployment, DeploymentStatus, ReplicaSet
 from dray.controllers.deployment import conditions as told
-from dray.controllers.deployment.draft import Create, Draft, Update
 from dray.controllers.deployment.revisions import (
     KIND,
     REVISION,
@@ -21,6 +20,7 @@ from dray.controllers.deployment.revisions import (
     next_revision,
     surplus_history,
 )
+from dray.controllers.deployment.rollout import Create, Draft, Update
 from dray.controllers.deployment.scaling import empty_old, grow_new, is_scaling, scale, shrink_old, size_for_new
 from dray.controllers.deployment.strategy import has_progress_deadline, is_rolling, replicas_of
 from dray.controllers.pod_control.ownership import Owner, selector_of

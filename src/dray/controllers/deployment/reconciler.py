@@ -15,17 +15,17 @@ from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
 from dray.controllers.deployment import plan
 from dray.controllers.deployment.conditions import CREATE_FAILED
-from dray.controllers.deployment.draft import Create, Update
 from dray.controllers.deployment.revisions import KIND, has_template_of
+from dray.controllers.deployment.rollout import Create, Update
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found, run_telling
-from dray.controllers.pod_control.facts import is_finished
-from dray.controllers.pod_control.loop import (
+from dray.controllers.pod_control.ownership import wake_owners
+from dray.controllers.pod_control.pod_control import (
     OWNER_INDEXES,
     claim,
     is_namespace_terminating,
 )
-from dray.controllers.pod_control.waking import wake_owners
+from dray.controllers.pod_control.pod_status import is_finished
 from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics

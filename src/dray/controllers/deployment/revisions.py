@@ -12,8 +12,8 @@ from dray.api.document import GroupVersionKind
 from dray.api.types.apps_v1 import Deployment, ReplicaSet, ReplicaSetSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
 from dray.controllers.deployment.strategy import history_limit, replicas_of, total_max
-from dray.controllers.pod_control.building import template_hash, with_labels, without_label
 from dray.controllers.pod_control.ownership import controller_reference
+from dray.controllers.pod_control.pod_templates import template_hash, with_labels, without_label
 
 KIND: Final = GroupVersionKind("apps", "v1", "Deployment")
 HASH_LABEL: Final = "pod-template-hash"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dray.api.types.apps_v1 import Deployment, ReplicaSet
-from dray.controllers.deployment.draft import Draft
 from dray.controllers.deployment.revisions import by_age, desired_of, total_max_of
+from dray.controllers.deployment.rollout import Draft
 from dray.controllers.deployment.strategy import (
     active,
     is_rolling,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dray.api.types.apps_v1 import Deployment, ReplicaSet, RollingUpdateDeployment
-from dray.controllers.pod_control.shares import scaled
+from dray.controllers.pod_control.replicas import scaled
 
 RECREATE: Final = "Recreate"
 _NOTHING: Final = RollingUpdateDeployment()

@@ -18,8 +18,7 @@ from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Resul
 from dray.client.objects import key_of, uid_of
 from dray.client.recorder.loop import NORMAL, EventRecorder
 from dray.controllers.device_taint_eviction import plan, status
-from dray.controllers.disruption import disruption_patch
-from dray.controllers.eviction_metrics import EvictionMetrics
+from dray.controllers.eviction import EvictionMetrics, disruption_patch
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import run_telling
 from dray.lib.clock import Clock

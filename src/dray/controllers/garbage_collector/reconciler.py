@@ -13,10 +13,9 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resou
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import OwnerReference, uid_of
 from dray.controllers.garbage_collector import plan
+from dray.controllers.garbage_collector.deadline_set import Patience
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe
-from dray.controllers.garbage_collector.kept import keep
-from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor
-from dray.controllers.garbage_collector.patience import Patience
+from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor, keep
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.logs import fields

@@ -15,11 +15,9 @@ import msgspec
 
 from dray.api.types.batch_v1 import JobCondition, JobStatus, UncountedTerminatedPods
 from dray.api.types.core_v1 import Pod
-from dray.controllers.job.building import is_indexed
 from dray.controllers.job.failure_policy import judge
 from dray.controllers.job.indexes import format_indexes
-from dray.controllers.job.plan import unreplaced
-from dray.controllers.job.scene import (
+from dray.controllers.job.job_state import (
     COMPLETE,
     FAILURE_TARGET,
     JOB_FAILED,
@@ -32,7 +30,9 @@ from dray.controllers.job.scene import (
     valid_index,
     verdict_of,
 )
-from dray.controllers.pod_control.facts import FAILED, SUCCEEDED, is_ready
+from dray.controllers.job.plan import unreplaced
+from dray.controllers.job.pod_templates import is_indexed
+from dray.controllers.pod_control.pod_status import FAILED, SUCCEEDED, is_ready
 
 # Names in a status; the rest waits for the next round.
 UNCOUNTED_MAX: Final = 500
@@ -204,3 +204,32 @@ def _too_many(scene: Scene, status: JobStatus) -> tuple[Told, ...]:
         return ()
     message = "Too many succeeded pods running after completion count reached"
     return (Told("TooManySucceededPods", message, warning=True),)
+
+
+class UntrackedPods:
+    """Counting one of them again would count it twice."""
+
+    def __init__(self) -> None:
+        # Uid -> whether the server has said that the finalizer is gone.
+        self._removals: dict[str, bool] = {}
+
+    def removing(self, uid: str) -> None:
+        """The finalizer is about to be removed."""
+        self._removals[uid] = False
+
+    def removed(self, uid: str) -> None:
+        """The server has said so; nothing to remember when the informer was faster."""
+        if uid in self._removals:
+            self._removals[uid] = True
+
+    def not_removed(self, uid: str) -> None:
+        """It is not known to be gone."""
+        self._removals.pop(uid, None)
+
+    def told(self, pod: Pod, *, tracked: bool) -> None:
+        """The informer has told of the Pod; a deleted one is not tracked."""
+        if not tracked:
+            self._removals.pop(pod.metadata.uid or "", None)
+
+    def __contains__(self, uid: object) -> bool:
+        return self._removals.get(uid, False) if isinstance(uid, str) else False

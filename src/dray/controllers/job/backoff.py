@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.types.core_v1 import Pod
-from dray.controllers.pod_control.facts import ready_condition
+from dray.controllers.pod_control.pod_status import ready_condition
 
 FIRST_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 600.0

@@ -12,7 +12,7 @@ from dray.api.types.batch_v1 import (
     PodFailurePolicyOnPodConditionsPattern,
 )
 from dray.api.types.core_v1 import ContainerStatus, Pod
-from dray.controllers.pod_control.facts import FAILED
+from dray.controllers.pod_control.pod_status import FAILED
 
 FAIL_JOB: Final = "FailJob"
 FAIL_INDEX: Final = "FailIndex"

@@ -9,11 +9,11 @@ from typing import Final
 
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
-from dray.controllers.job.building import INDEXED, NON_INDEXED, TRACKING, is_indexed
 from dray.controllers.job.indexes import parse_indexes
+from dray.controllers.job.job_state import COMPLETE, JOB_FAILED, Scene, completions, find
 from dray.controllers.job.plan import Action
-from dray.controllers.job.scene import COMPLETE, JOB_FAILED, Scene, completions, find
-from dray.controllers.pod_control.facts import FAILED, is_finished
+from dray.controllers.job.pod_templates import INDEXED, NON_INDEXED, TRACKING, is_indexed
+from dray.controllers.pod_control.pod_status import FAILED, is_finished
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
 

@@ -11,10 +11,9 @@ from typing import Final
 
 from dray.api.types.core_v1 import Pod
 from dray.controllers.job.backoff import Record, finish_time, remaining
-from dray.controllers.job.building import INDEX_FAILURES, INDEX_IGNORED_FAILURES, is_indexed
 from dray.controllers.job.failure_policy import judge
 from dray.controllers.job.indexes import number_in
-from dray.controllers.job.scene import (
+from dray.controllers.job.job_state import (
     Scene,
     completions,
     deadline,
@@ -23,7 +22,8 @@ from dray.controllers.job.scene import (
     valid_index,
     verdict_of,
 )
-from dray.controllers.pod_control.ranking import choose_for_deletion, order_for_deletion
+from dray.controllers.job.pod_templates import INDEX_FAILURES, INDEX_IGNORED_FAILURES, is_indexed
+from dray.controllers.pod_control.replicas import choose_for_deletion, order_for_deletion
 
 BURST_MAX: Final = 500
 

@@ -20,17 +20,15 @@ from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING
 from dray.controllers.job import plan
-from dray.controllers.job.accounting import Account, account
+from dray.controllers.job.accounting import Account, UntrackedPods, account
 from dray.controllers.job.backoff import Record
-from dray.controllers.job.building import INDEXED, KIND, NON_INDEXED, TRACKING, make_job_pod, owner_of
+from dray.controllers.job.job_state import Scene, is_finished, make_scene
 from dray.controllers.job.metrics import JobMetrics, Sync
-from dray.controllers.job.scene import Scene, is_finished, make_scene
-from dray.controllers.job.untracked import UntrackedPods
+from dray.controllers.job.pod_templates import INDEXED, KIND, NON_INDEXED, TRACKING, make_job_pod, owner_of
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found, run_telling
-from dray.controllers.pod_control.loop import DELETIONS_AT_ONCE, Keeper, NewPod, PodControl
-from dray.controllers.pod_control.ownership import Owner
-from dray.controllers.pod_control.waking import gone_uid, wake_owners
+from dray.controllers.pod_control.ownership import Owner, gone_uid, wake_owners
+from dray.controllers.pod_control.pod_control import DELETIONS_AT_ONCE, Keeper, NewPod, PodControl
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 

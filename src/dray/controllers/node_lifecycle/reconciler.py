@@ -19,10 +19,10 @@ from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
 from dray.client.workqueue import TokenBucket
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.node_lifecycle import plan
-from dray.controllers.node_lifecycle.health import HeartbeatBook
+from dray.controllers.node_lifecycle.eviction_limiter import Turns
+from dray.controllers.node_lifecycle.heartbeats import HeartbeatBook
 from dray.controllers.node_lifecycle.metrics import LifecycleMetrics
 from dray.controllers.node_lifecycle.plan import Emptying
-from dray.controllers.node_lifecycle.turns import Turns
 from dray.controllers.node_lifecycle.zones import Change, Rates, Zones
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics

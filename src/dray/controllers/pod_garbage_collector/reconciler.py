@@ -13,7 +13,7 @@ from dray.api.types.core_v1 import Node, Pod
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
-from dray.controllers.disruption import disruption_patch
+from dray.controllers.eviction import disruption_patch
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.loop import if_found
 from dray.controllers.pod_garbage_collector import plan

@@ -12,9 +12,9 @@ import msgspec
 from dray.api.document import GroupVersionKind
 from dray.api.types.apps_v1 import ReplicaSet, ReplicaSetCondition, ReplicaSetStatus
 from dray.api.types.core_v1 import Pod
-from dray.controllers.pod_control.facts import has_labels, is_active, is_available, is_ready, is_terminating
 from dray.controllers.pod_control.ownership import Owner, selector_of
-from dray.controllers.pod_control.ranking import choose_for_deletion
+from dray.controllers.pod_control.pod_status import has_labels, is_active, is_available, is_ready, is_terminating
+from dray.controllers.pod_control.replicas import choose_for_deletion
 
 KIND: Final = GroupVersionKind("apps", "v1", "ReplicaSet")
 # In one go; the rest follows when the informer has told of these.

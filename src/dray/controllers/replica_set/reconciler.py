@@ -14,9 +14,8 @@ from dray.client.interface import Client, Resource
 from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
 from dray.controllers.loop import if_found, run_telling
-from dray.controllers.pod_control.building import make_pod
-from dray.controllers.pod_control.facts import is_active, next_available_seconds
-from dray.controllers.pod_control.loop import (
+from dray.controllers.pod_control.ownership import Owner, wake_owners
+from dray.controllers.pod_control.pod_control import (
     FAILED_CREATE,
     FAILED_DELETE,
     OWNER_INDEXES,
@@ -24,8 +23,8 @@ from dray.controllers.pod_control.loop import (
     NewPod,
     PodControl,
 )
-from dray.controllers.pod_control.ownership import Owner
-from dray.controllers.pod_control.waking import wake_owners
+from dray.controllers.pod_control.pod_status import is_active, next_available_seconds
+from dray.controllers.pod_control.pod_templates import make_pod
 from dray.controllers.replica_set import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics

@@ -26,7 +26,7 @@ from dray.api.pod_claims import (
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
-from dray.controllers.claim_problem import Problem
+from dray.controllers.claim_control import Problem
 
 # A name has 63 characters: the base, a hyphen, and the five that the server makes up.
 BASE_LENGTH_MAX: Final = 57

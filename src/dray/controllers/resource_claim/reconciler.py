@@ -20,12 +20,11 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resou
 from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
-from dray.controllers.claim_problem import Problem
-from dray.controllers.claim_users.loop import UserPods
+from dray.controllers.claim_control import Problem, UserPods
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found, run_telling
 from dray.controllers.resource_claim import plan
-from dray.controllers.resource_claim.created import CreatedClaims
+from dray.controllers.resource_claim.created_claims import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics

@@ -22,8 +22,8 @@ from dray.client.index import BY_OWNER_UID, owner_uid_values
 from dray.client.interface import Client, Resource, ServedResource
 from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
 from dray.client.objects import key_of
-from dray.controllers.resource_quota.book import Book
 from dray.controllers.resource_quota.plan import plan_quota
+from dray.controllers.resource_quota.usage import Book
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup

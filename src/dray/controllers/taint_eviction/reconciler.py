@@ -13,8 +13,7 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Write
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
 from dray.client.recorder.loop import NORMAL, EventRecorder
-from dray.controllers.disruption import disruption_patch
-from dray.controllers.eviction_metrics import EvictionMetrics
+from dray.controllers.eviction import EvictionMetrics, disruption_patch
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.loop import run_telling
 from dray.controllers.taint_eviction import plan

@@ -22,8 +22,8 @@ from dray.api.types.core_v1 import Container, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
 from dray.controllers.deployment import conditions as told
 from dray.controllers.deployment import plan, revisions, scaling, strategy
-from dray.controllers.deployment.draft import Create, Draft, Update
-from dray.controllers.pod_control.shares import scaled
+from dray.controllers.deployment.rollout import Create, Draft, Update
+from dray.controllers.pod_control.replicas import scaled
 from tests.unit.controllers.pod_control.pods import NOW, ago
 
 WEB = {"app": "web"}

@@ -9,8 +9,8 @@ import msgspec
 from dray.api.types.batch_v1 import Job, JobSpec, JobStatus
 from dray.api.types.core_v1 import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition
 from dray.api.types.meta_v1 import ObjectMeta
-from dray.controllers.job.building import INDEX_FAILURES, TRACKING
 from dray.controllers.job.indexes import INDEX
+from dray.controllers.job.pod_templates import INDEX_FAILURES, TRACKING
 from tests.unit.controllers.pod_control.pods import NOW, ago, pod
 
 

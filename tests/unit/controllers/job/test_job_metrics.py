@@ -10,9 +10,9 @@ import pytest
 from dray.api.errors import ServiceUnavailableError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
+from dray.controllers.job.job_state import make_scene
 from dray.controllers.job.metrics import JobMetrics, reason_to_create
 from dray.controllers.job.plan import Action
-from dray.controllers.job.scene import make_scene
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.unit.controllers.job.jobs import job, worker

@@ -14,14 +14,13 @@ from dray.api.types.batch_v1 import Job, PodFailurePolicy, UncountedTerminatedPo
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.controllers.job import plan
-from dray.controllers.job.accounting import account
+from dray.controllers.job.accounting import UntrackedPods, account
 from dray.controllers.job.backoff import Record
-from dray.controllers.job.building import INDEX_FAILURES, make_job_pod, owner_of
 from dray.controllers.job.failure_policy import judge
 from dray.controllers.job.indexes import format_indexes, parse_indexes
-from dray.controllers.job.scene import make_scene, verdict_of
-from dray.controllers.job.untracked import UntrackedPods
-from dray.controllers.ttl_after_finished.plan import expires_in_seconds
+from dray.controllers.job.job_state import make_scene, verdict_of
+from dray.controllers.job.pod_templates import INDEX_FAILURES, make_job_pod, owner_of
+from dray.controllers.ttl_after_finished import expires_in_seconds
 from tests.unit.controllers.job.jobs import ended, job, worker
 from tests.unit.controllers.pod_control.pods import NOW, ago
 

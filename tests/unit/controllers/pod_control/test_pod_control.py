@@ -10,9 +10,9 @@ from dray.api.document import GroupVersionKind, NamespacedName
 from dray.api.selectors import LabelSelector
 from dray.api.types.core_v1 import Container, Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import ObjectMeta
-from dray.controllers.pod_control import building, facts
+from dray.controllers.pod_control import pod_status, pod_templates
+from dray.controllers.pod_control.expectations import CONFIRMED_SECONDS, REMEMBERED_SECONDS, UnseenPods
 from dray.controllers.pod_control.ownership import Owner, adoption_patch, orphan_index, release_patch, sort_out
-from dray.controllers.pod_control.unseen import CONFIRMED_SECONDS, REMEMBERED_SECONDS, UnseenPods
 from tests.unit.controllers.pod_control.pods import NOW, pod
 
 KIND = GroupVersionKind("apps", "v1", "ReplicaSet")
@@ -36,7 +36,11 @@ def owner(*, deleting: bool = False) -> Owner:
     ],
 )
 def test_what_counts(item: Pod, active: bool, terminating: bool, ready: bool) -> None:
-    assert (facts.is_active(item), facts.is_terminating(item), facts.is_ready(item)) == (active, terminating, ready)
+    assert (pod_status.is_active(item), pod_status.is_terminating(item), pod_status.is_ready(item)) == (
+        active,
+        terminating,
+        ready,
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,15 +53,15 @@ def test_what_counts(item: Pod, active: bool, terminating: bool, ready: bool) ->
     ],
 )
 def test_available(item: Pod, min_ready: int, wait: float | None) -> None:
-    assert facts.available_in_seconds(item, min_ready, NOW) == wait
-    assert facts.is_available(item, min_ready, NOW) is (wait == 0.0)
+    assert pod_status.available_in_seconds(item, min_ready, NOW) == wait
+    assert pod_status.is_available(item, min_ready, NOW) is (wait == 0.0)
 
 
 def test_the_next_to_become_available() -> None:
     pods = [pod(), pod(ready_for=3.0), pod(ready_for=8.0), pod(ready_for=20.0)]
-    assert facts.next_available_seconds(pods, 10, NOW) == 2.0
-    assert facts.next_available_seconds(pods, 0, NOW) is None
-    assert facts.next_available_seconds(pods[3:], 10, NOW) is None
+    assert pod_status.next_available_seconds(pods, 10, NOW) == 2.0
+    assert pod_status.next_available_seconds(pods, 0, NOW) is None
+    assert pod_status.next_available_seconds(pods[3:], 10, NOW) is None
 
 
 def test_belongings() -> None:
@@ -100,39 +104,39 @@ def template(image: str = "i", **labels: str) -> PodTemplateSpec:
 
 
 def test_a_pod_from_a_template() -> None:
-    made = building.make_pod(owner(), template(app="web"))
+    made = pod_templates.make_pod(owner(), template(app="web"))
     assert made.metadata.generate_name == "web-"
     assert (made.metadata.labels, made.metadata.annotations) == (WEB, {"a": "1"})
     assert made.metadata.finalizers == ("f/f",)
     assert made.metadata.owner_references[0].uid == "u1"
-    given = building.named(made, random.Random(1))
+    given = pod_templates.named(made, random.Random(1))
     name = given.metadata.name or ""
     assert name.startswith("web-")
     assert len(name) == 9
-    assert set(name[4:]) <= set(building.ALPHABET)
-    assert building.renamed(made, "web-x").metadata.generate_name is None
+    assert set(name[4:]) <= set(pod_templates.ALPHABET)
+    assert pod_templates.renamed(made, "web-x").metadata.generate_name is None
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("web", "web-"), ("n" * 252, "n" * 252 + "-"), ("n" * 253, "n" * 253)])
 def test_prefix(name: str, prefix: str) -> None:
-    assert building.pod_name_prefix(name) == prefix
+    assert pod_templates.pod_name_prefix(name) == prefix
 
 
 def test_a_long_prefix_leaves_room_for_the_suffix() -> None:
     made = Pod(metadata=ObjectMeta(generate_name="n" * 100 + "-"))
-    assert len(building.named(made, random.Random(1)).metadata.name or "") == 63
+    assert len(pod_templates.named(made, random.Random(1)).metadata.name or "") == 63
 
 
 def test_hash() -> None:
-    first = building.template_hash(template(app="web"), None)
-    assert set(first) <= set(building.ALPHABET)
+    first = pod_templates.template_hash(template(app="web"), None)
+    assert set(first) <= set(pod_templates.ALPHABET)
     assert 1 <= len(first) <= 10
-    assert building.template_hash(template(app="web"), None) == first
+    assert pod_templates.template_hash(template(app="web"), None) == first
     others = {
-        building.template_hash(template("j", app="web"), None),
-        building.template_hash(template(app="x"), None),
-        building.template_hash(template(app="web"), 0),
-        building.template_hash(template(app="web"), 1),
+        pod_templates.template_hash(template("j", app="web"), None),
+        pod_templates.template_hash(template(app="x"), None),
+        pod_templates.template_hash(template(app="web"), 0),
+        pod_templates.template_hash(template(app="web"), 1),
     }
     assert len(others | {first}) == 5
     # Kept by name in the cluster: it must not change from one version to the next.

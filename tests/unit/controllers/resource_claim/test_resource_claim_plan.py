@@ -10,7 +10,7 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import POD_CLAIM_NAME_ANNOTATION
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
-from dray.controllers.resource_claim.created import REMEMBERED_MAX, REMEMBERED_SECONDS, CreatedClaims
+from dray.controllers.resource_claim.created_claims import REMEMBERED_MAX, REMEMBERED_SECONDS, CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimLabels, ClaimMetrics, labels_of
 from dray.controllers.resource_claim.plan import (
     PRIORITIZED_LIST_DISABLED,

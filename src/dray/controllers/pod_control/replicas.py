@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.types.core_v1 import Pod
-from dray.controllers.pod_control.facts import is_active, is_ready, ready_condition, restarts_max
+from dray.controllers.pod_control.pod_status import is_active, is_ready, ready_condition, restarts_max
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -73,3 +73,14 @@ def _compare_ages(first: Pod, second: Pod, times: tuple[datetime | None, datetim
 def _magnitude(now: datetime, then: datetime) -> int:
     age = int((now - then).total_seconds() * _NANOSECONDS)
     return int(math.log2(age)) if age > 0 else -1
+
+
+_HUNDRED = 100
+
+
+def scaled(value: int | str | None, total: int, *, round_up: bool) -> int:
+    """The number, or the percentage of the total."""
+    if isinstance(value, str):
+        share = int(value.removesuffix("%")) * total
+        return -(-share // _HUNDRED) if round_up else share // _HUNDRED
+    return value or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.controllers.node_lifecycle.turns import Turns
+from dray.controllers.node_lifecycle.eviction_limiter import Turns
 from dray.controllers.node_lifecycle.zones import Change, Rates, Zones, ZoneState
 
 RATES = Rates(large_cluster_size=10)

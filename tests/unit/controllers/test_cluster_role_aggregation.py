@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dray.api.document import Document
-from dray.controllers.cluster_role_aggregation.plan import is_aggregated, plan_rules
+from dray.controllers.cluster_role_aggregation import is_aggregated, plan_rules
 
 
 def rule(resource: str) -> Document:

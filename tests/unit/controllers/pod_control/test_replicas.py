@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.api.types.core_v1 import Pod
-from dray.controllers.pod_control.ranking import DELETION_COST, choose_for_deletion, deletion_cost, order_for_deletion
+from dray.controllers.pod_control.replicas import DELETION_COST, choose_for_deletion, deletion_cost, order_for_deletion
 from tests.unit.controllers.pod_control.pods import NOW, pod
 
 READY: dict[str, Any] = {"ready_for": 50.0}

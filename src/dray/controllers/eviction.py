@@ -8,6 +8,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
+from dray.runtime.metrics import Metrics
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 FAILED: Final = "Failed"
@@ -48,3 +49,23 @@ def _disruption(pod: Pod, reason: str, message: str, now: datetime) -> Document 
     if pod.metadata.generation:
         condition["observedGeneration"] = pod.metadata.generation
     return condition
+
+
+_BUCKETS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240)
+
+
+class EvictionMetrics:
+    """Counts Pods deleted, and how late; `subsystem` names the controller."""
+
+    def __init__(self, metrics: Metrics, subsystem: str) -> None:
+        self._deletions = metrics.counter(f"{subsystem}_pod_deletions_total", "Pods deleted by the controller")
+        self._latency = metrics.histogram(
+            f"{subsystem}_pod_deletion_duration_seconds",
+            "Time from when a Pod had to go until it was deleted",
+            buckets=_BUCKETS,
+        )
+
+    def deleted(self, late_seconds: float) -> None:
+        """A Pod was deleted."""
+        self._deletions.inc()
+        self._latency.observe(max(late_seconds, 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.document import NamespacedName
@@ -10,7 +11,6 @@ from dray.client.interface import Client, DeleteOptions, PropagationPolicy, Reso
 from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
 from dray.controllers.loop import if_found
-from dray.controllers.ttl_after_finished import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
 
@@ -41,13 +41,13 @@ class TTLAfterFinishedController:
         await self.controller.run()
 
     def _job_changed(self, _old: Job | None, new: Job | None) -> None:
-        if new is not None and plan.expires_in_seconds(new, self._clock.now()) is not None:
+        if new is not None and expires_in_seconds(new, self._clock.now()) is not None:
             self.controller.queue.add(key_of(new))
 
     async def reconcile(self, key: NamespacedName) -> Result:
         """Delete one Job when it is time."""
         job = self._jobs.lister.get_key(key)
-        wait = None if job is None else plan.expires_in_seconds(job, self._clock.now())
+        wait = None if job is None else expires_in_seconds(job, self._clock.now())
         if wait is None:
             return None
         if wait > 0:
@@ -57,7 +57,7 @@ class TTLAfterFinishedController:
     async def _delete(self, key: NamespacedName) -> Result:
         """Ask the server first: the time to live may have been made longer, and the cache not know it."""
         job = await self._client.get(JOBS, key.name, key.namespace)
-        expiry = plan.expiry_of(job)
+        expiry = expiry_of(job)
         if expiry is None:
             return None
         wait = (expiry - self._clock.now()).total_seconds()
@@ -71,3 +71,28 @@ class TTLAfterFinishedController:
         await self._client.delete(JOBS, key.name, key.namespace, options)
         self._deletion_seconds.observe((self._clock.now() - expiry).total_seconds())
         return None
+
+
+_FINAL: Final = ("Complete", "Failed")
+
+
+def expires_in_seconds(job: Job, now: datetime) -> float | None:
+    """How long until the Job goes, 0 when it is time; None when it stays."""
+    expiry = expiry_of(job)
+    return None if expiry is None else max((expiry - now).total_seconds(), 0.0)
+
+
+def expiry_of(job: Job) -> datetime | None:
+    """When the Job has to go; None when it stays, or is going already."""
+    seconds, finished = job.spec.ttl_seconds_after_finished, finish_time(job)
+    if seconds is None or finished is None or job.metadata.deletion_timestamp is not None:
+        return None
+    return finished + timedelta(seconds=seconds)
+
+
+def finish_time(job: Job) -> datetime | None:
+    """When the Job came to its end."""
+    for condition in job.status.conditions:
+        if condition.type in _FINAL and condition.status == "True":
+            return condition.last_transition_time
+    return None

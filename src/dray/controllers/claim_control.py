@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dray.api.types.core_v1 import Pod
@@ -48,3 +49,16 @@ class UserPods:
             answer = await if_found(self._client.get(PODS, name, namespace))
             answers[name] = answer
         return lambda name: answers[name] if name in answers else cached(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an entry cannot have its claim."""
+
+    entry: str
+    message: str
+
+    @property
+    def event_message(self) -> str:
+        """As the Pod's user reads it."""
+        return f"PodResourceClaim {self.entry}: {self.message}"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from dray.api.types.core_v1 import Node
-from dray.controllers.node_lifecycle.health import HeartbeatBook
+from dray.controllers.node_lifecycle.heartbeats import HeartbeatBook
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

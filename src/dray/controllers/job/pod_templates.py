@@ -10,8 +10,8 @@ from dray.api.document import GroupVersionKind
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod
 from dray.controllers.job.indexes import INDEX
-from dray.controllers.pod_control.building import PREFIX_LENGTH_MAX, make_pod, pod_name_prefix, with_labels
 from dray.controllers.pod_control.ownership import Owner, selector_of
+from dray.controllers.pod_control.pod_templates import PREFIX_LENGTH_MAX, make_pod, pod_name_prefix, with_labels
 
 KIND: Final = GroupVersionKind("batch", "v1", "Job")
 TRACKING: Final = "batch.kubernetes.io/job-tracking"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
+from dray.api.selectors import LabelSelector
 from dray.client.interface import Client, Patch, PatchType, WriteOptions, unstructured
 from dray.client.loop import Controller, Informers, Result
-from dray.controllers.cluster_role_aggregation.plan import is_aggregated, plan_rules
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
@@ -49,3 +50,22 @@ class ClusterRoleAggregationController:
     def _aggregated(self) -> tuple[str, ...]:
         roles: list[Document] = list(self._roles.lister.list())
         return tuple(role["metadata"]["name"] for role in roles if is_aggregated(role))
+
+
+def is_aggregated(role: Document) -> bool:
+    """Whether the role's rules are gathered from others."""
+    return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
+
+
+def plan_rules(role: Document, roles: Iterable[Document]) -> list[Document] | None:
+    """The rules to write, None when they are there already."""
+    selectors = [LabelSelector.from_document(item) for item in role["aggregationRule"]["clusterRoleSelectors"]]
+    wanted: list[Document] = []
+    for other in sorted(roles, key=lambda item: item["metadata"]["name"]):
+        metadata = other["metadata"]
+        if metadata["name"] == role["metadata"]["name"]:
+            continue
+        labels = metadata.get("labels") or {}
+        if any(selector.matches(labels) for selector in selectors):
+            wanted.extend(rule for rule in other.get("rules") or () if rule not in wanted)
+    return None if wanted == (role.get("rules") or []) else wanted

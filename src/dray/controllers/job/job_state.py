@@ -9,10 +9,10 @@ from typing import Final
 
 from dray.api.types.batch_v1 import Job, JobCondition, UncountedTerminatedPods
 from dray.api.types.core_v1 import Pod
-from dray.controllers.job.building import INDEX_FAILURES, TRACKING, is_indexed
 from dray.controllers.job.failure_policy import FAIL_INDEX, FAIL_JOB, judge
 from dray.controllers.job.indexes import index_of, number_in, parse_indexes
-from dray.controllers.pod_control.facts import FAILED, SUCCEEDED, is_active, is_terminating
+from dray.controllers.job.pod_templates import INDEX_FAILURES, TRACKING, is_indexed
+from dray.controllers.pod_control.pod_status import FAILED, SUCCEEDED, is_active, is_terminating
 
 COMPLETE: Final = "Complete"
 JOB_FAILED: Final = "Failed"

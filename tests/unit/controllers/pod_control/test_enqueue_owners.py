@@ -15,8 +15,7 @@ from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.client.informer import Informer
 from dray.client.interface import ListPage
 from dray.client.loop import EVERYTHING, InformerLoop
-from dray.controllers.pod_control.ownership import Owner
-from dray.controllers.pod_control.waking import gone_uid, wake_owners
+from dray.controllers.pod_control.ownership import Owner, gone_uid, wake_owners
 from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from tests.unit.controllers.pod_control.pods import pod
 

@@ -19,19 +19,19 @@ from dray.client.objects import controller_of, key_of
 from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found
-from dray.controllers.pod_control.building import named, renamed
+from dray.controllers.pod_control.expectations import CONFIRMED_SECONDS, UnseenPods
 from dray.controllers.pod_control.ownership import (
     BY_ORPHAN_NAMESPACE,
     Belongings,
     Owned,
     Owner,
     adoption_patch,
+    gone_uid,
     orphan_index,
     release_patch,
     sort_out,
 )
-from dray.controllers.pod_control.unseen import CONFIRMED_SECONDS, UnseenPods
-from dray.controllers.pod_control.waking import gone_uid
+from dray.controllers.pod_control.pod_templates import named, renamed
 from dray.lib.clock import Clock
 
 T = TypeVar("T", bound=Owned)

@@ -1,1 +1,0 @@
-"""What the two claim controllers know of the Pods that use claims."""

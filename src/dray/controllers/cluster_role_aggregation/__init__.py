@@ -1,1 +1,0 @@
-"""Fills in the rules of aggregated ClusterRoles, so that people see what the role grants."""
