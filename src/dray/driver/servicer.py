@@ -22,7 +22,7 @@ from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthServic
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationServicer
 from dray.runtime.logs import fields
-from dray.runtime.pauses import pause
+from dray.runtime.tasks import pause
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Files that survive a crash, locks by key, and pauses."""
+"""Files that survive a crash, and locks by key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.lib.clock import VirtualClock
 from dray.runtime.files import remove_file, replace_file
 from dray.runtime.locks import KeyedLocks
-from dray.runtime.pauses import pause
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,17 +56,3 @@ async def test_locks_exclude_those_who_want_the_same_key() -> None:
     await asyncio.gather(*tasks)
     assert order == ["ab", "d", "bc"]
     assert locks._locks == {}
-
-
-async def test_a_pause_ends_with_the_time_or_the_event() -> None:
-    clock = VirtualClock(asyncio.get_running_loop().create_future)
-    wake = asyncio.Event()
-    timed = asyncio.create_task(pause(clock, wake, 5.0))
-    await asyncio.sleep(0.001)
-    clock.advance(4.9)
-    assert not timed.done()
-    clock.advance(0.1)
-    await timed
-    woken = asyncio.create_task(pause(clock, wake, None))
-    wake.set()
-    await woken

@@ -131,3 +131,16 @@ def test_a_collector_is_asked_when_somebody_looks() -> None:
         b'# HELP one One\n# TYPE one gauge\none 1.0\n# HELP two Two\n# TYPE two gauge\ntwo{a="y",b="x"} 2.0\n'
     )
     assert metrics.value("two", {"a": "y", "b": "x"}) == 2
+
+
+def test_metrics_are_made_once_and_rendered_without_creation_times() -> None:
+    metrics = Metrics()
+    metrics.counter("things_total", "Things", ("kind",)).labels("a").inc()
+    metrics.counter("things_total", "Things", ("kind",)).labels("a").inc()
+    assert metrics.value("things_total", {"kind": "a"}) == 2
+    other = Metrics()
+    other.gauge("depth", "Depth").set(3)
+    page = exposition(metrics, other).decode()
+    assert 'things_total{kind="a"} 2.0' in page
+    assert "depth 3.0" in page
+    assert "_created" not in page

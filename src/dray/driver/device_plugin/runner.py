@@ -25,9 +25,8 @@ from dray.rpc.sockets import connect, error_text, listen, remove_socket
 from dray.runtime import logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.logs import fields
-from dray.runtime.pauses import pause
 from dray.runtime.signals import stop_on_signals
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import TaskGroup, pause
 
 _log = logging.getLogger(__name__)
 

@@ -46,9 +46,7 @@ from dray.node.topology.interface import AllocationError
 from dray.rpc.sockets import listen
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.pauses import pause
-from dray.runtime.saves import SharedSave
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import CoalescedCall, TaskGroup, pause
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +129,7 @@ class PluginDevices:
         # Its devices must not be freed while it is being admitted, though it is not active yet.
         self._admitting = ""
         self._allocating = asyncio.Lock()
-        self._save = SharedSave(self._write)
+        self._save = CoalescedCall(self._write)
         self._written = checkpoint.Written()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         self._group: TaskGroup | None = None

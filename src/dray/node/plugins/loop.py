@@ -25,8 +25,7 @@ from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect, error_text
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.pauses import pause
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import TaskGroup, pause
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as pb
 from dray.rpc.sockets import error_text
 from dray.runtime.files import replace_file
 from dray.runtime.logs import fields
-from dray.runtime.pauses import pause
+from dray.runtime.tasks import pause
 
 _log = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from dray.node.dra.claims import ClaimError, ClaimInfo
 from dray.node.dra.files import load_checkpoint
 from dray.node.dra.responses import ResponseError
 from dray.runtime.locks import KeyedLocks
-from dray.runtime.pauses import pause
-from dray.runtime.saves import SharedSave
+from dray.runtime.tasks import CoalescedCall, pause
 
 RECONCILE_SECONDS: Final = 60.0
 
@@ -69,7 +68,7 @@ class ClaimKeeper:
         self._batched = batched
         self.book = ClaimBook(load_checkpoint(path))
         self._locks = KeyedLocks()
-        self._save = SharedSave(self._write)
+        self._save = CoalescedCall(self._write)
         self._written: checkpoint.Written = {}
         self._wake = asyncio.Event()
 

@@ -12,7 +12,7 @@ from dray.client.interface import Client, ListOptions, Resource
 from dray.lib.clock import Clock
 from dray.node.dra.slices.plan import EVERY_DRIVER, SliceCleanup
 from dray.runtime.logs import fields
-from dray.runtime.pauses import pause
+from dray.runtime.tasks import pause
 
 _log = logging.getLogger(__name__)
 
