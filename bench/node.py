@@ -19,12 +19,12 @@ from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
-from dray.node.agent.reporting.loop import PODS
-from dray.node.cdi.files import CdiCache
-from dray.node.runtimes.images.files import ImageStore
-from dray.node.runtimes.interface import ContainerRecord, ContainerSpec, Runtime, Sandbox
-from dray.node.runtimes.process.loop import ProcessRuntime
-from dray.node.runtimes.runc.loop import RuncRuntime, usable
+from dray.node.agent.status_manager import PODS
+from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.images.store import ImageStore
+from dray.node.runtimes.process.runtime import ProcessRuntime
+from dray.node.runtimes.runc.runtime import RuncRuntime, usable
+from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Runtime, Sandbox
 from dray.runtime.clock import SystemClock
 
 DOCUMENTS = unstructured(GroupVersion("", "v1"), "pods", "Pod")

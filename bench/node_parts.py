@@ -35,16 +35,16 @@ from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Slot
 from dray.node.devices.checkpoint import FILE_NAME as DEVICES_FILE
 from dray.node.devices.checkpoint import Checkpoint as DeviceCheckpoint
 from dray.node.devices.checkpoint import encode as encode_devices
-from dray.node.devices.loop import NodePods, PluginDevices
+from dray.node.devices.device_manager import NodePods, PluginDevices
 from dray.node.dra.checkpoint import FILE_NAME as CLAIMS_FILE
 from dray.node.dra.checkpoint import encode as encode_claims
 from dray.node.dra.claims import ClaimInfo, Device
-from dray.node.dra.loop import DynamicResources, Prepared
-from dray.node.plugins.interface import DRA_PLUGIN
-from dray.node.plugins.loop import PluginRegistry
-from dray.node.pod_resources import loop as pod_resources
-from dray.node.pod_resources.interface import Sources
-from dray.node.topology.loop import AlignedResources
+from dray.node.dra.manager import DynamicResources, Prepared
+from dray.node.plugins.handler import DRA_PLUGIN
+from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.pod_resources import server as pod_resources
+from dray.node.pod_resources.sources import Sources
+from dray.node.topology.topology_manager import AlignedResources
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup

@@ -26,7 +26,7 @@ from dray.driver import Driver
 from dray.driver.classic import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.driver.runner import DriverRunner, Options
-from dray.node.agent.metrics import StartMetrics
+from dray.node.agent.pod_worker import StartMetrics
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup

@@ -14,7 +14,7 @@ from dray.api.errors import APIError
 from dray.cli.arguments import reading_parser
 from dray.cli.loop import EXIT_FAILURE, failing_in_one_line, read
 from dray.cli.output import paint, write_answer
-from dray.node.checkpoints.files import read_checkpoint
+from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.clock import SystemClock

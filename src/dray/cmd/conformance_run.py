@@ -26,7 +26,7 @@ from dray.client.interface import Client, Resource
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
-from dray.node.cdi.files import DEFAULT_DIRECTORIES
+from dray.node.cdi.cache import DEFAULT_DIRECTORIES
 from dray.runtime.clock import SystemClock
 
 

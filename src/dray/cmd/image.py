@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dray.node.runtimes.images.files import ImageStore
 from dray.node.runtimes.images.model import ImageError
+from dray.node.runtimes.images.store import ImageStore
 
 
 def main(argv: Sequence[str]) -> int:

@@ -24,21 +24,20 @@ from dray.cmd.node_identity import NodeIdentity, find_identity, serving_context
 from dray.cmd.node_parts import LateParts, NodeParts
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
-from dray.node.agent.building.loop import LocalPods
-from dray.node.agent.logs.http import KubeletServer
-from dray.node.agent.loop import PodAgent
-from dray.node.agent.metrics import StartMetrics
-from dray.node.agent.parts import NodeFacts, Parts
+from dray.node.agent.kubelet_server import KubeletServer
+from dray.node.agent.machine_info import read_machine
+from dray.node.agent.node_object import NodeSpec, parse_labels, parse_taints
+from dray.node.agent.node_registration import NodeRegistration
 from dray.node.agent.pod.environment import Surroundings
 from dray.node.agent.pod.events import Timing
-from dray.node.agent.probes.http import Asker
-from dray.node.agent.registration.document import NodeSpec, parse_labels, parse_taints
-from dray.node.agent.registration.files import read_machine
-from dray.node.agent.registration.loop import NodeRegistration
-from dray.node.agent.reporting.loop import PODS, StatusReporter
-from dray.node.cdi.files import CdiCache
-from dray.node.interface import Rejection, ResourceManager
-from dray.node.runtimes.interface import Runtime
+from dray.node.agent.pod_setup import LocalPods
+from dray.node.agent.pod_worker import NodeFacts, Parts, StartMetrics
+from dray.node.agent.pod_workers import PodAgent
+from dray.node.agent.probes.prober import Asker
+from dray.node.agent.status_manager import PODS, StatusReporter
+from dray.node.cdi.cache import CdiCache
+from dray.node.resource_manager import Rejection, ResourceManager
+from dray.node.runtimes.runtime import Runtime
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import SettingsError
@@ -199,18 +198,18 @@ def make_runtime(settings: NodeSettings, root: Path, clock: Clock, cdi: CdiCache
     """The runtime that the settings name; the others are not even imported."""
     name, folder = settings.runtime, root / "containers"
     if name == "cri":
-        from dray.node.runtimes.cri.cri import CriRuntime
+        from dray.node.runtimes.cri.runtime import CriRuntime
 
         return CriRuntime(settings.container_runtime_endpoint, node_name(settings), clock, cdi)
     if name != "process":
-        from dray.node.runtimes.images.files import ImageStore
-        from dray.node.runtimes.runc.loop import RuncRuntime, usable
+        from dray.node.runtimes.images.store import ImageStore
+        from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 
         if usable():
             return RuncRuntime(folder, clock, cdi, ImageStore(root / "images"))
         if name == "runc":
             raise SettingsError("--runtime=runc needs root, and runc on the PATH")
-    from dray.node.runtimes.process.loop import ProcessRuntime
+    from dray.node.runtimes.process.runtime import ProcessRuntime
 
     return ProcessRuntime(folder, clock, cdi)
 

@@ -9,20 +9,18 @@ from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
-from dray.node.agent.claims.loop import ClaimManager
-from dray.node.agent.classic.loop import ClassicManager
-from dray.node.agent.loop import PodAgent
-from dray.node.classic.loop import ClassicResources
-from dray.node.devices.loop import DeviceSettings, NodePods
-from dray.node.dra.loop import DynamicResources
-from dray.node.interface import ResourceManager
-from dray.node.plugins.interface import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN, PluginHandler
-from dray.node.plugins.loop import PluginRegistry
-from dray.node.pod_resources.interface import Sources
-from dray.node.pod_resources.loop import PodResourcesServer
-from dray.node.topology.local.loop import LocalResources, local_resources
-from dray.node.topology.local.settings import TopologySettings
-from dray.node.topology.policies import Policy, Scope
+from dray.node.agent.claim_managers import ClaimManager, ClassicManager
+from dray.node.agent.pod_workers import PodAgent
+from dray.node.classic.claim_manager import ClassicResources
+from dray.node.devices.device_manager import DeviceSettings, NodePods
+from dray.node.dra.manager import DynamicResources
+from dray.node.plugins.handler import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN, PluginHandler
+from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.pod_resources.server import PodResourcesServer
+from dray.node.pod_resources.sources import Sources
+from dray.node.resource_manager import ResourceManager
+from dray.node.topology.container_manager import LocalResources, TopologySettings, local_resources
+from dray.node.topology.hints import Policy, Scope
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 

@@ -16,13 +16,13 @@ from dray.client.loop import Informers
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.lib.clock import Clock
-from dray.node.agent.loop import PodAgent
-from dray.node.agent.parts import NodeFacts, Parts
-from dray.node.agent.probes.http import Asker
-from dray.node.agent.registration.document import Machine, NodeSpec
-from dray.node.agent.registration.loop import NODES, RETRY_SECONDS, NodeRegistration
-from dray.node.agent.reporting.loop import PODS, StatusReporter
-from dray.node.runtimes.simulated.memory import SimulatedPods, SimulatedRuntime
+from dray.node.agent.node_object import Machine, NodeSpec
+from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistration
+from dray.node.agent.pod_worker import NodeFacts, Parts
+from dray.node.agent.pod_workers import PodAgent
+from dray.node.agent.probes.prober import Asker
+from dray.node.agent.status_manager import PODS, StatusReporter
+from dray.node.runtimes.simulated import SimulatedPods, SimulatedRuntime
 from dray.runtime.tasks import TaskGroup
 
 # Longer than a real node's, since a thousand nodes must not be a hundred writes a second; a quarter of it, the time

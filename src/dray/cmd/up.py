@@ -16,7 +16,7 @@ from dray.cmd.settings import NodeSettings, UpSettings
 from dray.runtime.tasks import TaskGroup
 
 if TYPE_CHECKING:
-    from dray.node.agent.loop import PodAgent
+    from dray.node.agent.pod_workers import PodAgent
     from dray.scheduler.config import SchedulerConfig
 
 _SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")

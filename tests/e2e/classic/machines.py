@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from dray.api.document import Document
-from dray.node.runtimes.runc.loop import usable
+from dray.node.runtimes.runc.runtime import usable
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import Agent, import_image

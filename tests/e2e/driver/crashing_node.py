@@ -9,8 +9,8 @@ from pathlib import Path
 from dray.api.document import UID
 from dray.client.files import load_access
 from dray.client.http import http_client
-from dray.node.dra.drivers.loop import DriverConnection
-from dray.node.dra.loop import Prepared
+from dray.node.dra.driver_client import DriverConnection
+from dray.node.dra.manager import Prepared
 from tests.e2e.driver.crashes import Crashes
 from tests.e2e.driver.world import CLOCK, Node, node_running, pod, until
 

@@ -12,7 +12,7 @@ import pytest
 
 from dray.api.document import UID
 from dray.node.dra.checkpoint import CheckpointError, decode
-from dray.node.dra.loop import DynamicResources, Prepared, PrepareError, UnprepareError
+from dray.node.dra.manager import DynamicResources, Prepared, PrepareError, UnprepareError
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.runtime.metrics import Metrics
 from tests.e2e.driver.servicer import FakeDriver
@@ -241,7 +241,7 @@ async def test_one_connection_serves_all_calls(world: World, node: Node) -> None
 
 @pytest.mark.behaviour("SP-122")
 async def test_a_call_that_takes_too_long_fails(world: World, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.node.dra.drivers.loop.CALL_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("dray.node.dra.driver_client.CALL_TIMEOUT_SECONDS", 0.2)
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
 
@@ -377,7 +377,7 @@ async def test_all_slices_of_the_node_are_deleted_at_the_start(world: World) -> 
 async def test_slices_of_a_driver_go_when_it_does_not_come_back(
     world: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dray.node.dra.slices.plan.WIPING_DELAY_SECONDS", 0.3)
+    monkeypatch.setattr("dray.node.dra.slice_cleaner.WIPING_DELAY_SECONDS", 0.3)
     driver = FakeDriver()
     async with driver.running(node.root):
         await ready(driver, node)
@@ -422,7 +422,7 @@ async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_recon
                 },
             )
         await until(lambda: driver.name in pending)
-        monkeypatch.setattr("dray.node.dra.slices.plan.WIPING_DELAY_SECONDS", 0.1)
+        monkeypatch.setattr("dray.node.dra.slice_cleaner.WIPING_DELAY_SECONDS", 0.1)
         async with driver.service(path):
             await until(lambda: node.claims._instances.usable(driver.name))
             assert driver.name not in pending

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import yaml
 
-from dray.node.dra.loop import Prepared, PrepareError
+from dray.node.dra.manager import Prepared, PrepareError
 from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

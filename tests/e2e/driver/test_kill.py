@@ -15,7 +15,7 @@ import pytest
 
 from dray.api.document import UID
 from dray.node.dra.checkpoint import decode
-from dray.node.dra.loop import Prepared
+from dray.node.dra.manager import Prepared
 from tests.e2e.driver.test_sdk import TestDriver
 from tests.e2e.driver.world import (
     NODE,

@@ -6,8 +6,8 @@ import pytest
 
 from dray.api.codec import from_document
 from dray.api.types.core_v1 import Pod
-from dray.node.agent.claims.loop import ClaimManager
-from dray.node.interface import ResourceError
+from dray.node.agent.claim_managers import ClaimManager
+from dray.node.resource_manager import ResourceError
 from tests.e2e.driver.test_sdk import TestDriver
 from tests.e2e.driver.world import Node, World, driver_running, result
 

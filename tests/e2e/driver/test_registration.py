@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from dray.node.plugins.interface import Plugin, PluginError
-from dray.node.plugins.loop import PluginRegistry
+from dray.node.plugins.handler import Plugin, PluginError
+from dray.node.plugins.plugin_manager import PluginRegistry
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.driver.servicer import FakeDriver

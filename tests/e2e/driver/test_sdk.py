@@ -27,7 +27,7 @@ from dray.driver import (
     counter_set,
     device,
 )
-from dray.node.dra.loop import Prepared, PrepareError
+from dray.node.dra.manager import Prepared, PrepareError
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub
 from dray.rpc.sockets import SocketError, connect

@@ -17,9 +17,9 @@ from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
 from dray.client.memory import memory_client
 from dray.driver import Driver, DriverRunner, Options
-from dray.node.dra.loop import DynamicResources
-from dray.node.plugins.interface import DRA_PLUGIN
-from dray.node.plugins.loop import PluginRegistry
+from dray.node.dra.manager import DynamicResources
+from dray.node.plugins.handler import DRA_PLUGIN
+from dray.node.plugins.plugin_manager import PluginRegistry
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from dray.cmd.main import main
-from dray.node.agent.building.loop import LocalPods
-from dray.node.agent.claims.loop import ClaimManager
-from dray.node.runtimes.shim.files import ShimRuntime
-from dray.node.topology.loop import AlignedResources
+from dray.node.agent.claim_managers import ClaimManager
+from dray.node.agent.pod_setup import LocalPods
+from dray.node.runtimes.shim.runtime import ShimRuntime
+from dray.node.topology.topology_manager import AlignedResources
 
 # Whose method is which part of a Pod's life.
 PLACES: dict[str, tuple[type[Any], str]] = {

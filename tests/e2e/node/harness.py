@@ -113,7 +113,7 @@ class Agent:
                     text = (entry / "cmdline").read_bytes()
                 except OSError:
                     continue
-                if b"shim/loop.py" in text and str(self.root).encode() in text:
+                if b"shim/program.py" in text and str(self.root).encode() in text:
                     found.append(int(entry.name))
         return found
 

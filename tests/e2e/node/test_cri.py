@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from dray.node.agent.logs.files import last_output, read_lines
-from dray.node.cdi.files import CdiCache
-from dray.node.runtimes.cri.cri import CriRuntime
+from dray.node.agent.logs.reader import last_output, read_lines
+from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.cri.runtime import CriRuntime
 from dray.node.runtimes.cri.translate import container_config
-from dray.node.runtimes.interface import ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
+from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.runtime.clock import SystemClock
 from tests.e2e.kubectl.tool import Kubectl

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from dray.api.types.core_v1 import Container, ContainerPort, HTTPGetAction, HTTPHeader, Probe
-from dray.node.agent.probes.http import BODY_BYTES_MAX, Answer, Asker
-from dray.node.runtimes.interface import Runtime
+from dray.node.agent.probes.prober import BODY_BYTES_MAX, Answer, Asker
+from dray.node.runtimes.runtime import Runtime
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import HttpServer

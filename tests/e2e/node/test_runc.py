@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import Document
-from dray.node.cdi.files import CdiCache
-from dray.node.runtimes.images.files import ImageStore
-from dray.node.runtimes.interface import ContainerRecord, ContainerSpec, Sandbox
-from dray.node.runtimes.runc.loop import RuncRuntime
+from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.images.store import ImageStore
+from dray.node.runtimes.runc.runtime import RuncRuntime
+from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Sandbox
 from dray.runtime.clock import SystemClock
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import (

@@ -15,9 +15,9 @@ import grpc.aio
 
 from dray.api.types.core_v1 import Pod
 from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevice, Options, serve
-from dray.node.devices.loop import DeviceSettings, NodePods, PluginDevices
-from dray.node.interface import Rejection
-from dray.node.topology.loop import AlignedResources, Alignment
+from dray.node.devices.device_manager import DeviceSettings, NodePods, PluginDevices
+from dray.node.resource_manager import Rejection
+from dray.node.topology.topology_manager import AlignedResources, Alignment
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dray.node.devices.loop import NodePods, PluginDevices
-from dray.node.interface import ResourceError
-from dray.node.topology.loop import AlignedResources
+from dray.node.devices.device_manager import NodePods, PluginDevices
+from dray.node.resource_manager import ResourceError
+from dray.node.topology.topology_manager import AlignedResources
 from dray.runtime.clock import SystemClock
 from dray.runtime.files import replace_file
 from dray.runtime.metrics import Metrics

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from dray.driver.device_plugin import Device
-from dray.node.devices.loop import DeviceSettings
-from dray.node.interface import HostDevice, Rejection, ResourceError
-from dray.node.topology.loop import Alignment
-from dray.node.topology.policies import Policy, Scope
+from dray.node.devices.device_manager import DeviceSettings
+from dray.node.resource_manager import HostDevice, Rejection, ResourceError
+from dray.node.topology.hints import Policy, Scope
+from dray.node.topology.topology_manager import Alignment
 from tests.e2e.node_devices.harness import Foo, node, plugin, until
 from tests.unit.node.devices.builders import FOO, asking, container, pod, sidecar
 

@@ -15,14 +15,14 @@ import pytest
 from dray.api.document import UID, NamespacedName
 from dray.api.features import FeatureGates
 from dray.driver.device_plugin import Device
-from dray.node.checkpoints.files import CheckpointFile
+from dray.node.checkpoint_file import CheckpointFile
 from dray.node.devices.files import load_checkpoint
 from dray.node.dra import checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.node.dra.claims import Device as ClaimDevice
-from dray.node.dra.loop import DynamicResources
-from dray.node.pod_resources.interface import Sources
-from dray.node.pod_resources.loop import PodResourcesServer
+from dray.node.dra.manager import DynamicResources
+from dray.node.pod_resources.server import PodResourcesServer
+from dray.node.pod_resources.sources import Sources
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1

@@ -11,9 +11,9 @@ import pytest
 
 from dray.driver.device_plugin import Options, RegistrationRefusedError, serve
 from dray.lib.clock import Clock
-from dray.node.devices.loop import DeviceSettings
-from dray.node.plugins.interface import DEVICE_PLUGIN
-from dray.node.plugins.loop import PluginRegistry
+from dray.node.devices.device_manager import DeviceSettings
+from dray.node.plugins.handler import DEVICE_PLUGIN
+from dray.node.plugins.plugin_manager import PluginRegistry
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import add_DevicePluginServicer_to_server
 from dray.runtime.clock import SystemClock

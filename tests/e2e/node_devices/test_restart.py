@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from dray.node.interface import Rejection
+from dray.node.resource_manager import Rejection
 from dray.runtime.files import replace_file
 from tests.e2e.node_devices.harness import Foo, node, plugin
 from tests.unit.node.devices.builders import FOO, Pods, asking

@@ -18,8 +18,8 @@ import grpc.aio
 import pytest
 
 from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevice, Mount, Options, serve
-from dray.node.interface import Mount as NodeMount
-from dray.node.interface import RunOptions
+from dray.node.resource_manager import Mount as NodeMount
+from dray.node.resource_manager import RunOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginStub
 from dray.rpc.sockets import connect

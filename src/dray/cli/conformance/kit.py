@@ -17,8 +17,8 @@ from dray.cli.conformance.rules.answers import Answers, ClaimRef, Entry, success
 from dray.cli.conformance.rules.registration import DRA_PLUGIN, Info
 from dray.cli.conformance.rules.slices import count_problems, outdated_problems
 from dray.lib.clock import Clock
-from dray.node.cdi.files import CdiCache
-from dray.node.plugins.files import find_sockets
+from dray.node.cdi.cache import CdiCache
+from dray.node.plugins.socket_scan import find_sockets
 from dray.node.plugins.sockets import SocketFile
 
 LOOK_SECONDS: Final = 0.05

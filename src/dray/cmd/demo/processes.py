@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from dray.node.runtimes.shim.files import PROGRAM as SHIM
+from dray.node.runtimes.shim.runtime import PROGRAM as SHIM
 
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0

@@ -24,8 +24,8 @@ from dray.cmd.node_parts import NodeParts
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
-from dray.node.agent.loop import PodAgent
-from dray.node.plugins.interface import DRA_PLUGIN
+from dray.node.agent.pod_workers import PodAgent
+from dray.node.plugins.handler import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.files import read_config
 

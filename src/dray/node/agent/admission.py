@@ -9,8 +9,8 @@ import msgspec
 
 from dray.api.types.core_v1 import Container, Pod
 from dray.framework.resources import CPU, PODS, pod_requests
-from dray.node.devices.requests import served_by_claims
-from dray.node.interface import Rejection
+from dray.node.devices.assignments import served_by_claims
+from dray.node.resource_manager import Rejection
 
 _NATIVE: Final = frozenset({CPU, "memory", "ephemeral-storage"})
 

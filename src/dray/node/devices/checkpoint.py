@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from dray.node.devices.assignments import Assignment, Slot
-from dray.node.devices.names import in_order
+from dray.node.devices.inventory import in_order
 
 FILE_NAME: Final = "kubelet_internal_checkpoint"
 

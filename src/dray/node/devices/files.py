@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from dray.node.checkpoints.files import read_checkpoint
+from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode
 from dray.runtime.logs import fields
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dray.api.document import Document
+from dray.api.types.core_v1 import Pod
 from dray.node.devices.assignments import Assignment, Slot
-from dray.node.devices.inventory import Device, Inventory
-from dray.node.devices.names import in_order
-from dray.node.interface import HostDevice, Mount, RunOptions
+from dray.node.devices.inventory import Device, Inventory, in_order
+from dray.node.resource_manager import HostDevice, Mount, Rejection, RunOptions
+from dray.node.topology.containers import is_ordinary_init
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -75,3 +76,26 @@ def health_of(inventory: Inventory, resource: str, device_id: str) -> str:
     if not inventory.is_current(resource):
         return UNKNOWN
     return HEALTHY if inventory.is_healthy(resource, device_id) else UNHEALTHY
+
+
+REASON: Final = "UnhealthyDevice"
+
+
+def verdict(pod: Pod, assigned: Iterable[tuple[Slot, Assignment]], inventory: Inventory) -> Rejection | None:
+    """The first unhealthy device that a container still uses."""
+    done = _finished_init_containers(pod)
+    for slot, assignment in assigned:
+        if slot.container in done or not inventory.is_current(slot.resource):
+            continue
+        devices = inventory.devices(slot.resource)
+        for name in in_order(assignment.ids):
+            if name in devices and not devices[name].healthy:
+                text = f"device {name} of resource {slot.resource}, in use by container {slot.container}, is unhealthy"
+                return Rejection(REASON, text)
+    return None
+
+
+def _finished_init_containers(pod: Pod) -> frozenset[str]:
+    statuses = pod.status.init_container_statuses
+    ended = (item.name for item in statuses if item.state.terminated is not None)
+    return frozenset(name for name in ended if is_ordinary_init(pod, name))

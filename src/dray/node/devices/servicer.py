@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
 import grpc
 import grpc.aio
 
-from dray.node.devices.metrics import DeviceMetrics
-from dray.node.devices.registration import RegistrationError, check_request
+from dray.api.extended_resources import is_extended_resource_name
+from dray.api.field_errors import quote
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
+from dray.runtime.metrics import Metrics
 
 # Resource name and socket path; raises `RegistrationError`.
 Connect = Callable[[str, str], Awaitable[None]]
@@ -40,3 +42,56 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         except RegistrationError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.Empty()
+
+
+# Prometheus' usual buckets, which kubelet uses here.
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class DeviceMetrics:
+    """What is measured about registration and allocation."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        labels = ["resource_name"]
+        self._registrations = metrics.counter(
+            "kubelet_device_plugin_registration_total", "Calls of Register, rejected ones too", labels
+        )
+        self._allocations = metrics.histogram(
+            "kubelet_device_plugin_alloc_duration_seconds", "Time of a plugin's Allocate", labels, BUCKETS
+        )
+
+    def registered(self, resource: str) -> None:
+        """A plugin called Register."""
+        self._registrations.labels(resource).inc()
+
+    def allocated(self, resource: str, seconds: float) -> None:
+        """A call of Allocate has ended."""
+        self._allocations.labels(resource).observe(seconds)
+
+
+VERSION: Final = "v1beta1"
+
+
+class RegistrationError(Exception):
+    """A plugin that is not taken; the text is told to it."""
+
+
+def check_request(version: str, resource: str) -> None:
+    """Check a call of Register."""
+    if version != VERSION:
+        raise RegistrationError(
+            f"requested API version {quote(version)} is not supported by kubelet. "
+            f"Supported version is [{quote(VERSION)}]"
+        )
+    if not is_extended_resource_name(resource):
+        raise RegistrationError(f"the ResourceName {quote(resource)} is invalid")
+
+
+def check_plugin(name: str, versions: Collection[str]) -> None:
+    """Check what a socket in the registration folder said of itself."""
+    if VERSION not in versions:
+        raise RegistrationError(
+            f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
+        )
+    if not is_extended_resource_name(name):
+        raise RegistrationError(f"invalid name of device plugin socket: the ResourceName {quote(name)} is invalid")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dray.node.plugins.interface import Plugin
+from dray.node.plugins.handler import Plugin
 
 RETRY_FIRST_SECONDS: Final = 0.5
 RETRY_MAX_SECONDS: Final = 122.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.dra.claims import ClaimError, ClaimInfo, Device, container_requests
-from dray.node.pod_resources.interface import HeldDevice, MemoryBlock, Sources
+from dray.node.pod_resources.sources import HeldDevice, MemoryBlock, Sources
 from dray.node.topology.containers import is_restartable
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1

@@ -11,11 +11,10 @@ import grpc
 import grpc.aio
 
 from dray.api.document import NamespacedName
-from dray.node.pod_resources.answers import Answers
-from dray.node.pod_resources.interface import Sources
-from dray.node.pod_resources.limiter import Limiter
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed
 from dray.node.pod_resources.metrics import EndpointMetrics, Method
+from dray.node.pod_resources.response_cache import Answers
+from dray.node.pod_resources.sources import Sources
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
@@ -143,3 +142,22 @@ def _handler(method: Any, request: Any, serialize: Callable[[Any], bytes]) -> gr
 async def _fail(context: Context, text: str) -> NoReturn:
     await context.abort(grpc.StatusCode.UNKNOWN, text)
     raise AssertionError("abort raises")
+
+
+class Limiter:
+    """A bucket that fills with time; each request takes one out."""
+
+    def __init__(self, per_second: float, burst: int, now: float) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._filled_at = now
+
+    def allow(self, now: float) -> bool:
+        """Whether a request may pass now."""
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True

@@ -7,6 +7,7 @@ the preferred ones being the smallest that the machine could serve the request f
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,3 +148,34 @@ def _order(hint: Hint, wanted_width: int) -> tuple[int, int, int]:
     if hint.preferred:
         return 0, width, hint.affinity
     return (0, wanted_width - width, hint.affinity) if width <= wanted_width else (1, width, hint.affinity)
+
+
+class Policy(enum.StrEnum):
+    """Kubernetes' names."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+
+class Scope(enum.StrEnum):
+    """What is aligned as one."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+def decide(policy: Policy, machine: int, providers: Iterable[ResourceHints]) -> tuple[Hint, bool]:
+    """The hint to allocate by, and whether to admit; `machine` is the set of all its NUMA nodes."""
+    if policy is Policy.NONE:
+        return ANY, True
+    lists = flatten(providers)
+    if policy is Policy.SINGLE_NUMA_NODE:
+        best = merge(machine, single_node(lists))
+        # The whole machine says nothing, unless it is one node.
+        if best.affinity == machine:
+            best = Hint(None, best.preferred)
+        return best, best.preferred
+    best = merge(machine, lists)
+    return best, best.preferred or policy is Policy.BEST_EFFORT

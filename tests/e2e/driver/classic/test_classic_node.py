@@ -19,9 +19,9 @@ from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
-from dray.node.agent.reporting.loop import PODS
+from dray.node.agent.status_manager import PODS
 from dray.node.dra.checkpoint import decode
-from dray.node.interface import ResourceError
+from dray.node.resource_manager import ResourceError
 from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
 from tests.e2e.driver.classic.world import (
     CLAIMS,

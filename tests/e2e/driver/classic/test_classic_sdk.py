@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from dray.driver.classic import Claim, ContainerEdits, NodeOptions, NodePlugin, NodePluginRunner
-from dray.node.interface import ResourceError
+from dray.node.resource_manager import ResourceError
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
 from dray.rpc.sockets import connect

@@ -15,12 +15,11 @@ from dray.api.codec import from_document
 from dray.api.document import UID, Document
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
-from dray.node.agent.claims.loop import ClaimManager
-from dray.node.agent.classic.loop import ClassicManager
-from dray.node.classic.loop import ClassicResources
-from dray.node.dra.loop import DynamicResources
-from dray.node.plugins.interface import DRA_PLUGIN, RESOURCE_PLUGIN
-from dray.node.plugins.loop import PluginRegistry
+from dray.node.agent.claim_managers import ClaimManager, ClassicManager
+from dray.node.classic.claim_manager import ClassicResources
+from dray.node.dra.manager import DynamicResources
+from dray.node.plugins.handler import DRA_PLUGIN, RESOURCE_PLUGIN
+from dray.node.plugins.plugin_manager import PluginRegistry
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2_grpc as pb_grpc
 from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 from dray.rpc.sockets import listen, remove_socket

@@ -10,7 +10,7 @@ import msgspec
 from dray.api.types.core_v1 import Container, Pod, Volume
 from dray.node.agent.pod.events import Action, Admitted, ContainerExited, ContainerStarted, Event, Prepared
 from dray.node.agent.pod.machine import PodMachine
-from dray.node.runtimes.interface import ContainerRecord, Exit
+from dray.node.runtimes.runtime import ContainerRecord, Exit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "uid-1"

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import HostPathVolumeSource
-from dray.node.agent.logs.files import stream
-from dray.node.agent.logs.format import LogOptions
+from dray.node.agent.logs.cri_format import LogOptions
+from dray.node.agent.logs.reader import stream
+from dray.node.agent.machine_info import read_machine
 from dray.node.agent.pod.environment import ConfigError
-from dray.node.agent.registration.files import read_machine
-from dray.node.agent.volumes.content import File
-from dray.node.agent.volumes.files import check_host_path, volume_folder, write_files
+from dray.node.agent.volume_content import File
+from dray.node.agent.volume_files import check_host_path, volume_folder, write_files
 from tests.unit.node.agent.builders import a_volume, pod
 
 

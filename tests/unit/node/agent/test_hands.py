@@ -6,13 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from dray.node.agent.metrics import StartMetrics
-from dray.node.agent.parts import Parts, PodWork
-from dray.node.agent.pinning.loop import Pins, Running
+from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, Starter, Stopper
+from dray.node.agent.cpuset_reconciler import Pins, Running
 from dray.node.agent.pod.events import ContainerStarted, StartContainer, StopContainer
-from dray.node.agent.starting.loop import Starter
-from dray.node.agent.stopping.loop import STOP_RETRY_SECONDS, Stopper
-from dray.node.runtimes.interface import ImageFailure, RuntimeFailure
+from dray.node.agent.pod_worker import Parts, PodWork, StartMetrics
+from dray.node.runtimes.runtime import ImageFailure, RuntimeFailure
 from dray.runtime.metrics import Metrics
 from tests.unit.node.agent.builders import Life, pod
 

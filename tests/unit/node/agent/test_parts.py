@@ -11,10 +11,8 @@ import pytest
 from dray.api.types.core_v1 import HTTPGetAction, Probe
 from dray.framework.resources import amounts_of
 from dray.node.agent.admission import check_fit, check_place, own_requests
-from dray.node.agent.logs.format import LogOptions, LogOptionsError, cut, last_lines, read_options, render
-from dray.node.agent.pod.events import ProbeKind
-from dray.node.agent.probes.plan import Judge, first_at, http_url, resolve_port
-from dray.node.agent.registration.document import (
+from dray.node.agent.logs.cri_format import LogOptions, LogOptionsError, cut, last_lines, read_options, render
+from dray.node.agent.node_object import (
     Machine,
     NodeSpec,
     lease_document,
@@ -25,7 +23,9 @@ from dray.node.agent.registration.document import (
     stale_resources,
     without_heartbeats,
 )
-from dray.node.interface import HostDevice, Mount, NodeResources, RunOptions, merge_options
+from dray.node.agent.pod.events import ProbeKind
+from dray.node.agent.probes.thresholds import Judge, first_at, http_url, resolve_port
+from dray.node.resource_manager import HostDevice, Mount, NodeResources, RunOptions, merge_options
 from tests.unit.node.agent.builders import START, a_container, at, container, pod
 
 # --- Probes. ---

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from dray.api.cdi import CdiError, ContainerEdits
+from dray.node.cdi.cache import CdiCache
 from dray.node.cdi.edits import apply_edits, merge_environment
-from dray.node.cdi.files import CdiCache
 
 CONFIG: dict[str, Any] = {
     "process": {"env": ["PATH=/bin", "A=old"], "user": {"uid": 0, "gid": 0}},

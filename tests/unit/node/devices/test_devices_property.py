@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.assignments import Slot
-from dray.node.devices.book import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
+from dray.node.devices.allocator import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
+from dray.node.devices.assignments import Slot, container_request
 from dray.node.devices.checkpoint import Written, decode, encode, sample
 from dray.node.devices.inventory import Device, Inventory, Session
-from dray.node.devices.requests import container_request
 from dray.node.topology.containers import containers_of, is_ordinary_init, reusable
 from tests.unit.node.devices.builders import FOO, container, pod, sidecar
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.requests import container_request, pod_request
+from dray.node.devices.assignments import container_request, pod_request
 from dray.node.topology.containers import reusable
 from tests.unit.node.devices.builders import BAR, FOO, container, part, pod, sidecar
 

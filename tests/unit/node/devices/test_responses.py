@@ -8,10 +8,9 @@ import pytest
 
 from dray.node.devices.assignments import Assignment, Slot
 from dray.node.devices.inventory import Device, Inventory
-from dray.node.devices.registration import RegistrationError, check_plugin, check_request
-from dray.node.devices.responses import resource_statuses, run_options
-from dray.node.devices.verdict import verdict
-from dray.node.interface import HostDevice, Mount, Rejection, RunOptions
+from dray.node.devices.responses import resource_statuses, run_options, verdict
+from dray.node.devices.servicer import RegistrationError, check_plugin, check_request
+from dray.node.resource_manager import HostDevice, Mount, Rejection, RunOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from tests.unit.node.devices.builders import BAR, FOO, container, pod, sidecar
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from dray.api.document import UID, NamespacedName
 from dray.api.types.core_v1 import Container, Pod
-from dray.node.devices.loop import HeldDevice
+from dray.node.devices.device_manager import HeldDevice
 from dray.node.dra.claims import ClaimError, ClaimInfo, Device, container_requests
-from dray.node.topology.memory.book import Block
+from dray.node.topology.memory_manager import Block
 from tests.unit.node.devices.builders import container, pod
 
 

@@ -8,14 +8,13 @@ from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.node.devices.loop import HeldDevice
+from dray.node.devices.device_manager import HeldDevice
 from dray.node.dra.claims import Device, class_name_of
-from dray.node.pod_resources.answers import Answers
-from dray.node.pod_resources.interface import Sources
-from dray.node.pod_resources.limiter import Limiter
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed, pod_resources
-from dray.node.pod_resources.loop import gates_of
-from dray.node.pod_resources.servicer import Gates
+from dray.node.pod_resources.response_cache import Answers
+from dray.node.pod_resources.server import gates_of
+from dray.node.pod_resources.servicer import Gates, Limiter
+from dray.node.pod_resources.sources import Sources
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
 from tests.unit.node.devices.builders import BAR, FOO, Pods, asking, container, pod, sidecar

@@ -13,11 +13,13 @@ import msgspec
 import pytest
 
 from dray.api.cdi import ContainerEdits
-from dray.node.interface import HostDevice
+from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.cri.translate import container_config, knows_cdi, record_of, sandbox_config
-from dray.node.runtimes.images.files import ImageStore
 from dray.node.runtimes.images.model import ImageConfig, ImageError, full_name, parse_user
-from dray.node.runtimes.interface import (
+from dray.node.runtimes.images.store import ImageStore
+from dray.node.runtimes.process.limitations import mount_variables, warnings_for
+from dray.node.runtimes.runc.oci_config import CAPABILITIES, capability_set, default_bind_types, oci_config
+from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
     Limits,
@@ -26,8 +28,6 @@ from dray.node.runtimes.interface import (
     Sandbox,
     Security,
 )
-from dray.node.runtimes.process.limits import mount_variables, warnings_for
-from dray.node.runtimes.runc.config import CAPABILITIES, capability_set, default_bind_types, oci_config
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 
 SANDBOX = Sandbox("uid", "ns", "p", "p-host", "/logs/ns_p_uid", labels={"app": "x"})

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dray.node.runtimes.shim import loop
-from dray.node.runtimes.shim.loop import Log
+from dray.node.runtimes.shim import program
+from dray.node.runtimes.shim.program import Log
 
 SECONDS_MAX = 10.0
 
@@ -38,19 +38,19 @@ def test_lines_are_written_whole_whatever_the_pieces_they_come_in(tmp_path: Path
 
 def test_long_lines_are_split(tmp_path: Path) -> None:
     log = Log(str(tmp_path / "0.log"))
-    log.take("stdout", b"x" * (loop.LINE_BYTES_MAX + 5) + b"\n")
+    log.take("stdout", b"x" * (program.LINE_BYTES_MAX + 5) + b"\n")
     log.close()
-    assert [(tag, len(text)) for _, tag, text in lines(tmp_path / "0.log")] == [("P", loop.LINE_BYTES_MAX), ("F", 5)]
+    assert [(tag, len(text)) for _, tag, text in lines(tmp_path / "0.log")] == [("P", program.LINE_BYTES_MAX), ("F", 5)]
 
 
 def test_files_take_turns_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOG_BYTES_MAX", 200)
+    monkeypatch.setattr(program, "LOG_BYTES_MAX", 200)
     log = Log(str(tmp_path / "0.log"))
     for number in range(40):
         log.take("stdout", b"line %d\n" % number)
     log.close()
     files = sorted(path.name for path in tmp_path.iterdir())
-    assert len(files) == loop.LOG_FILES_MAX
+    assert len(files) == program.LOG_FILES_MAX
     assert all(path.stat().st_size <= 200 for path in tmp_path.iterdir())
     assert lines(tmp_path / "0.log")[-1][2] == "line 39"
 
@@ -67,7 +67,7 @@ def start(folder: Path, *argv: str, **job: Any) -> dict[str, Any]:
         **job,
     }
     (folder / "job.json").write_text(json.dumps(content))
-    arguments = [sys.executable, "-I", "-S", loop.__file__, str(folder / "job.json")]
+    arguments = [sys.executable, "-I", "-S", program.__file__, str(folder / "job.json")]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.node.topology.hints import Hint, ResourceHints, item_hints, mask_of, merge, nodes_of, subsets
-from dray.node.topology.policies import Policy, decide
+from dray.node.topology.hints import Hint, Policy, ResourceHints, decide, item_hints, mask_of, merge, nodes_of, subsets
 
 
 def yes(affinity: int | None) -> Hint:

@@ -9,8 +9,8 @@ from typing import Final
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.agent.pod.environment import ConfigError, expand
-from dray.node.interface import RunOptions
-from dray.node.runtimes.interface import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
+from dray.node.resource_manager import RunOptions
+from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
 
 # The kernel's smallest and usual weights, and the period that quotas are of.
 SHARES_LEAST: Final = 2

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from dray.api.types.core_v1 import Pod
-from dray.node.interface import Rejection
-from dray.node.runtimes.interface import ContainerRecord
+from dray.node.resource_manager import Rejection
+from dray.node.runtimes.runtime import ContainerRecord
 
 
 class ProbeKind(enum.StrEnum):

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
+from dray.node.agent.pod.containers import Kind, Slot, Slots, Waiting, Work, make_slots
 from dray.node.agent.pod.events import (
     KUBELET_TIMING,
     Action,
@@ -47,11 +48,10 @@ from dray.node.agent.pod.events import (
     TimePassed,
     Timing,
 )
-from dray.node.agent.pod.grace import end_grace, probe_grace, spec_grace
-from dray.node.agent.pod.slots import Kind, Slot, Slots, Waiting, Work, make_slots
 from dray.node.agent.pod.stages import Retry, Stage, duration_text
-from dray.node.interface import Rejection
-from dray.node.runtimes.interface import ContainerRecord
+from dray.node.agent.pod.timing import end_grace, probe_grace, spec_grace
+from dray.node.resource_manager import Rejection
+from dray.node.runtimes.runtime import ContainerRecord
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

@@ -11,10 +11,10 @@ from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.node.agent.pod.conditions import Facts, conditions
+from dray.node.agent.pod.containers import Kind, Slot, Work
 from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine
-from dray.node.agent.pod.slots import Kind, Slot, Work
 from dray.node.agent.pod.stages import Stage
-from dray.node.runtimes.interface import ContainerRecord, Exit
+from dray.node.runtimes.runtime import ContainerRecord, Exit
 
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 _LOST: Final = {

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dray.api.cdi import ContainerEdits
-from dray.node.interface import HostDevice
-from dray.node.runtimes.interface import (
+from dray.node.resource_manager import HostDevice
+from dray.node.runtimes.runtime import (
     START_ERROR,
     UNKNOWN_EXIT_CODE,
     BindMount,

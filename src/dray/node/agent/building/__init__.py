@@ -1,1 +1,0 @@
-"""Making ready what a Pod's containers need on this node: volumes, tokens, environment."""

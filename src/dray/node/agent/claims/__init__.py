@@ -1,1 +1,0 @@
-"""Claims as one of the agent's resource managers."""

@@ -1,1 +1,0 @@
-"""Classic claims as one of the agent's resource managers."""

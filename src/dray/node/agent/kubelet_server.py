@@ -1,0 +1,118 @@
+"""The node's HTTPS endpoint, of which the API server asks for logs; its paths are kubelet's."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from dray.api.codec import to_document
+from dray.lib.clock import Clock
+from dray.node.agent.logs.cri_format import LogOptionsError, read_options
+from dray.node.agent.logs.reader import stream
+from dray.node.agent.pod.containers import Slot
+from dray.node.agent.pod_worker import PodWork
+from dray.node.agent.pod_workers import PodAgent
+from dray.runtime.http.requests import Request
+from dray.runtime.http.router import Handler, Reply, Router, text
+from dray.runtime.http.server import HttpServer
+from dray.runtime.metrics import CONTENT_TYPE
+
+# Who may ask: the API server's own client, and administrators.
+CALLERS: Final = frozenset({"kube-apiserver-kubelet-client"})
+ADMINISTRATORS: Final = "system:masters"
+
+
+class KubeletServer:
+    """Serves logs and a list of Pods to callers with a certificate of the cluster's authority."""
+
+    def __init__(
+        self, agent: PodAgent, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
+    ) -> None:
+        self._agent = agent
+        self._clock = clock
+        self._log_root = log_root
+        self._metrics = metrics
+        self._server: HttpServer | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
+        """Listen; returns the port."""
+        router = Router(
+            {
+                "/containerLogs/{namespace}/{pod}/{container}": self._logs,
+                "/pods": self._pods,
+                "/healthz": self._healthy,
+                "/metrics": self._exposed,
+            }
+        )
+        self._server = HttpServer(checked(router))
+        return await self._server.start(host, port, tls)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.stop()
+
+    async def _healthy(self, _request: Request) -> Reply:
+        return text("ok")
+
+    async def _exposed(self, _request: Request) -> Reply:
+        return Reply(self._metrics(), content_type=CONTENT_TYPE)
+
+    async def _pods(self, _request: Request) -> Reply:
+        items = [to_document(pod) for pod in self._agent.all()]
+        body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+        return Reply(orjson.dumps(body), content_type="application/json")
+
+    async def _logs(self, request: Request) -> Reply:
+        namespace, pod, container = (request.parameters[name] for name in ("namespace", "pod", "container"))
+        work = self._agent.work_of(namespace, pod)
+        if work is None:
+            return text(f'pod "{pod}" does not exist', 404)
+        slot = work.machine.slots.by_name.get(container)
+        if slot is None:
+            return text(f'container "{container}" not found in pod "{pod}"', 404)
+        try:
+            options = read_options(request.query, self._clock.now())
+        except LogOptionsError as error:
+            return text(str(error), 400)
+        run = slot.previous if options.previous and slot.waiting is None else slot.current
+        if options.previous and slot.waiting is not None and slot.current is not None:
+            run = slot.current
+        if run is None or (options.previous and run.exit is None):
+            return text(_no_run(work, slot, previous=options.previous), 400)
+        run_id = run.id
+        path = self._log_root / f"{namespace}_{pod}_{work.uid}" / container / f"{run.attempt}.log"
+        return Reply(content_type="text/plain", stream=stream(path, options, lambda: _runs(slot, run_id)))
+
+
+def _runs(slot: Slot, container_id: str) -> bool:
+    return slot.current is not None and slot.current.id == container_id and slot.current.exit is None
+
+
+def _no_run(work: PodWork, slot: Slot, *, previous: bool) -> str:
+    """Why there is no log; kubelet's words."""
+    name = work.pod.metadata.name
+    if previous:
+        return f'previous terminated container "{slot.name}" in pod "{name}" not found'
+    reason = slot.waiting.reason if slot.waiting is not None else "ContainerCreating"
+    if reason in ("ErrImagePull", "ImagePullBackOff"):
+        return f'container "{slot.name}" in pod "{name}" is waiting to start: trying and failing to pull image'
+    return f'container "{slot.name}" in pod "{name}" is waiting to start: {reason}'
+
+
+def checked(handler: Handler) -> Handler:
+    """Only the API server and administrators; others are known, since TLS asked for a certificate, but refused."""
+
+    async def check(request: Request) -> Reply:
+        names = {pair for part in request.certificate.get("subject", ()) for pair in part}
+        user = next((value for key, value in names if key == "commonName"), "")
+        groups = {value for key, value in names if key == "organizationName"}
+        if user not in CALLERS and ADMINISTRATORS not in groups:
+            return text(f"Forbidden (user={user}, verb=get, resource=nodes, subresource=proxy)", 403)
+        return await handler(request)
+
+    return check

@@ -1,0 +1,67 @@
+"""Reads from the machine what its Node object says."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+from pathlib import Path
+
+from dray.node.agent.node_object import Machine
+
+
+def read_machine(root: Path, hostname: str = "", address: str = "") -> Machine:
+    """What this machine has."""
+    memory = _memory()
+    disk = shutil.disk_usage(root if root.exists() else "/")
+    release = _release()
+    return Machine(
+        hostname=hostname or socket.gethostname().lower(),
+        addresses=(address or _address(),),
+        architecture=platform.machine(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=memory.get("MemTotal", 0),
+        disk_bytes=disk.total,
+        kernel=platform.release(),
+        os_image=release.get("PRETTY_NAME", "Linux"),
+        machine_id=_text("/etc/machine-id"),
+        system_uuid=_text("/sys/class/dmi/id/product_uuid") or _text("/etc/machine-id"),
+        boot_id=_text("/proc/sys/kernel/random/boot_id"),
+        swap_bytes=memory.get("SwapTotal", 0),
+    )
+
+
+def _memory() -> dict[str, int]:
+    found = {}
+    for line in _text("/proc/meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words:
+            found[name] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+    return found
+
+
+def _release() -> dict[str, str]:
+    found = {}
+    for line in _text("/etc/os-release").splitlines():
+        name, _, value = line.partition("=")
+        found[name] = value.strip('"')
+    return found
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _address() -> str:
+    """The address that packets to elsewhere leave from; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,202 @@
+"""The Node object and its lease, from what the machine has and what the agent was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.extended_resources import is_extended_resource_name
+from dray.api.timestamps import format_micro_time, format_time
+from dray.node.resource_manager import NodeResources
+
+LEASE_NAMESPACE: Final = "kube-node-lease"
+LEASE_SECONDS: Final = 40
+KUBELET_VERSION: Final = "v1.36.4"
+
+# Type, status, reason, message; kubelet's words.
+_CONDITIONS: Final = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is known of the machine."""
+
+    hostname: str
+    addresses: tuple[str, ...]
+    architecture: str
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int
+    kernel: str
+    os_image: str
+    machine_id: str = ""
+    system_uuid: str = ""
+    boot_id: str = ""
+    swap_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """What the agent was told about its node."""
+
+    name: str
+    machine: Machine
+    runtime_version: str
+    port: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Document, ...] = ()
+    pods_max: int = 110
+    # Extended resources that the Node had before and has none of until a device plugin says otherwise.
+    stale: tuple[str, ...] = ()
+
+
+def own_labels(spec: NodeSpec) -> dict[str, str]:
+    """The labels that the agent sets."""
+    architecture = _ARCHITECTURES.get(spec.machine.architecture, spec.machine.architecture)
+    return {
+        "beta.kubernetes.io/arch": architecture,
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture,
+        "kubernetes.io/hostname": spec.machine.hostname,
+        "kubernetes.io/os": "linux",
+        **spec.labels,
+    }
+
+
+def capacity(spec: NodeSpec) -> dict[str, str]:
+    """What the machine has."""
+    machine = spec.machine
+    return {
+        "cpu": str(machine.cpus),
+        "ephemeral-storage": f"{machine.disk_bytes // 1024}Ki",
+        "memory": f"{machine.memory_bytes // 1024}Ki",
+        "pods": str(spec.pods_max),
+    }
+
+
+def stale_resources(status: Document) -> tuple[str, ...]:
+    """The extended resources in a Node's status: on a node that was set up anew they are of the one before."""
+    return tuple(sorted(name for name in status.get("capacity") or () if is_extended_resource_name(name)))
+
+
+def allocatable(spec: NodeSpec, added: Iterable[NodeResources]) -> dict[str, str]:
+    """What Pods may use."""
+    result = capacity(spec) | dict.fromkeys(spec.stale, "0")
+    for part in added:
+        result.update(part.allocatable)
+    return result
+
+
+def node_document(spec: NodeSpec) -> Document:
+    """The Node as it is registered."""
+    metadata: Document = {"name": spec.name, "labels": own_labels(spec)}
+    if spec.annotations:
+        metadata["annotations"] = dict(spec.annotations)
+    body: Document = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+    if spec.taints:
+        body["spec"]["taints"] = [dict(taint) for taint in spec.taints]
+    return body
+
+
+def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document, now: datetime) -> Document:
+    """The status to report; `known` is the Node's status as the API server has it."""
+    machine = spec.machine
+    parts = tuple(added)
+    has = capacity(spec) | dict.fromkeys(spec.stale, "0")
+    for part in parts:
+        has.update(part.capacity)
+    return {
+        "capacity": has,
+        "allocatable": allocatable(spec, parts),
+        "conditions": _conditions(known, format_time(now)),
+        "addresses": [
+            *({"type": "InternalIP", "address": address} for address in machine.addresses),
+            {"type": "Hostname", "address": machine.hostname},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": spec.port}},
+        "nodeInfo": {
+            "machineID": machine.machine_id,
+            "systemUUID": machine.system_uuid,
+            "bootID": machine.boot_id,
+            "kernelVersion": machine.kernel,
+            "osImage": machine.os_image,
+            "containerRuntimeVersion": spec.runtime_version,
+            "kubeletVersion": KUBELET_VERSION,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": _ARCHITECTURES.get(machine.architecture, machine.architecture),
+        },
+    }
+
+
+def _conditions(known: Document, now: str) -> list[Document]:
+    before = {item.get("type"): item for item in known.get("conditions") or ()}
+    result = []
+    for name, status, reason, message in _CONDITIONS:
+        old = before.get(name) or {}
+        changed = old.get("lastTransitionTime") if old.get("status") == status else None
+        result.append(
+            {
+                "type": name,
+                "status": status,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": changed or now,
+                "reason": reason,
+                "message": message,
+            }
+        )
+    return result
+
+
+def without_heartbeats(status: Document) -> Document:
+    """The status without the times that change each time it is made, for comparing."""
+    conditions = [
+        {name: value for name, value in item.items() if name != "lastHeartbeatTime"} for item in status["conditions"]
+    ]
+    return {**status, "conditions": conditions}
+
+
+def lease_document(name: str, node_uid: str, now: datetime, *, seconds: int = LEASE_SECONDS) -> Document:
+    """The lease by which the node shows that it lives."""
+    metadata: Document = {"name": name, "namespace": LEASE_NAMESPACE}
+    if node_uid:
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": seconds, "renewTime": format_micro_time(now)},
+    }
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Labels given as name=value; raises ValueError."""
+    result = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ValueError(f'invalid label "{text}", must be name=value')
+        result[name] = value
+    return result
+
+
+def parse_taints(texts: Iterable[str]) -> tuple[Document, ...]:
+    """Taints given as key=value:effect or key:effect; raises ValueError."""
+    result: list[Document] = []
+    for text in texts:
+        rest, colon, effect = text.rpartition(":")
+        if not colon or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+            raise ValueError(f'invalid taint "{text}", must be key[=value]:effect')
+        key, equals, value = rest.partition("=")
+        result.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
+    return tuple(result)

@@ -1,0 +1,183 @@
+"""Registers the Node, keeps its status true, and renews its lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import AlreadyExistsError, APIError, ConflictError, NotFoundError
+from dray.client.interface import Client, Patch, PatchType, WriteOptions, unstructured
+from dray.lib.clock import Clock
+from dray.node.agent.node_object import (
+    LEASE_NAMESPACE,
+    LEASE_SECONDS,
+    NodeSpec,
+    allocatable,
+    lease_document,
+    node_document,
+    node_status,
+    own_labels,
+    stale_resources,
+    without_heartbeats,
+)
+from dray.node.resource_manager import NodeResources
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+NODES: Final = unstructured(GroupVersion("", "v1"), "nodes", "Node", namespaced=False)
+LEASES: Final = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
+# kubelet's: how often the status is looked at, and how often it is written though nothing changed.
+STATUS_SECONDS: Final = 10.0
+STATUS_WRITE_SECONDS: Final = 300.0
+RETRY_SECONDS: Final = 1.0
+RETRY_SECONDS_MAX: Final = 7.0
+_STATUS: Final = WriteOptions(subresource="status")
+
+
+class NodeRegistration:
+    """One node's own objects."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        spec: NodeSpec,
+        added: Callable[[], Sequence[NodeResources]] = lambda: (),
+        *,
+        lease_seconds: int = LEASE_SECONDS,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self.spec = spec
+        self._added = added
+        self._lease_seconds = lease_seconds
+        # What a Node that is there already says of extended resources is not true any more.
+        self.forget_resources = False
+        self._changed = asyncio.Event()
+        self._node: Document = {}
+        self._told: Document | None = None
+        self._told_at = 0.0
+        self._lease: Document | None = None
+
+    @property
+    def allocatable(self) -> dict[str, str]:
+        """What Pods may use."""
+        return allocatable(self.spec, self._added())
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The Node's labels as last seen."""
+        return (self._node.get("metadata") or {}).get("labels") or own_labels(self.spec)
+
+    @property
+    def node(self) -> Document:
+        """The Node as last seen."""
+        return self._node
+
+    def observe(self, node: Document) -> None:
+        """Take in the Node as the API server has it."""
+        self._node = node
+
+    async def correct_once(self) -> None:
+        """Write the status if it is due or somebody changed it; a failure is made up for by the next."""
+        try:
+            await self._write_status()
+        except APIError as error:
+            _log.warning("node status not written", extra=fields(node=self.spec.name, error=str(error)))
+
+    def resources_changed(self) -> None:
+        """Write the status soon."""
+        self._changed.set()
+
+    async def register(self) -> None:
+        """Have the Node there, with our labels and status; tries until the server agrees."""
+        delay = RETRY_SECONDS
+        while True:
+            try:
+                await self._register()
+                await self._write_status()
+            except APIError as error:
+                _log.warning("the node is not registered yet", extra=fields(node=self.spec.name, error=str(error)))
+                await self._clock.sleep(delay)
+                delay = min(delay * 2, RETRY_SECONDS_MAX)
+            else:
+                return
+
+    async def run(self) -> None:
+        """Keep the status true until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(STATUS_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            try:
+                # Past our own memory: others may have said of the node that it is lost.
+                self.observe(await self._client.get(NODES, self.spec.name, resource_version="0"))
+                await self._write_status()
+            except NotFoundError:
+                self._told = None
+                await self.register()
+            except APIError as error:
+                _log.warning("node status not written", extra=fields(node=self.spec.name, error=str(error)))
+
+    async def renew_lease(self) -> None:
+        """Show that the node lives, until cancelled."""
+        while True:
+            await self.renew_once()
+            await self._clock.sleep(self._lease_seconds / 4)
+
+    async def renew_once(self) -> None:
+        """One renewal; a failure is made up for by the next."""
+        try:
+            await self._renew()
+        except APIError as error:
+            self._lease = None
+            _log.warning("lease not renewed", extra=fields(node=self.spec.name, error=str(error)))
+
+    async def _register(self) -> None:
+        wanted = node_document(self.spec)
+        try:
+            self._node = await self._client.create(NODES, wanted)
+        except AlreadyExistsError:
+            metadata = {
+                name: wanted["metadata"][name] for name in ("labels", "annotations") if name in wanted["metadata"]
+            }
+            patch = Patch(PatchType.STRATEGIC, {"metadata": metadata})
+            self._node = await self._client.patch(NODES, self.spec.name, "", patch)
+            if self.forget_resources:
+                self.spec = replace(self.spec, stale=stale_resources(self._node.get("status") or {}))
+        # Only what it said before the first time: from now on it says what we do.
+        self.forget_resources = False
+
+    async def _write_status(self) -> None:
+        now = self._clock.now()
+        status = node_status(self.spec, self._added(), self._node.get("status") or {}, now)
+        same = self._told is not None and without_heartbeats(status) == without_heartbeats(self._told)
+        if same and self._clock.monotonic() - self._told_at < STATUS_WRITE_SECONDS:
+            return
+        patch = Patch(PatchType.STRATEGIC, {"status": status})
+        self._node = await self._client.patch(NODES, self.spec.name, "", patch, _STATUS)
+        self._told, self._told_at = status, self._clock.monotonic()
+
+    async def _renew(self) -> None:
+        uid = (self._node.get("metadata") or {}).get("uid") or ""
+        wanted = lease_document(self.spec.name, uid, self._clock.now(), seconds=self._lease_seconds)
+        if self._lease is None:
+            try:
+                self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE)
+            except AlreadyExistsError:
+                self._lease = await self._client.get(LEASES, self.spec.name, LEASE_NAMESPACE)
+            else:
+                return
+        renewed = {**self._lease, "spec": {**self._lease.get("spec", {}), **wanted["spec"]}}
+        try:
+            self._lease = await self._client.update(LEASES, renewed)
+        except ConflictError:
+            self._lease = await self._client.get(LEASES, self.spec.name, LEASE_NAMESPACE)

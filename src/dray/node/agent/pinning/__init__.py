@@ -1,1 +1,0 @@
-"""On which CPUs running containers are."""

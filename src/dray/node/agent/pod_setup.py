@@ -1,0 +1,225 @@
+"""Reads what a Pod refers to and puts it on disk; builds what the runtime is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import APIError, NotFoundError
+from dray.api.timestamps import parse_time
+from dray.api.types.core_v1 import ConfigMap, Container, Pod, Secret, ServiceAccountTokenProjection, Volume
+from dray.client.interface import Client, Resource, unstructured
+from dray.lib.clock import Clock
+from dray.node.agent import volume_files
+from dray.node.agent.logs.reader import last_output
+from dray.node.agent.pod.container_spec import Wiring, container_spec, sandbox_of, volume_mounts
+from dray.node.agent.pod.environment import (
+    CONFIG_MAP,
+    SECRET,
+    ConfigError,
+    Sources,
+    Surroundings,
+    environment,
+    referenced,
+)
+from dray.node.agent.volume_content import is_made_of_objects, references, render_volume, token_requests
+from dray.node.resource_manager import ResourceError, RunOptions
+from dray.node.runtimes.runtime import BindMount, ContainerSpec, Sandbox
+
+T = TypeVar("T")
+
+CONFIG_MAPS: Final[Resource[ConfigMap]] = Resource("", "v1", "configmaps", "ConfigMap", ConfigMap)
+SECRETS: Final[Resource[Secret]] = Resource("", "v1", "secrets", "Secret", Secret)
+SERVICE_ACCOUNTS: Final = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
+FAILED_MOUNT: Final = "FailedMount"
+DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
+MESSAGE_BYTES_MAX: Final = 4096
+# kubelet's bounds on what a log lends to a message.
+FALLBACK_LINES: Final = 80
+FALLBACK_BYTES: Final = 2048
+# kubelet's: a token is asked for again when this part of its life is over.
+TOKEN_RENEW_AT: Final = 0.8
+# How often volumes made of API objects are made again; kubelet's sync period.
+REFRESH_SECONDS: Final = 60.0
+
+
+class PodBuilder(Protocol):
+    """Makes ready what a Pod needs besides devices; the simulated nodes have one that does nothing."""
+
+    def sandbox(self, pod: Pod) -> Sandbox:
+        """What the Pod's containers share."""
+
+    async def prepare(self, pod: Pod) -> None:
+        """Make the Pod's volumes; raises `ResourceError`."""
+
+    async def container(
+        self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
+    ) -> ContainerSpec:
+        """What the runtime is told; raises `ConfigError`."""
+
+    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+        """What a container left as its termination message."""
+
+    async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
+        """Remove the log of a run."""
+
+    async def forget(self, pod: Pod) -> None:
+        """Remove everything the Pod had on disk."""
+
+
+@dataclass(slots=True)
+class _Token:
+    value: str
+    renew: datetime
+
+
+@dataclass(slots=True)
+class LocalPods:
+    """Implements `PodBuilder` on this machine's disk."""
+
+    client: Client
+    clock: Clock
+    root: Path
+    # Asked each time: addresses and allocatable change.
+    around: Callable[[], Surroundings]
+    _tokens: dict[tuple[str, ServiceAccountTokenProjection], _Token] = field(default_factory=dict)
+
+    @property
+    def log_root(self) -> Path:
+        """The folder of all logs."""
+        return self.root / "logs" / "pods"
+
+    def sandbox(self, pod: Pod) -> Sandbox:
+        """What the Pod's containers share."""
+        return sandbox_of(pod, str(self.log_root))
+
+    async def prepare(self, pod: Pod) -> None:
+        """Make the Pod's volumes."""
+        for volume in pod.spec.volumes:
+            try:
+                await self._make(pod, volume)
+            except ConfigError as error:
+                message = f'MountVolume.SetUp failed for volume "{volume.name}" : {error}'
+                raise ResourceError(FAILED_MOUNT, message) from error
+
+    async def _make(self, pod: Pod, volume: Volume) -> None:
+        if volume.host_path is not None:
+            await asyncio.to_thread(volume_files.check_host_path, volume.host_path)
+            return
+        folder = volume_files.volume_folder(self.root, pod.metadata.uid or "", volume)
+        if volume.empty_dir is not None:
+            await asyncio.to_thread(volume_files.make_empty, folder, pod)
+            return
+        if not is_made_of_objects(volume):
+            raise ConfigError("this kind of volume is not offered by this node")
+        sources = await self._read(pod, references(volume))
+        tokens = {item: await self._token(pod, item) for item in token_requests(volume)}
+        content = render_volume(pod, volume, sources, tokens, self.around())
+        await asyncio.to_thread(volume_files.write_files, folder, content, pod)
+
+    async def container(
+        self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
+    ) -> ContainerSpec:
+        """Environment, mounts and the rest."""
+        sources = await self._read(pod, referenced(container))
+        around = replace(self.around(), pod_addresses=addresses)
+        variables = environment(pod, container, sources, around)
+        uid = pod.metadata.uid or ""
+        folders = {volume.name: self._folder(uid, volume) for volume in pod.spec.volumes}
+        mounts = []
+        for mount, is_part in volume_mounts(container, folders, variables):
+            if is_part:
+                await asyncio.to_thread(volume_files.make_part, mount.host_path)
+            mounts.append(mount)
+        message = await asyncio.to_thread(volume_files.make_message_file, self.root, uid, container.name, attempt)
+        path = container.termination_message_path or DEFAULT_MESSAGE_PATH
+        mounts.append(BindMount(str(message), path, volume="termination-log"))
+        return container_spec(pod, container, attempt, self.sandbox(pod), Wiring(variables, mounts, options))
+
+    def _folder(self, uid: str, volume: Volume) -> str:
+        if volume.host_path is not None:
+            return volume.host_path.path
+        return str(volume_files.volume_folder(self.root, uid, volume))
+
+    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+        """What it wrote to its message file or, having failed, to its log last, if its Pod wants that."""
+        uid = pod.metadata.uid or ""
+        words = await asyncio.to_thread(
+            volume_files.read_message, self.root, uid, container, attempt, MESSAGE_BYTES_MAX
+        )
+        if words or not failed or not _wants_log(pod, container):
+            return words
+        path = Path(f"{self.sandbox(pod).log_directory}/{container}/{attempt}.log")
+        return await asyncio.to_thread(last_output, path, FALLBACK_LINES, FALLBACK_BYTES)
+
+    async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
+        """Remove the log of a run."""
+        path = f"{self.sandbox(pod).log_directory}/{container}/{attempt}.log"
+        await asyncio.to_thread(volume_files.remove_log, path)
+
+    async def forget(self, pod: Pod) -> None:
+        """Remove everything the Pod had on disk."""
+        uid = pod.metadata.uid or ""
+        for key in [key for key in self._tokens if key[0] == uid]:
+            del self._tokens[key]
+        await asyncio.to_thread(volume_files.remove_pod, self.root, uid, Path(self.sandbox(pod).log_directory))
+
+    # --- What the API server has. ---
+
+    async def _read(self, pod: Pod, wanted: Iterable[tuple[str, str]]) -> Sources:
+        namespace = pod.metadata.namespace or ""
+        config_maps: dict[str, ConfigMap] = {}
+        secrets: dict[str, Secret] = {}
+        for kind, name in dict.fromkeys(wanted):
+            if kind == CONFIG_MAP:
+                await self._get(CONFIG_MAPS, name, namespace, config_maps)
+            elif kind == SECRET:
+                await self._get(SECRETS, name, namespace, secrets)
+        return Sources(config_maps, secrets)
+
+    async def _get(self, resource: Resource[T], name: str, namespace: str, into: dict[str, T]) -> None:
+        try:
+            into[name] = await self.client.get(resource, name, namespace)
+        except NotFoundError:
+            return
+        except APIError as error:
+            raise ConfigError(str(error)) from error
+
+    async def _token(self, pod: Pod, wanted: ServiceAccountTokenProjection) -> str:
+        metadata = pod.metadata
+        key = (metadata.uid or "", wanted)
+        known = self._tokens.get(key)
+        now = self.clock.now()
+        if known is not None and now < known.renew:
+            return known.value
+        spec: Document = {
+            "audiences": [wanted.audience] if wanted.audience else None,
+            "expirationSeconds": wanted.expiration_seconds or 3600,
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid},
+        }
+        body: dict[str, Any] = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {name: value for name, value in spec.items() if value is not None},
+        }
+        account = pod.spec.service_account_name or "default"
+        try:
+            answer = await self.client.create_subresource(
+                SERVICE_ACCOUNTS, account, metadata.namespace or "", "token", body
+            )
+        except APIError as error:
+            raise ConfigError(f"failed to fetch token: {error}") from error
+        status = answer["status"]
+        life = parse_time(status["expirationTimestamp"]) - now
+        self._tokens[key] = _Token(status["token"], now + life * TOKEN_RENEW_AT)
+        return str(status["token"])
+
+
+def _wants_log(pod: Pod, name: str) -> bool:
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any(item.name == name and item.termination_message_policy == "FallbackToLogsOnError" for item in containers)

@@ -1,0 +1,55 @@
+"""Asks a container's probes again and again, and tells their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dray.lib.clock import Clock
+from dray.node.agent.pod.containers import Slot
+from dray.node.agent.pod.events import BeginProbes, ProbeJudged, ProbeKind, Tell
+from dray.node.agent.pod.machine import WARNING
+from dray.node.agent.probes.prober import Asker
+from dray.node.agent.probes.thresholds import Judge, first_at, period_seconds, probe_of, timeout_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A container that is asked, and who hears of it."""
+
+    run: BeginProbes
+    slot: Slot
+    address: Callable[[], str]
+    post: Callable[[ProbeJudged], None]
+    tell: Callable[[Tell], None]
+
+
+class Prober:
+    """Probes of one node."""
+
+    def __init__(self, asker: Asker, clock: Clock) -> None:
+        self._asker = asker
+        self._clock = clock
+
+    async def probe(self, subject: Probed, kind: ProbeKind) -> None:
+        """Ask until cancelled; the startup probe until it has succeeded, the others only after that."""
+        probe = probe_of(subject.slot.spec, kind)
+        assert probe is not None
+        judge = Judge(probe, kind)
+        await self._clock.sleep((first_at(probe, subject.run.started_at) - self._clock.now()).total_seconds())
+        while not (kind is ProbeKind.STARTUP and subject.slot.started):
+            if kind is ProbeKind.STARTUP or subject.slot.started:
+                await self._ask(subject, judge)
+            await self._clock.sleep(period_seconds(probe))
+
+    async def _ask(self, subject: Probed, judge: Judge) -> None:
+        run, kind = subject.run, judge.kind
+        answer = await self._asker.ask(
+            judge.probe, subject.slot.spec, run.container_id, subject.address(), timeout_seconds(judge.probe)
+        )
+        if not answer.healthy:
+            text = f"{kind.value} probe failed: {answer.text}".rstrip()
+            subject.tell(Tell(WARNING, "Unhealthy", text, run.container))
+        verdict = judge.answer(healthy=answer.healthy)
+        if verdict is not None:
+            subject.post(ProbeJudged(run.container, run.container_id, kind, verdict))

@@ -1,1 +1,0 @@
-"""The Node object and its lease: what the machine has, and telling the API server."""

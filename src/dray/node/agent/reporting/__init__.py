@@ -1,1 +1,0 @@
-"""Writing what the agent knows of Pods to the API server."""

@@ -1,1 +1,0 @@
-"""From a Pod's container to one that runs."""

@@ -1,1 +1,0 @@
-"""From a container that runs to one that has ended."""

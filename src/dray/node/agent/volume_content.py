@@ -1,0 +1,163 @@
+"""Which files the volumes of a Pod hold that are made from API objects. Pure: `files` puts them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.types.core_v1 import (
+    DownwardAPIVolumeFile,
+    KeyToPath,
+    Pod,
+    ServiceAccountTokenProjection,
+    Volume,
+    VolumeProjection,
+)
+from dray.node.agent.pod.environment import (
+    CONFIG_MAP,
+    SECRET,
+    ConfigError,
+    Sources,
+    Surroundings,
+    field_value,
+    resource_value,
+)
+
+DEFAULT_MODE: Final = 0o644
+TOKEN_MODE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a volume."""
+
+    content: bytes
+    mode: int
+
+
+Files = dict[str, File]
+# The token that a projection asks for.
+Tokens = Mapping[ServiceAccountTokenProjection, str]
+
+
+def references(volume: Volume) -> Iterator[tuple[str, str]]:
+    """The config maps and secrets of a volume, as (kind, name)."""
+    if volume.config_map is not None:
+        yield CONFIG_MAP, volume.config_map.name or ""
+    if volume.secret is not None:
+        yield SECRET, volume.secret.secret_name or ""
+    for source in projections(volume):
+        if source.config_map is not None:
+            yield CONFIG_MAP, source.config_map.name or ""
+        if source.secret is not None:
+            yield SECRET, source.secret.name or ""
+
+
+def projections(volume: Volume) -> Sequence[VolumeProjection]:
+    """The sources of a projected volume."""
+    return volume.projected.sources if volume.projected is not None else ()
+
+
+def token_requests(volume: Volume) -> list[ServiceAccountTokenProjection]:
+    """The tokens of a volume."""
+    return [item.service_account_token for item in projections(volume) if item.service_account_token is not None]
+
+
+def is_made_of_objects(volume: Volume) -> bool:
+    """Whether `render_volume` knows this kind."""
+    return any(part is not None for part in (volume.config_map, volume.secret, volume.downward_api, volume.projected))
+
+
+def render_volume(pod: Pod, volume: Volume, sources: Sources, tokens: Tokens, around: Surroundings) -> Files:
+    """All files of the volume by their path in it; raises `ConfigError`."""
+    if volume.config_map is not None:
+        plain = volume.config_map
+        return _config_map(plain.name or "", plain.items, sources, _mode(plain.default_mode), optional=plain.optional)
+    if volume.secret is not None:
+        secret = volume.secret
+        return _secret(
+            secret.secret_name or "", secret.items, sources, _mode(secret.default_mode), optional=secret.optional
+        )
+    if volume.downward_api is not None:
+        return _downward(pod, volume.downward_api.items, around, _mode(volume.downward_api.default_mode))
+    assert volume.projected is not None
+    mode = _mode(volume.projected.default_mode)
+    result: Files = {}
+    for source in volume.projected.sources:
+        result.update(_projection(pod, source, sources, tokens, around, mode))
+    return result
+
+
+def _projection(
+    pod: Pod, source: VolumeProjection, sources: Sources, tokens: Tokens, around: Surroundings, mode: int
+) -> Files:
+    if source.config_map is not None:
+        plain = source.config_map
+        return _config_map(plain.name or "", plain.items, sources, mode, optional=plain.optional)
+    if source.secret is not None:
+        secret = source.secret
+        return _secret(secret.name or "", secret.items, sources, mode, optional=secret.optional)
+    if source.downward_api is not None:
+        return _downward(pod, source.downward_api.items, around, mode)
+    if source.service_account_token is not None:
+        token = source.service_account_token
+        # Who does not run as root could not read a file that is root's alone.
+        runs_as_other = _runs_as_other(pod)
+        return {token.path: File(tokens[token].encode(), mode if runs_as_other else TOKEN_MODE)}
+    raise ConfigError("this kind of projection is not offered by this node")
+
+
+def _runs_as_other(pod: Pod) -> bool:
+    context = pod.spec.security_context
+    if context is not None and (context.fs_group is not None or context.run_as_user):
+        return True
+    return any(item.security_context is not None and item.security_context.run_as_user for item in pod.spec.containers)
+
+
+def _config_map(name: str, items: Sequence[KeyToPath], sources: Sources, mode: int, *, optional: bool | None) -> Files:
+    config_map = sources.config_maps.get(name)
+    if config_map is None:
+        if optional:
+            return {}
+        raise ConfigError(f'configmap "{name}" not found')
+    content = {key: value.encode() for key, value in config_map.data.items()} | dict(config_map.binary_data)
+    return _pick(content, items, mode, optional=optional)
+
+
+def _secret(name: str, items: Sequence[KeyToPath], sources: Sources, mode: int, *, optional: bool | None) -> Files:
+    secret = sources.secrets.get(name)
+    if secret is None:
+        if optional:
+            return {}
+        raise ConfigError(f'secret "{name}" not found')
+    return _pick(dict(secret.data), items, mode, optional=optional)
+
+
+def _pick(content: Mapping[str, bytes], items: Sequence[KeyToPath], mode: int, *, optional: bool | None) -> Files:
+    if not items:
+        return {key: File(value, mode) for key, value in content.items()}
+    result: Files = {}
+    for item in items:
+        if item.key not in content:
+            if optional:
+                continue
+            raise ConfigError(f"references non-existent config key: {item.key}")
+        result[item.path] = File(content[item.key], _mode(item.mode, mode))
+    return result
+
+
+def _downward(pod: Pod, items: Iterable[DownwardAPIVolumeFile], around: Surroundings, mode: int) -> Files:
+    result: Files = {}
+    for item in items:
+        if item.field_ref is not None:
+            text = field_value(pod, item.field_ref.field_path, around)
+        else:
+            assert item.resource_field_ref is not None
+            text = resource_value(pod, item.resource_field_ref, around)
+        result[item.path] = File(text.encode(), _mode(item.mode, mode))
+    return result
+
+
+def _mode(given: int | None, default: int = DEFAULT_MODE) -> int:
+    return default if given is None else given

@@ -1,1 +1,0 @@
-"""Volumes: which files they hold, and putting them there."""

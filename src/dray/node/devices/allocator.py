@@ -1,0 +1,206 @@
+"""The node's devices and who has them: decides every allocation. Pure: `loop` calls plugins and saves.
+
+An allocation of one resource to one container goes `begin`, then what it answers: nothing to do, a refusal, a
+question to the plugin (its answer goes into `begin` again), or a call of Allocate for devices that are marked as taken
+from then on, ended by `succeeded` or `failed`. Texts are kubelet's, since they end up in Pods' statuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Assignments, Slot
+from dray.node.devices.device_selection import Candidates, Question, TooFewError, choose
+from dray.node.devices.inventory import Inventory, in_order
+from dray.node.topology.hints import NUMA_NODES_MAX, Hint, item_hints
+
+Ticket = NewType("Ticket", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """So many devices of one resource for one container; `reusable` is what it may take over."""
+
+    slot: Slot
+    amount: int
+    reusable: frozenset[str] = frozenset()
+    # The container ran before the agent did: it has its devices, whether or not the plugin is there to say so.
+    runs_already: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The container has what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The container cannot have it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the plugin which devices it prefers, and begin again with the answer."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class CallAllocate:
+    """Have the plugin allocate these devices."""
+
+    ticket: Ticket
+    ids: tuple[str, ...]
+
+
+Step = Nothing | Refused | Ask | CallAllocate
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    slot: Slot
+    devices: dict[int, tuple[str, ...]]
+    ids: frozenset[str]
+
+
+class DeviceBook:
+    """See the module; changed only by its methods and those of its `inventory`."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        assigned: Iterable[tuple[Slot, Assignment]] = (),
+        machine: int = (1 << NUMA_NODES_MAX) - 1,
+    ) -> None:
+        """`machine` is the set of its NUMA nodes; plugins may speak of others, which no hint then does."""
+        self._machine = machine
+        self.inventory = inventory
+        self.assignments = Assignments(assigned)
+        # Chosen, the plugin's Allocate under way.
+        self._marks: dict[Ticket, _Mark] = {}
+        self._tickets = 0
+
+    def knows(self, resource: str) -> bool:
+        """Whether the resource is one of device plugins, or was when somebody got devices of it."""
+        return self.inventory.knows(resource) or resource in self.assignments.resources()
+
+    def in_use(self, resource: str) -> frozenset[str]:
+        """The devices that somebody has or is about to get."""
+        marked = (mark.ids for mark in self._marks.values() if mark.slot.resource == resource)
+        return self.assignments.in_use(resource).union(*marked)
+
+    def free(self, resource: str) -> frozenset[str]:
+        """The devices that can be given away."""
+        return self.inventory.healthy(resource) - self.in_use(resource)
+
+    # --- Allocation. ---
+
+    def begin(self, need: Need, affinity: int | None, *, asks: bool, preference: Sequence[str] | None = None) -> Step:
+        """The next step; `asks` says whether the plugin has preferences."""
+        held = self.assignments.get(need.slot)
+        refusal = self._refusal(need, held)
+        if refusal is not None:
+            return refusal
+        if held is not None:
+            return Nothing()
+        candidates = self._candidates(need, affinity)
+        try:
+            chosen = choose(candidates, preference if asks else ())
+        except TooFewError as error:
+            return Refused(
+                f"requested number of devices unavailable for {need.slot.resource}. "
+                f"Requested: {error.needed}, Available: {error.available}"
+            )
+        return Ask(chosen) if isinstance(chosen, Question) else self._mark(need.slot, chosen)
+
+    def succeeded(self, ticket: Ticket, response: bytes) -> bool:
+        """The plugin has allocated the devices; False when the Pod has been freed in the meantime."""
+        mark = self._marks.pop(ticket, None)
+        if mark is None:
+            return False
+        self.assignments.put(mark.slot, Assignment(mark.devices, response))
+        return True
+
+    def failed(self, ticket: Ticket) -> None:
+        """The plugin has not allocated the devices; others can have them."""
+        self._marks.pop(ticket, None)
+
+    def free_pod(self, pod_uid: str) -> bool:
+        """Take back everything of the Pod; whether it had anything that was allocated."""
+        for ticket in [ticket for ticket, mark in self._marks.items() if mark.slot.pod_uid == pod_uid]:
+            del self._marks[ticket]
+        return self.assignments.remove(pod_uid)
+
+    def _refusal(self, need: Need, held: Assignment | None) -> Refused | Nothing | None:
+        """What is decided before looking for devices; None when there is something to look for."""
+        slot, resource = need.slot, need.slot.resource
+        if held is not None and len(held.ids) != need.amount:
+            return Refused(
+                f'pod "{slot.pod_uid}" container "{slot.container}" changed request for resource "{resource}" '
+                f"from {len(held.ids)} to {need.amount}"
+            )
+        if need.runs_already:
+            return Nothing()
+        if not self.inventory.knows(resource):
+            return Refused(f"cannot allocate unregistered device {resource}")
+        healthy = self.inventory.healthy(resource)
+        if not healthy:
+            return Refused(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if held is not None and not held.ids <= healthy:
+            return Refused(
+                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            )
+        return None
+
+    def _candidates(self, need: Need, affinity: int | None) -> Candidates:
+        resource = need.slot.resource
+        used = self.in_use(resource)
+        free = tuple([device for device in self.inventory.healthy_devices(resource) if device.id not in used])
+        reusable = need.reusable & self.inventory.healthy(resource)
+        wanted = affinity if self.inventory.has_topology(resource) else None
+        return Candidates(need.amount, free, in_order(reusable), wanted)
+
+    def _mark(self, slot: Slot, ids: Sequence[str]) -> CallAllocate:
+        self._tickets += 1
+        ticket = Ticket(self._tickets)
+        self._marks[ticket] = _Mark(slot, self._by_numa_node(slot.resource, ids), frozenset(ids))
+        return CallAllocate(ticket, in_order(ids))
+
+    def _by_numa_node(self, resource: str, ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
+        found: dict[int, list[str]] = {}
+        devices = self.inventory.devices(resource)
+        for name in in_order(ids):
+            for node in devices[name].numa_nodes or (NO_NUMA_NODE,):
+                found.setdefault(node, []).append(name)
+        return {node: tuple(found[node]) for node in sorted(found)}
+
+    # --- Hints. ---
+
+    def hints(self, resource: str, amount: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
+        """Where so many devices could come from; None when the devices do not say where they are."""
+        devices = self.inventory.devices(resource)
+        masks = {name: device.mask & self._machine for name, device in devices.items()}
+        nodes = functools.reduce(operator.or_, masks.values(), 0)
+        if not nodes:
+            return None
+        if held:
+            if len(held) != amount:
+                return []
+            available, reusable = held, frozenset()
+        else:
+            available = self.free(resource)
+            if len(available | reusable) < amount:
+                return []
+        return item_hints(
+            nodes,
+            list(masks.values()),
+            [masks.get(name, 0) for name in available - reusable],
+            [masks.get(name, 0) for name in reusable],
+            amount,
+        )

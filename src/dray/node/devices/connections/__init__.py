@@ -1,1 +1,0 @@
-"""Which plugin serves which resource."""

@@ -1,0 +1,429 @@
+"""Device plugins of one node: performs what the device book decides.
+
+The owner runs `run`, registers `connections` as the handler of `DevicePlugin` plugins, and gives the object to
+`AlignedResources`, which has it hand out devices. Assignments are known from the beginning, before `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc.aio
+
+from dray.api.document import Document
+from dray.api.types.core_v1 import Container, Pod
+from dray.lib.clock import Clock
+from dray.node.checkpoint_file import CheckpointFile
+from dray.node.devices import checkpoint
+from dray.node.devices.allocator import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
+from dray.node.devices.assignments import NO_NUMA_NODE, Slot, container_request, pod_request
+from dray.node.devices.endpoint import Endpoint, EndpointError
+from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
+from dray.node.devices.inventory import Inventory, in_order
+from dray.node.devices.plugin_handler import Connections
+from dray.node.devices.responses import resource_statuses, run_options, verdict
+from dray.node.devices.servicer import DeviceMetrics, Registration
+from dray.node.resource_manager import (
+    UNEXPECTED_ADMISSION_ERROR,
+    NodeResources,
+    PodSource,
+    Rejection,
+    ResourceError,
+    RunOptions,
+)
+from dray.node.topology.containers import containers_of, reusable
+from dray.node.topology.hint_provider import AllocationError
+from dray.node.topology.hints import NUMA_NODES_MAX, Hint
+from dray.rpc.sockets import listen
+from dray.runtime.logs import fields
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import CoalescedCall, TaskGroup, pause
+
+_log = logging.getLogger(__name__)
+
+SOCKET_NAME: Final = "kubelet.sock"
+# What a container waits with when it cannot be made.
+CONFIG_ERROR: Final = "CreateContainerConfigError"
+_TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+_SERVER_STOP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """How the node treats devices."""
+
+    # How long a resource whose plugin is gone keeps its capacity; 0 drops it at once, as KEP-3573 says.
+    grace_seconds: float = 300.0
+    # What an unhealthy device means for the Pod that has it: True fails the Pod, as KEP-3573 says; False, as in
+    # Kubernetes, leaves it running and only tells.
+    fail_unhealthy: bool = True
+    # Whether `allocatedResourcesStatus` tells of devices (gate ResourceHealthStatus).
+    report_health: bool = True
+    # The set of the machine's NUMA nodes.
+    machine: int = (1 << NUMA_NODES_MAX) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodePods:
+    """The node's Pods; until `ready` they are not all known, and nothing is taken from Pods that are missing."""
+
+    source: PodSource
+    ready: Callable[[], bool] = lambda: True
+    # (Pod UID, container) pairs that ran before the agent did.
+    running: Collection[tuple[str, str]] = ()
+    # UIDs of Pods that are gone, though containers of theirs may still run.
+    orphans: Callable[[], Collection[str]] = lambda: ()
+
+    def holders(self) -> frozenset[str] | None:
+        """The UIDs of Pods that may hold something: all but finished ones; None while they are not all known."""
+        if not self.ready():
+            return None
+        live = [pod.metadata.uid or "" for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES]
+        return frozenset(live).union([pod.metadata.uid or "" for pod in self.source.active()], self.orphans())
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device for PodResources: one entry for each NUMA node it is close to."""
+
+    resource: str
+    id: str
+    numa_node: int | None
+
+
+class PluginDevices:
+    """See the module."""
+
+    def __init__(
+        self,
+        folder: str,
+        pods: NodePods,
+        clock: Clock,
+        metrics: Metrics,
+        settings: DeviceSettings = DeviceSettings(),  # noqa: B008 - immutable
+    ) -> None:
+        self._folder = folder
+        self._pods = pods
+        self._clock = clock
+        self._metrics = DeviceMetrics(metrics)
+        self._settings = settings
+        path = os.path.join(folder, checkpoint.FILE_NAME)
+        self._file = CheckpointFile(path)
+        # A node without a checkpoint is a new one: what its Node object says of extended resources is not true.
+        self.is_new = not os.path.exists(path)
+        saved = load_checkpoint(path)
+        inventory = Inventory(settings.grace_seconds)
+        inventory.restore(saved.registered, clock.monotonic())
+        self._book = DeviceBook(inventory, saved.assigned, settings.machine)
+        # Registers plugins, also those of the registration folder: the handler of type `DevicePlugin`.
+        self.connections = Connections(inventory, clock, self._told)
+        # Its devices must not be freed while it is being admitted, though it is not active yet.
+        self._admitting = ""
+        self._allocating = asyncio.Lock()
+        self._save = CoalescedCall(self._write)
+        self._written = checkpoint.Written()
+        self._listeners: list[Callable[[Sequence[str]], None]] = []
+        self._group: TaskGroup | None = None
+        self._started = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    # --- Running. ---
+
+    async def run(self) -> None:
+        """Serve registration until cancelled; sockets of plugins from before are removed so that they come again."""
+        make_folder(self._folder)
+        remove_sockets(self._folder)
+        server = grpc.aio.server()
+        Registration(self._folder, self.connections.connect, self._metrics).add_to(server)
+        async with TaskGroup("device plugins") as group:
+            self._group = self.connections.group = group
+            try:
+                await listen(server, os.path.join(self._folder, SOCKET_NAME))
+                self._started.set()
+                await self._expire_forever()
+            finally:
+                self._group = self.connections.group = None
+                self._started.clear()
+                await server.stop(_SERVER_STOP_SECONDS)
+                await self.connections.stop()
+
+    async def wait_started(self) -> None:
+        """Return when plugins can register."""
+        await self._started.wait()
+
+    async def _expire_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            due = self._book.inventory.next_expiry
+            await pause(self._clock, self._wake, None if due is None else due - self._clock.monotonic())
+            if self._book.inventory.expire(self._clock.monotonic()):
+                await self._save_quietly()
+                self._tell(())
+
+    # --- Devices. ---
+
+    async def _told(self, resource: str, ids: frozenset[str], *, save: bool) -> None:
+        if save:
+            await self._save_quietly()
+        self._wake.set()
+        self._tell(())
+        users = self._book.assignments.users_of(resource, ids)
+        if users:
+            self._tell(sorted(users))
+
+    def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
+        """Call the listener with the UIDs of Pods whose devices' health changed; none means the Node's resources."""
+        self._listeners.append(listener)
+
+    def _tell(self, uids: Sequence[str]) -> None:
+        for listener in self._listeners:
+            listener(uids)
+
+    # --- What the Node has. ---
+
+    def node_resources(self) -> NodeResources:
+        """Capacity and allocatable of every resource that device plugins have or had."""
+        capacity, allocatable = self._book.inventory.amounts()
+        return NodeResources(
+            {name: str(amount) for name, amount in capacity.items()},
+            {name: str(amount) for name, amount in allocatable.items()},
+        )
+
+    def raised_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
+        """For the check of a Pod that has devices already: at least what is in use, whatever plugins report now."""
+        raised = dict(allocatable)
+        if self._book.assignments.of_pod(pod.metadata.uid or ""):
+            for resource in sorted(self._book.assignments.resources()):
+                raised[resource] = max(raised.get(resource, 0), len(self._book.in_use(resource)))
+        return raised
+
+    # --- Handing out: a hint provider. ---
+
+    async def refresh(self, admitting: str | None = None) -> None:
+        """Free the devices of Pods that are gone or finished; not before all Pods are known."""
+        if admitting is not None:
+            self._admitting = admitting
+        holders = self._pods.holders()
+        if holders is None:
+            return
+        gone = [uid for uid in self._book.assignments.pod_uids() if uid not in holders and uid != self._admitting]
+        for uid in gone:
+            self._book.free_pod(uid)
+        if gone:
+            await self._save_quietly()
+
+    def hints(self, pod: Pod, container: Container) -> dict[str, Sequence[Hint] | None]:
+        """Where the container's devices could come from, by resource."""
+        uid = pod.metadata.uid or ""
+        return {
+            resource: self._book.hints(
+                resource,
+                amount,
+                self._held(uid, container.name, resource),
+                self._reusable(pod, container.name, resource),
+            )
+            for resource, amount in container_request(pod, container, self._book.knows).items()
+        }
+
+    def pod_hints(self, pod: Pod) -> dict[str, Sequence[Hint] | None]:
+        """Where the devices of all containers could come from."""
+        held: dict[str, frozenset[str]] = {}
+        for slot, assignment in self._book.assignments.of_pod(pod.metadata.uid or ""):
+            held[slot.resource] = held.get(slot.resource, frozenset()) | assignment.ids
+        return {
+            resource: self._book.hints(resource, amount, held.get(resource, frozenset()), frozenset())
+            for resource, amount in pod_request(pod, self._book.knows).items()
+        }
+
+    async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
+        """Give the container its devices; raises `AllocationError`. On the disk before it returns."""
+        await self._allocate(pod, container, affinity, runs_already=self._runs(pod, container.name))
+
+    def holds(self, pod_uid: str) -> bool:
+        """Whether the Pod has devices."""
+        return bool(self._book.assignments.of_pod(pod_uid))
+
+    async def free(self, pod_uid: str) -> None:
+        """Take back the Pod's devices."""
+        if self._book.free_pod(pod_uid):
+            await self._save_quietly()
+
+    def _runs(self, pod: Pod, container: str) -> bool:
+        return (pod.metadata.uid or "", container) in self._pods.running
+
+    async def _allocate(
+        self, pod: Pod, container: Container, affinity: int | None, *, runs_already: bool = False
+    ) -> None:
+        uid = pod.metadata.uid or ""
+        async with self._allocating:
+            changed = False
+            for resource, amount in container_request(pod, container, self._book.knows).items():
+                spare = self._reusable(pod, container.name, resource)
+                need = Need(Slot(uid, container.name, resource), amount, spare, runs_already)
+                changed |= await self._allocate_one(need, affinity)
+            if changed:
+                await self._save()
+
+    async def _allocate_one(self, need: Need, affinity: int | None) -> bool:
+        endpoint = self.connections.get(need.slot.resource)
+        asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
+        step = self._book.begin(need, affinity, asks=asks)
+        try:
+            if isinstance(step, Ask):
+                assert endpoint is not None
+                preference = await endpoint.preferred(step.question)
+                # Devices may have become unhealthy meanwhile: everything is looked at again.
+                step = self._book.begin(need, affinity, asks=asks, preference=preference)
+            if isinstance(step, Refused):
+                raise AllocationError(step.message)
+            if isinstance(step, Nothing):
+                return False
+            assert isinstance(step, CallAllocate)
+            await self._call_allocate(endpoint, need.slot, step)
+        except EndpointError as error:
+            raise AllocationError(str(error)) from error
+        return True
+
+    async def _call_allocate(self, endpoint: Endpoint | None, slot: Slot, step: CallAllocate) -> None:
+        started = self._clock.monotonic()
+        try:
+            response = await _endpoint(endpoint, slot.resource).allocate(step.ids)
+        except BaseException:
+            self._book.failed(step.ticket)
+            raise
+        finally:
+            self._metrics.allocated(slot.resource, self._clock.monotonic() - started)
+        if not self._book.succeeded(step.ticket, response):
+            raise AllocationError(f"pod {slot.pod_uid} was removed while its devices were allocated")
+
+    def _held(self, pod_uid: str, container: str, resource: str) -> frozenset[str]:
+        found = self._book.assignments.get(Slot(pod_uid, container, resource))
+        return frozenset() if found is None else found.ids
+
+    def _reusable(self, pod: Pod, container: str, resource: str) -> frozenset[str]:
+        uid = pod.metadata.uid or ""
+        return reusable(pod, container, lambda name: self._held(uid, name, resource))
+
+    # --- Running containers. ---
+
+    async def prepare(self, pod: Pod) -> None:
+        """Allocate what admission could not know of yet: a plugin that came after it. Raises `ResourceError`."""
+        for container in containers_of(pod):
+            if self._missing(pod, container) and not self._runs(pod, container.name):
+                try:
+                    await self._allocate(pod, container, None)
+                except AllocationError as error:
+                    raise ResourceError(UNEXPECTED_ADMISSION_ERROR, str(error)) from error
+
+    def container_options(self, pod: Pod, container: str) -> RunOptions:
+        """What plugins answered for the container; raises `ResourceError` while it has no devices, and gets some."""
+        spec = next((item for item in containers_of(pod) if item.name == container), None)
+        uid = pod.metadata.uid or ""
+        # An ephemeral container has no resources.
+        for resource in () if spec is None else self._missing(pod, spec):
+            assert spec is not None
+            self._spawn(self._allocate_later(pod, spec), f"devices of {uid}/{container}")
+            text = (
+                f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}"
+            )
+            raise ResourceError(CONFIG_ERROR, text)
+        return run_options(self._book.assignments.of_container(uid, container))
+
+    async def pre_start(self, pod: Pod, container: str) -> None:
+        """Tell the plugins that want to know; raises `ResourceError`."""
+        for slot, assignment in self._book.assignments.of_container(pod.metadata.uid or "", container):
+            endpoint = self.connections.get(slot.resource)
+            if endpoint is None or not endpoint.options.pre_start_required:
+                continue
+            try:
+                await endpoint.pre_start(in_order(assignment.ids))
+            except EndpointError as error:
+                raise ResourceError(CONFIG_ERROR, str(error)) from error
+
+    async def _allocate_later(self, pod: Pod, container: Container) -> None:
+        try:
+            await self._allocate(pod, container, None)
+        except AllocationError as error:
+            _log.warning("devices not allocated: %s", error, extra=fields(pod_uid=pod.metadata.uid))
+
+    def _missing(self, pod: Pod, container: Container) -> list[str]:
+        uid = pod.metadata.uid or ""
+        wanted = container_request(pod, container, self._book.knows)
+        return [name for name in wanted if self._book.assignments.get(Slot(uid, container.name, name)) is None]
+
+    # --- What is known about Pods. ---
+
+    def verdict(self, pod: Pod) -> Rejection | None:
+        """Why the Pod has to be failed now: a device it uses is unhealthy, and that is what the node is set to do."""
+        if not self._settings.fail_unhealthy:
+            return None
+        return verdict(pod, self._book.assignments.of_pod(pod.metadata.uid or ""), self._book.inventory)
+
+    def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
+        """The container's `allocatedResourcesStatus`."""
+        if not self._settings.report_health:
+            return ()
+        return resource_statuses(
+            self._book.assignments.of_container(pod.metadata.uid or "", container), self._book.inventory
+        )
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever some container has other devices."""
+        return self._book.assignments.revision
+
+    def container_devices(self, pod_uid: str, container: str) -> tuple[HeldDevice, ...]:
+        """The container's devices, for PodResources."""
+        return tuple(
+            HeldDevice(slot.resource, name, None if node == NO_NUMA_NODE else node)
+            for slot, assignment in self._book.assignments.of_container(pod_uid, container)
+            for node, names in assignment.devices.items()
+            for name in names
+        )
+
+    def allocatable_devices(self) -> tuple[HeldDevice, ...]:
+        """All healthy devices, whether or not somebody has them."""
+        inventory = self._book.inventory
+        return tuple(
+            HeldDevice(resource, device.id, node)
+            for resource in inventory.resources
+            for device in inventory.healthy_devices(resource)
+            for node in device.numa_nodes or (None,)
+        )
+
+    # --- Inside. ---
+
+    async def _write(self) -> None:
+        inventory = self._book.inventory
+        registered = {name: inventory.healthy(name) for name in inventory.resources}
+        state = checkpoint.sample(self._book.assignments.all(), registered)
+        try:
+            await asyncio.to_thread(self._write_down, state)
+        except OSError as error:
+            raise AllocationError(f'failed to write checkpoint file "{checkpoint.FILE_NAME}": {error}') from error
+
+    def _write_down(self, state: checkpoint.Checkpoint) -> None:
+        self._file.replace(checkpoint.encode(state, self._written))
+
+    async def _save_quietly(self) -> None:
+        try:
+            await self._save()
+        except AllocationError as error:
+            _log.error("%s", error)
+
+    def _spawn(self, work: Any, name: str) -> None:
+        if self._group is None:
+            work.close()
+        else:
+            self._group.spawn(work, name)
+
+
+def _endpoint(endpoint: Endpoint | None, resource: str) -> Endpoint:
+    if endpoint is None:
+        raise EndpointError(f"unknown Device Plugin {resource}")
+    return endpoint

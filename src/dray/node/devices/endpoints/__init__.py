@@ -1,1 +1,0 @@
-"""The connection to one device plugin."""

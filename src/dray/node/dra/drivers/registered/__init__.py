@@ -1,1 +1,0 @@
-"""The registered instances of drivers, connected for as long as somebody serves them."""

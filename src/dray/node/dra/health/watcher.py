@@ -1,0 +1,98 @@
+"""Follows the health streams of drivers, keeps the cache and its file, and says which devices changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+
+from dray.lib.clock import Clock
+from dray.node.dra.driver_client import DriverConnection
+from dray.node.dra.health.cache import DeviceHealth, DeviceKey, Health, HealthCache
+from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as pb
+from dray.rpc.sockets import error_text
+from dray.runtime.files import replace_file
+from dray.runtime.logs import fields
+from dray.runtime.tasks import pause
+
+_log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 5.0
+_HEALTHS: Final = {pb.HEALTHY: Health.HEALTHY, pb.UNHEALTHY: Health.UNHEALTHY}
+
+
+class HealthWatcher:
+    """The health of the node's devices; `on_change` hears of devices whose health is another."""
+
+    def __init__(self, path: str, clock: Clock, on_change: Callable[[frozenset[DeviceKey]], None]) -> None:
+        self._path = path
+        self._clock = clock
+        self._on_change = on_change
+        self._cache = HealthCache()
+        # The endpoint whose stream told of a driver last; during a rolling update the old one's end changes nothing.
+        self._told_by: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._restore()
+
+    def get(self, key: DeviceKey) -> DeviceHealth:
+        """The device's health now."""
+        return self._cache.get(key, self._clock.now())
+
+    async def follow(self, connection: DriverConnection) -> None:
+        """Keep a stream to the instance open until cancelled."""
+        while True:
+            try:
+                async for devices in connection.watch_health():
+                    self._reported(connection, devices)
+            except grpc.aio.AioRpcError as error:
+                _log.debug("no health", extra=fields(driver=connection.driver, error=error_text(error)))
+            finally:
+                self._ended(connection)
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def run(self) -> None:
+        """Let reports expire until cancelled."""
+        while True:
+            self._wake.clear()
+            due = self._cache.next_expiry()
+            # A report counts up to its timeout and not beyond; the hundredth is for being beyond it.
+            wait = None if due is None else (due - self._clock.now()).total_seconds() + 0.01
+            await pause(self._clock, self._wake, wait)
+            self._changed(self._cache.expire(self._clock.now()))
+
+    def _reported(self, connection: DriverConnection, devices: Sequence[Any]) -> None:
+        reported = {
+            (item.device.pool_name, item.device.device_name): DeviceHealth.reported(
+                _HEALTHS.get(item.health, Health.UNKNOWN), item.message, item.health_check_timeout_seconds
+            )
+            for item in devices
+        }
+        self._told_by[connection.driver] = connection.endpoint
+        self._changed(self._cache.report(connection.driver, reported, self._clock.now()))
+        self._wake.set()
+
+    def _ended(self, connection: DriverConnection) -> None:
+        if self._told_by.get(connection.driver) == connection.endpoint:
+            del self._told_by[connection.driver]
+            self._changed(self._cache.clear(connection.driver))
+
+    def _changed(self, keys: frozenset[DeviceKey]) -> None:
+        if not keys:
+            return
+        try:
+            replace_file(self._path, self._cache.encode())
+        except OSError as error:
+            _log.warning("health not saved", extra=fields(error=error))
+        self._on_change(keys)
+
+    def _restore(self) -> None:
+        try:
+            self._cache.restore(Path(self._path).read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            _log.warning("health state not read, beginning without", extra=fields(error=error))

@@ -1,0 +1,55 @@
+"""The last answer to `List` as it goes over the wire, good for as long as nothing it tells of has changed. Pure.
+
+Monitoring asks every few seconds, Pods and devices change now and then: most answers are the one before. When only a
+Pod is another, as after each change of its status, only its part is made anew.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from dray.api.types.core_v1 import Pod
+from dray.node.pod_resources.listing import in_order, pod_resources
+from dray.node.pod_resources.sources import Sources
+from dray.rpc.pb.podresources.v1 import api_pb2 as v1
+
+
+class Answers:
+    """Makes answers and keeps the last one; Pods are never changed, only replaced."""
+
+    def __init__(self, sources: Sources, *, dynamic: bool, extended: bool) -> None:
+        self._sources = sources
+        self._dynamic = dynamic
+        self._extended = extended
+        self._pods: tuple[Pod, ...] = ()
+        self._revision: tuple[int, ...] = ()
+        # By UID: the Pod and its part of the answer.
+        self._parts: dict[str, tuple[Pod, bytes]] = {}
+        self._answer = b""
+
+    def all(self, pods: tuple[Pod, ...]) -> bytes:
+        """What these Pods have: a `ListPodResourcesResponse` in the order of their names."""
+        revision = self._sources.revision
+        if revision != self._revision:
+            self._parts.clear()
+        elif _are_same(pods, self._pods):
+            return self._answer
+        self._parts = {pod.metadata.uid or "": self._part(pod) for pod in in_order(pods)}
+        # Messages one after the other are one message that has the list entries of them all.
+        self._answer = b"".join([part for _, part in self._parts.values()])
+        self._pods, self._revision = pods, revision
+        return self._answer
+
+    def _part(self, pod: Pod) -> tuple[Pod, bytes]:
+        found = self._parts.get(pod.metadata.uid or "")
+        if found is not None and found[0] is pod:
+            return found
+        return pod, v1.ListPodResourcesResponse(pod_resources=[self.one(pod)]).SerializeToString()
+
+    def one(self, pod: Pod) -> v1.PodResources:
+        """What one Pod has."""
+        return pod_resources(pod, self._sources, dynamic=self._dynamic, extended=self._extended)
+
+
+def _are_same(pods: tuple[Pod, ...], others: tuple[Pod, ...]) -> bool:
+    return len(pods) == len(others) and all(map(operator.is_, pods, others))

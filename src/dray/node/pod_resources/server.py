@@ -1,0 +1,80 @@
+"""Serves PodResources at its socket. Everything is answered from the agent's own memory: no API server is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from dray.api.features import FeatureGates
+from dray.lib.clock import Clock
+from dray.node.pod_resources.metrics import EndpointMetrics
+from dray.node.pod_resources.servicer import AlphaPodResources, Gates, Limiter, PodResources, RateLimit
+from dray.node.pod_resources.sources import Sources
+from dray.rpc.pb.podresources.v1alpha1.api_pb2_grpc import add_PodResourcesListerServicer_to_server as add_v1alpha1
+from dray.rpc.sockets import listen
+from dray.runtime.metrics import Metrics
+
+FOLDER: Final = "pod-resources"
+SOCKET_NAME: Final = "kubelet.sock"
+FOLDER_MODE: Final = 0o750
+# Kubelet's bounds.
+REQUESTS_PER_SECOND: Final = 100.0
+REQUESTS_AT_ONCE: Final = 10
+_STOP_SECONDS: Final = 1.0
+
+
+class PodResourcesServer:
+    """The socket below kubelet's root folder."""
+
+    def __init__(
+        self,
+        root: str,
+        sources: Sources,
+        clock: Clock,
+        metrics: Metrics,
+        gates: FeatureGates = FeatureGates(),  # noqa: B008 - immutable
+    ) -> None:
+        self._folder = str(Path(root) / FOLDER)
+        self._sources = sources
+        self._gates = gates_of(gates)
+        self._metrics = EndpointMetrics(metrics)
+        limiter = Limiter(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE, clock.monotonic())
+        self._limit = RateLimit(limiter, clock.monotonic)
+        self._started = asyncio.Event()
+
+    @property
+    def path(self) -> str:
+        """The socket."""
+        return str(Path(self._folder) / SOCKET_NAME)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        os.makedirs(self._folder, exist_ok=True)
+        os.chmod(self._folder, FOLDER_MODE)
+        server = grpc.aio.server()
+        PodResources(self._sources, self._gates, self._metrics, self._limit).add_to(server)
+        add_v1alpha1(AlphaPodResources(self._sources, self._metrics, self._limit), server)
+        await listen(server, self.path)
+        self._started.set()
+        try:
+            await server.wait_for_termination()
+        finally:
+            await server.stop(_STOP_SECONDS)
+
+    async def wait_started(self) -> None:
+        """Return when calls are answered."""
+        await self._started.wait()
+
+
+def gates_of(gates: FeatureGates) -> Gates:
+    """The gates that matter here; claims are told of only when dynamic resources are on at all."""
+    return Gates(
+        dynamic=gates.enabled("DynamicResourceAllocation") and gates.enabled("KubeletPodResourcesDynamicResources"),
+        get=gates.enabled("KubeletPodResourcesGet"),
+        active_only=gates.enabled("KubeletPodResourcesListUseActivePods"),
+        extended=gates.enabled("DRAExtendedResource"),
+    )

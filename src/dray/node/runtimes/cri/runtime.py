@@ -1,0 +1,324 @@
+"""Runs containers by a CRI socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from dray.lib.clock import Clock
+from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.cri.log_rotation import put_back, remove_oldest, set_aside
+from dray.node.runtimes.cri.translate import (
+    NODE_LABEL,
+    POD_UID,
+    container_config,
+    knows_cdi,
+    record_of,
+    sandbox_config,
+)
+from dray.node.runtimes.runtime import (
+    START_ERROR,
+    START_ERROR_CODE,
+    UNKNOWN_EXIT_CODE,
+    ContainerRecord,
+    ContainerSpec,
+    ExecResult,
+    Exit,
+    ExitListener,
+    Image,
+    ImageFailure,
+    RuntimeFailure,
+    Sandbox,
+    Started,
+)
+from dray.rpc.pb.cri.v1 import api_pb2 as pb
+from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
+from dray.rpc.sockets import connect
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+# CRI tells of ends only when asked; kubelet asks once a second.
+RELIST_SECONDS: Final = 0.5
+# How often kubelet looks whether a log has grown too long.
+ROTATE_SECONDS: Final = 10.0
+# A runtime that is busy may not find a container for a moment.
+MISSED_MAX: Final = 5
+CALL_SECONDS_MAX: Final = 120.0
+PULL_SECONDS_MAX: Final = 1800.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A container that runs, as far as anyone has heard."""
+
+    record: ContainerRecord
+    log: Path
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    # How often the runtime was asked in a row and did not know it.
+    missed: int = 0
+
+
+class CriRuntime:
+    """Implements `Runtime` on a CRI socket; several agents may share one, each sees its own."""
+
+    def __init__(self, endpoint: str, node_name: str, clock: Clock, cdi: CdiCache) -> None:
+        self._node_name = node_name
+        self._clock = clock
+        self._cdi = cdi
+        self._channel = connect(endpoint.removeprefix("unix://"))
+        self._runtime: Any = RuntimeServiceStub(self._channel)
+        self._images: Any = ImageServiceStub(self._channel)
+        self._name = "cri"
+        self._version = "unknown"
+        self._knows_cdi = False
+        # By Pod UID.
+        self._sandboxes: dict[str, str] = {}
+        self._configs: dict[str, pb.PodSandboxConfig] = {}
+        self._running: dict[str, _Followed] = {}
+        self._on_exit: ExitListener = lambda _record: None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def name(self) -> str:
+        """What the runtime calls itself."""
+        return self._name
+
+    @property
+    def version(self) -> str:
+        """What the runtime says of itself."""
+        return self._version
+
+    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+        """Ask who answers, and what it has from before."""
+        self._on_exit = on_exit
+        version = await self._call(self._runtime.Version, pb.VersionRequest(version="v1"))
+        self._name, self._version = version.runtime_name, version.runtime_version
+        status = await self._call(self._runtime.Status, pb.StatusRequest(verbose=True))
+        self._knows_cdi = knows_cdi(self._name, dict(status.info))
+        own = pb.PodSandboxFilter(label_selector={NODE_LABEL: self._node_name})
+        sandboxes = await self._call(self._runtime.ListPodSandbox, pb.ListPodSandboxRequest(filter=own))
+        for item in sorted(sandboxes.items, key=lambda item: item.created_at):
+            self._sandboxes[item.labels[POD_UID]] = item.id
+        records = [found for item in await self._list() if (found := await self._adopt(item)) is not None]
+        self._tasks = [
+            asyncio.create_task(self._relist(), name="CRI relist"),
+            asyncio.create_task(self._rotate_forever(), name="CRI logs"),
+        ]
+        return records
+
+    async def _adopt(self, item: pb.Container) -> ContainerRecord | None:
+        if item.state == pb.CONTAINER_CREATED:
+            # Whoever made it was gone before it ran: that is no run of its container's.
+            await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=item.id))
+            return None
+        request = pb.ContainerStatusRequest(container_id=item.id)
+        answer = await self._call(self._runtime.ContainerStatus, request)
+        record = record_of(answer.status)
+        if record.exit is None:
+            self._running[record.id] = _Followed(record, Path(answer.status.log_path))
+        return record
+
+    async def stop(self) -> None:
+        """Let go."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close(None)
+
+    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+        """As the policy says; only the runtime knows whether an image is there."""
+        wanted = pb.ImageSpec(image=image)
+        found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))
+        if found.image.id and policy != "Always":
+            return Image(image, found.image.id)
+        if policy == "Never":
+            raise ImageFailure(
+                "ErrImageNeverPull", f'Container image "{image}" is not present with pull policy of Never'
+            )
+        try:
+            pulled = await self._images.PullImage(pb.PullImageRequest(image=wanted), timeout=PULL_SECONDS_MAX)
+        except grpc.aio.AioRpcError as error:
+            raise ImageFailure("ErrImagePull", f'Failed to pull image "{image}": {error.details()}') from error
+        return Image(image, pulled.image_ref)
+
+    async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Have a sandbox that is ready."""
+        known = self._sandboxes.get(sandbox.uid)
+        attempt = 0
+        if known is not None:
+            answer = await self._call(self._runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=known))
+            if answer.status.state == pb.SANDBOX_READY:
+                self._configs[sandbox.uid] = sandbox_config(
+                    replace(sandbox, attempt=answer.status.metadata.attempt), self._node_name
+                )
+                return _addresses(answer.status)
+            attempt = answer.status.metadata.attempt + 1
+        await asyncio.to_thread(Path(sandbox.log_directory).mkdir, parents=True, exist_ok=True)
+        config = sandbox_config(replace(sandbox, attempt=attempt), self._node_name)
+        made = await self._call(self._runtime.RunPodSandbox, pb.RunPodSandboxRequest(config=config))
+        self._sandboxes[sandbox.uid], self._configs[sandbox.uid] = made.pod_sandbox_id, config
+        answer = await self._call(
+            self._runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=made.pod_sandbox_id)
+        )
+        return _addresses(answer.status)
+
+    async def run(self, spec: ContainerSpec) -> Started:
+        """Create and start."""
+        uid = spec.sandbox.uid
+        if uid not in self._configs:
+            await self.ensure_sandbox(spec.sandbox)
+        edits = None if self._knows_cdi or not spec.cdi_devices else self._cdi.edits(spec.cdi_devices)
+        found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=pb.ImageSpec(image=spec.image)))
+        config = container_config(spec, self._node_name, found.image.id or spec.image, edits)
+        await asyncio.to_thread(Path(spec.log_path).parent.mkdir, parents=True, exist_ok=True)
+        made = await self._call(
+            self._runtime.CreateContainer,
+            pb.CreateContainerRequest(
+                pod_sandbox_id=self._sandboxes[uid], config=config, sandbox_config=self._configs[uid]
+            ),
+        )
+        try:
+            await self._call(self._runtime.StartContainer, pb.StartContainerRequest(container_id=made.container_id))
+        except RuntimeFailure as error:
+            record = await self._record(made.container_id)
+            ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=str(error))
+            return Started(replace(record, exit=ended))
+        # Its end, if it came that soon, is told by the next look.
+        record = replace(await self._record_of_start(made.container_id, spec, found.image.id), exit=None)
+        self._running[record.id] = _Followed(record, Path(spec.log_path))
+        return Started(record)
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """CRI asks, waits and insists by itself."""
+        followed = self._running.get(container_id)
+        if followed is None:
+            return
+        request = pb.StopContainerRequest(container_id=container_id, timeout=max(math.ceil(grace_seconds), 0))
+        await self._call(self._runtime.StopContainer, request, grace_seconds + CALL_SECONDS_MAX)
+        async with asyncio.timeout(CALL_SECONDS_MAX):
+            await followed.ended.wait()
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """The runtime changes the container's group."""
+        resources = pb.LinuxContainerResources(cpuset_cpus=cpus)
+        request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
+        await self._call(self._runtime.UpdateContainerResources, request)
+
+    async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run a command; CRI counts whole seconds."""
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=math.ceil(timeout_seconds))
+        try:
+            answer = await self._runtime.ExecSync(request, timeout=timeout_seconds + 2)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return ExecResult(None, "")
+            raise RuntimeFailure(error.details() or str(error.code())) from error
+        return ExecResult(answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace"))
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it."""
+        self._running.pop(container_id, None)
+        await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=container_id))
+
+    async def remove_sandbox(self, pod_uid: str) -> None:
+        """Stop and remove the Pod's sandboxes."""
+        self._sandboxes.pop(pod_uid, None)
+        self._configs.pop(pod_uid, None)
+        own = pb.PodSandboxFilter(label_selector={NODE_LABEL: self._node_name, POD_UID: pod_uid})
+        found = await self._call(self._runtime.ListPodSandbox, pb.ListPodSandboxRequest(filter=own))
+        for item in found.items:
+            await self._call(self._runtime.StopPodSandbox, pb.StopPodSandboxRequest(pod_sandbox_id=item.id))
+            await self._call(self._runtime.RemovePodSandbox, pb.RemovePodSandboxRequest(pod_sandbox_id=item.id))
+
+    # --- Following. ---
+
+    async def _relist(self) -> None:
+        while True:
+            await self._clock.sleep(RELIST_SECONDS)
+            if not self._running:
+                continue
+            try:
+                await self._look()
+            except RuntimeFailure as error:
+                _log.warning("the container runtime does not answer", extra=fields(error=str(error)))
+
+    async def _look(self) -> None:
+        running = {item.id for item in await self._list() if item.state == pb.CONTAINER_RUNNING}
+        for container_id in sorted(self._running.keys() - running):
+            followed = self._running[container_id]
+            record = await self._look_at(followed)
+            if record.exit is not None and self._running.pop(container_id, None) is not None:
+                self._on_exit(record)
+                followed.ended.set()
+
+    async def _look_at(self, followed: _Followed) -> ContainerRecord:
+        try:
+            record = await self._record(followed.record.id)
+        except RuntimeFailure:
+            followed.missed += 1
+            if followed.missed < MISSED_MAX:
+                return followed.record
+            # Someone else removed it: how it ended nobody knows.
+            ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container is gone")
+            return replace(followed.record, exit=ended)
+        followed.missed = 0
+        return record
+
+    async def _rotate_forever(self) -> None:
+        while True:
+            await self._clock.sleep(ROTATE_SECONDS)
+            for container_id, followed in tuple(self._running.items()):
+                await self._rotate(container_id, followed.log)
+
+    async def _rotate(self, container_id: str, path: Path) -> None:
+        aside = await asyncio.to_thread(set_aside, path)
+        if aside is None:
+            return
+        try:
+            request = pb.ReopenContainerLogRequest(container_id=container_id)
+            await self._call(self._runtime.ReopenContainerLog, request)
+        except RuntimeFailure as error:
+            await asyncio.to_thread(put_back, aside, path)
+            _log.warning("the log was not rotated", extra=fields(container_id=container_id, error=str(error)))
+        else:
+            await asyncio.to_thread(remove_oldest, path)
+
+    async def _list(self) -> list[pb.Container]:
+        own = pb.ContainerFilter(label_selector={NODE_LABEL: self._node_name})
+        found = await self._call(self._runtime.ListContainers, pb.ListContainersRequest(filter=own))
+        return list(found.containers)
+
+    async def _record_of_start(self, container_id: str, spec: ContainerSpec, image_id: str) -> ContainerRecord:
+        """It runs: that the runtime does not answer now must not make it unknown."""
+        try:
+            return await self._record(container_id)
+        except RuntimeFailure:
+            sandbox, now = spec.sandbox, self._clock.now()
+            names = (sandbox.uid, sandbox.namespace, sandbox.name, spec.name)
+            return ContainerRecord(container_id, *names, spec.attempt, spec.image, image_id, now)
+
+    async def _record(self, container_id: str) -> ContainerRecord:
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        answer = await self._call(self._runtime.ContainerStatus, request)
+        return record_of(answer.status)
+
+    async def _call(self, method: Any, request: Any, timeout_seconds: float = CALL_SECONDS_MAX) -> Any:
+        try:
+            return await method(request, timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise RuntimeFailure(error.details() or str(error.code())) from error
+
+
+def _addresses(status: pb.PodSandboxStatus) -> tuple[str, ...]:
+    if not status.network.ip:
+        return ()
+    return (status.network.ip, *(item.ip for item in status.network.additional_ips))

@@ -1,0 +1,142 @@
+"""Runs a container as a child process with the environment that its Pod, its devices and CDI ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dray.api.cdi import ContainerEdits
+from dray.lib.clock import Clock
+from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.process.cpu_affinity import move_processes
+from dray.node.runtimes.process.limitations import mount_variables, warnings_for
+from dray.node.runtimes.runtime import ContainerSpec, ExecResult, Image, RuntimeFailure, Sandbox, Started
+from dray.node.runtimes.shim.runtime import ShimRuntime, end_group
+from dray.node.topology.machine import parse_cpus
+
+OUTPUT_BYTES_MAX: Final = 10 * 1024
+_NO_EDITS: Final = ContainerEdits()
+
+
+class ProcessRuntime(ShimRuntime):
+    """Implements `Runtime` without root."""
+
+    def __init__(self, folder: Path, clock: Clock, cdi: CdiCache) -> None:
+        super().__init__(folder / "process", clock)
+        self._cdi = cdi
+
+    @property
+    def name(self) -> str:
+        """The scheme of ids."""
+        return "process"
+
+    @property
+    def version(self) -> str:
+        """Tied to the agent's."""
+        return "1.0.0"
+
+    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+        """There are no images: the programs are the machine's own."""
+        return Image(image, "")
+
+    async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """The node's network is all there is."""
+        return ()
+
+    async def run(self, spec: ContainerSpec) -> Started:
+        """Start the command."""
+        if not spec.command and not spec.args:
+            raise RuntimeFailure("the process runtime has no images: the container must say its command")
+        return await self.run_shim(spec, "", warnings_for(spec, self._edits(spec)))
+
+    def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
+        """The command, its environment and its folder."""
+        working = folder / "work"
+        working.mkdir(mode=0o777)
+        working.chmod(0o777)
+        directory = spec.working_dir if spec.working_dir and Path(spec.working_dir).is_dir() else str(working)
+        job: dict[str, Any] = {
+            "argv": [*spec.command, *spec.args],
+            "env": list(self._environment(spec).items()),
+            "directory": directory,
+        }
+        if spec.limits.cpus:
+            job["cpus"] = sorted(parse_cpus(spec.limits.cpus))
+        if os.geteuid() == 0:
+            job |= _identity(spec)
+        return job
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """Move each of its threads."""
+        item = self.running(container_id)
+        await asyncio.to_thread(move_processes, item.folder, parse_cpus(cpus))
+
+    async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run a command with the container's environment and folder."""
+        item = self.running(container_id)
+        import orjson
+
+        job = orjson.loads((item.folder / "job.json").read_bytes())
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=job["directory"],
+                env=dict(job["env"]),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return ExecResult(
+                126 if isinstance(error, PermissionError) else 127, f'exec: "{command[0]}": {error.strerror}'
+            )
+        return await finish(process, timeout_seconds)
+
+    async def lost(self, container_id: str, folder: Path) -> None:
+        """End what is left of the process group."""
+        end_group(folder)
+
+    def _environment(self, spec: ContainerSpec) -> dict[str, str]:
+        base = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        edits = dict(text.partition("=")[::2] for text in self._edits(spec).env)
+        return {**base, "HOSTNAME": spec.sandbox.hostname, **mount_variables(spec.mounts), **dict(spec.env), **edits}
+
+    def _edits(self, spec: ContainerSpec) -> ContainerEdits:
+        return self._cdi.edits(spec.cdi_devices) if spec.cdi_devices else _NO_EDITS
+
+
+def _identity(spec: ContainerSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    security = spec.security
+    if security.user is not None:
+        found = {"uid": security.user, "gid": security.group or 0, "groups": list(security.supplemental_groups)}
+    elif security.group is not None:
+        found = {"gid": security.group}
+    return found
+
+
+async def finish(process: asyncio.subprocess.Process, timeout_seconds: float) -> ExecResult:
+    """Wait for a command's end and output, or end it."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        _kill(process)
+        await process.wait()
+        return ExecResult(None, "")
+    except asyncio.CancelledError:
+        _kill(process)
+        raise
+    return ExecResult(process.returncode, output[:OUTPUT_BYTES_MAX].decode(errors="replace"))
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,286 @@
+"""Runs containers by runc, each under a shim, on this node's own images."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from dray.api.cdi import ContainerEdits, DeviceNode
+from dray.api.document import Document
+from dray.lib.clock import Clock
+from dray.node.cdi.cache import CdiCache, complete
+from dray.node.cdi.edits import apply_edits
+from dray.node.resource_manager import HostDevice
+from dray.node.runtimes.images.model import ImageError, StoredImage
+from dray.node.runtimes.images.store import ImageStore
+from dray.node.runtimes.process.runtime import finish
+from dray.node.runtimes.runc.oci_config import cgroup_path, default_bind_types, oci_config
+from dray.node.runtimes.runtime import (
+    BindMount,
+    ContainerSpec,
+    ExecResult,
+    Image,
+    ImageFailure,
+    Propagation,
+    RuntimeFailure,
+    Sandbox,
+    Started,
+)
+from dray.node.runtimes.shim.runtime import ShimRuntime
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+COMMAND_SECONDS_MAX: Final = 30.0
+
+
+class RuncRuntime(ShimRuntime):
+    """Implements `Runtime` with runc; needs root."""
+
+    def __init__(self, folder: Path, clock: Clock, cdi: CdiCache, images: ImageStore, binary: str = "") -> None:
+        super().__init__(folder / "runc", clock)
+        self._state = folder / "runc-state"
+        self._cdi = cdi
+        self._images = images
+        self._binary = binary or shutil.which("runc") or "/usr/sbin/runc"
+        self._version = ""
+        self._bounding = _bounding_set()
+        self._oom_least = int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
+
+    @property
+    def name(self) -> str:
+        """The scheme of ids."""
+        return "runc"
+
+    @property
+    def version(self) -> str:
+        """What runc says of itself."""
+        if not self._version:
+            done = subprocess.run([self._binary, "--version"], capture_output=True, text=True, check=True)  # noqa: S603
+            self._version = done.stdout.split()[2]
+        return self._version
+
+    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+        """Images are imported by hand; there is no registry to ask, whatever the policy."""
+        found = await asyncio.to_thread(self._images.find, image)
+        if found is not None:
+            return Image(image, found.id)
+        if policy == "Never":
+            raise ImageFailure(
+                "ErrImageNeverPull", f'Container image "{image}" is not present with pull policy of Never'
+            )
+        raise ImageFailure(
+            "ErrImagePull",
+            f'Failed to pull image "{image}": this node has no registry; import the image with `dray image import`',
+        )
+
+    async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Containers share the node's network; their names are files of the Pod's."""
+        return ()
+
+    async def run(self, spec: ContainerSpec) -> Started:
+        """Start a container."""
+        warnings = tuple(
+            f'volume "{mount.volume}": mounts do not flow back to the host from {mount.container_path}'
+            for mount in spec.mounts
+            if mount.propagation is Propagation.BIDIRECTIONAL
+        )
+        return await self.run_shim(spec, self._image(spec).id, warnings)
+
+    def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
+        """The bundle, and how its root is put together."""
+        image = self._image(spec)
+        config = self._config(spec, image, folder)
+        path = cgroup_path(spec, container_id)
+        config["linux"]["cgroupsPath"] = path
+        (folder / "config.json").write_bytes(orjson.dumps(config, option=orjson.OPT_INDENT_2))
+        for name in ("rootfs", "upper", "work"):
+            (folder / name).mkdir(mode=0o755)
+        self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return {
+            "runc": {"binary": self._binary, "root": str(self._state), "id": container_id},
+            "overlay": {
+                "lower": str(self._images.rootfs(image)),
+                "upper": str(folder / "upper"),
+                "work": str(folder / "work"),
+                "target": str(folder / "rootfs"),
+            },
+            "memoryEvents": [f"{CGROUPS}/memory{path}/memory.oom_control", f"{CGROUPS}{path}/memory.events"],
+        }
+
+    def _image(self, spec: ContainerSpec) -> StoredImage:
+        image = self._images.find(spec.image)
+        if image is None:
+            raise RuntimeFailure(f'image "{spec.image}" is gone')
+        return image
+
+    def _config(self, spec: ContainerSpec, image: StoredImage, folder: Path) -> Document:
+        argv = image.config.argv(spec.command, spec.args)
+        if not argv:
+            raise RuntimeFailure("no command specified")
+        user = self._user(spec, image)
+        if spec.security.must_not_be_root and user[0] == 0:
+            raise RuntimeFailure("container has runAsNonRoot and image will run as root")
+        config = oci_config(
+            spec,
+            argv=argv,
+            image_env=image.config.env,
+            working_dir=image.config.working_dir,
+            user=user,
+            bounding=self._bounding,
+            # Without CAP_SYS_RESOURCE the kernel lets no one lower it below one's own.
+            oom_score_adj=max(spec.limits.oom_score_adj, self._oom_least),
+            etc=_etc_files(spec, folder),
+        )
+        if spec.security.privileged:
+            config = apply_edits(config, ContainerEdits(device_nodes=_host_devices()))
+        config = apply_edits(config, ContainerEdits(device_nodes=tuple(_node(item) for item in spec.devices)))
+        if spec.cdi_devices:
+            config = apply_edits(config, self._cdi.edits(spec.cdi_devices))
+        return default_bind_types(config)
+
+    def _user(self, spec: ContainerSpec, image: StoredImage) -> tuple[int, int]:
+        try:
+            uid, gid = self._images.user(image)
+        except ImageError as error:
+            raise RuntimeFailure(str(error)) from error
+        if spec.security.user is not None:
+            uid, gid = spec.security.user, gid if spec.security.user == uid else 0
+        return uid, spec.security.group if spec.security.group is not None else gid
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """By runc, which knows where the container's group is."""
+        self.running(container_id)
+        process = await asyncio.create_subprocess_exec(
+            self._binary,
+            "--root",
+            str(self._state),
+            "update",
+            "--cpuset-cpus",
+            cpus,
+            container_id,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        done = await finish(process, COMMAND_SECONDS_MAX)
+        if done.code != 0:
+            raise RuntimeFailure(f"runc update: {done.output.strip()}")
+
+    async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run a command in the container's namespaces."""
+        item = self.running(container_id)
+        process = await asyncio.create_subprocess_exec(
+            self._binary,
+            "--root",
+            str(self._state),
+            "exec",
+            container_id,
+            *command,
+            cwd=item.folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        return await finish(process, timeout_seconds)
+
+    async def lost(self, container_id: str, folder: Path) -> None:
+        """End what runc still knows of."""
+        process = await asyncio.create_subprocess_exec(
+            self._binary,
+            "--root",
+            str(self._state),
+            "delete",
+            "--force",
+            container_id,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(COMMAND_SECONDS_MAX):
+            await process.wait()
+
+    async def remove_sandbox(self, pod_uid: str) -> None:
+        """Remove the Pod's empty groups."""
+        await asyncio.to_thread(_remove_groups, pod_uid)
+
+
+def _etc_files(spec: ContainerSpec, folder: Path) -> list[BindMount]:
+    """The files by which a container knows names: its own, and how to look up others'."""
+    hosts, hostname = folder / "hosts", folder / "hostname"
+    hosts.write_text(f"127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{spec.sandbox.hostname}\n", encoding="utf-8")
+    hostname.write_text(f"{spec.sandbox.hostname}\n", encoding="utf-8")
+    found = [
+        BindMount(str(hosts), "/etc/hosts", volume="etc-hosts"),
+        BindMount(str(hostname), "/etc/hostname", volume="etc-hosts"),
+    ]
+    if Path("/etc/resolv.conf").exists():
+        found.append(BindMount("/etc/resolv.conf", "/etc/resolv.conf", read_only=True, volume="etc-hosts"))
+    return found
+
+
+def _node(device: HostDevice) -> DeviceNode:
+    return complete(DeviceNode(path=device.container_path, host_path=device.host_path, permissions=device.permissions))
+
+
+def _host_devices() -> tuple[DeviceNode, ...]:
+    """Every device of the host that is not the terminal's; for privileged containers."""
+    found = []
+    for path in sorted(Path("/dev").rglob("*")):
+        if path.is_symlink() or path.parts[2] in ("pts", "shm", "mqueue", "console", "ptmx"):
+            continue
+        with contextlib.suppress(OSError):
+            info = path.stat()
+            if stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode):
+                node = complete(DeviceNode(path=str(path)))
+                found.append(
+                    DeviceNode(
+                        path=node.path,
+                        host_path=node.host_path,
+                        type=node.type,
+                        major=node.major,
+                        minor=node.minor,
+                        file_mode=stat.S_IMODE(info.st_mode),
+                        uid=info.st_uid,
+                        gid=info.st_gid,
+                    )
+                )
+    return tuple(found)
+
+
+def _remove_groups(pod_uid: str) -> None:
+    for controller in (CGROUPS, *CGROUPS.iterdir()) if CGROUPS.is_dir() else ():
+        with contextlib.suppress(OSError):
+            (controller / "dray" / f"pod{pod_uid}").rmdir()
+
+
+# In the order of their bits.
+_CAPABILITY_NAMES: Final = tuple(
+    """
+    CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE
+    NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT
+    SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP
+    MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
+    """.split()  # noqa: SIM905 - a table that can be read
+)
+
+
+def _bounding_set() -> tuple[str, ...]:
+    """The capabilities that this process may hand on."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("CapBnd:"):
+            mask = int(line.split()[1], 16)
+            return tuple(f"CAP_{name}" for bit, name in enumerate(_CAPABILITY_NAMES) if mask >> bit & 1)
+    return ()
+
+
+def usable(binary: str = "") -> bool:
+    """Whether this process can run containers by runc."""
+    return os.geteuid() == 0 and bool(binary or shutil.which("runc"))

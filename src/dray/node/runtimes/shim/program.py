@@ -1,0 +1,400 @@
+"""The shim process: starts one container, writes its log, forwards signals, and records its exit.
+
+Runs as a separate program (`python -I -S program.py job.json`) that survives the agent. To start within milliseconds it
+imports only a few modules of the standard library. It prints one line of JSON to its standard output when the
+container has started or failed to start. From then on the agent communicates with it through files in its folder:
+
+    alive      a FIFO that the shim holds open while it runs
+    control    a FIFO from which the shim reads signal names, one per line
+    exit.json  how the container ended, written last
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any, Final
+
+CHUNK_BYTES: Final = 65536
+# A line longer than this is split, as containerd does.
+LINE_BYTES_MAX: Final = 16 * 1024
+LOG_BYTES_MAX: Final = 10 * 1024 * 1024
+LOG_FILES_MAX: Final = 5
+# Whoever still holds the container's output after its end is given this long.
+DRAIN_SECONDS: Final = 0.5
+REAP_ROUNDS_MAX: Final = 100
+NOT_FOUND_CODE: Final = 127
+
+_SET_CHILD_SUBREAPER: Final = 36
+_NEW_NAMESPACE: Final = 0x00020000
+_RECURSIVE_SLAVE: Final = 0x4000 | 0x80000
+_Job = dict[str, Any]
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class StartError(Exception):
+    """The container's program could not be started."""
+
+
+def main(path: str) -> None:
+    """Run the job in the file."""
+    # Some event loops leave copies of their pipes open in children; whoever reads those would wait for our end.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    with open(path, "rb") as file:
+        job: _Job = json.load(file)
+    os.chdir(job["folder"])
+    # Whoever started us waits for its child, which must not be the one that stays.
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    os.open("alive", os.O_RDWR | os.O_NONBLOCK)
+    control = os.open("control", os.O_RDWR | os.O_NONBLOCK)
+    wakeup = _wake_on_child()
+    log = Log(job["log"])
+    try:
+        pid, outputs = start(job)
+    except StartError as error:
+        _say({"error": str(error)})
+        return
+    _say({"pid": pid, "startedAt": time.time_ns()})
+    status = Loop(pid, outputs, control, wakeup, log).run()
+    _end_descendants()
+    _record_end(job, status)
+
+
+def _say(message: _Job) -> None:
+    """Tell the agent; it may be gone already."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(message).encode() + b"\n")
+    empty = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(empty, number)
+
+
+def _wake_on_child() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    os.set_blocking(reading, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    # The container is told to end by its own signals, never by those meant for a terminal's processes.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return reading
+
+
+# --- Starting. ---
+
+
+def start(job: _Job) -> tuple[int, dict[int, str]]:
+    """Start the container; returns its process and where its output can be read."""
+    out_read, out_write = os.pipe()
+    error_read, error_write = os.pipe()
+    try:
+        begin = _start_runc if "runc" in job else _start_process
+        pid = begin(job, out_write, error_write)
+    finally:
+        os.close(out_write)
+        os.close(error_write)
+    return pid, {out_read: "stdout", error_read: "stderr"}
+
+
+def _start_process(job: _Job, out: int, error: int) -> int:
+    failed_read, failed_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become(job, out, error)
+        except BaseException as caught:  # noqa: BLE001 - a fork must never return to its parent's code
+            os.write(failed_write, _exec_message(job, caught).encode())
+        finally:
+            os._exit(NOT_FOUND_CODE)
+    os.close(failed_write)
+    with os.fdopen(failed_read, "rb") as failed:
+        problem = failed.read()
+    if problem:
+        os.waitpid(pid, 0)
+        raise StartError(problem.decode())
+    return pid
+
+
+def _become(job: _Job, out: int, error: int) -> None:
+    os.setsid()
+    _standard_streams(out, error)
+    os.chdir(job["directory"])
+    if job.get("cpus"):
+        # A machine that is described in a file may have others than this one.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, job["cpus"])
+    if job.get("groups") is not None:
+        os.setgroups(job["groups"])
+    if job.get("gid") is not None:
+        os.setgid(job["gid"])
+    if job.get("uid") is not None:
+        os.setuid(job["uid"])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(job["argv"][0], job["argv"], dict(job["env"]))  # noqa: S606 - no shell is meant
+
+
+def _standard_streams(out: int, error: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(error, 2)
+
+
+def _exec_message(job: _Job, problem: BaseException) -> str:
+    name = job["argv"][0] if job.get("argv") else ""
+    if isinstance(problem, FileNotFoundError) and problem.filename not in (None, job.get("directory")):
+        where = "executable file not found in $PATH" if "/" not in name else "no such file or directory"
+        return f'exec: "{name}": {where}: unknown'
+    if isinstance(problem, OSError):
+        return f'exec: "{name}": {(problem.strerror or str(problem)).lower()}: unknown'
+    return f'exec: "{name}": {problem}'
+
+
+def _start_runc(job: _Job, out: int, error: int) -> int:
+    settings = job["runc"]
+    if "overlay" in job:
+        _mount_root(job["overlay"])
+    base = [settings["binary"], "--root", settings["root"], "--log", "runc.log", "--log-format", "json"]
+    create = [*base, "create", "--bundle", job["folder"], "--pid-file", "pid", settings["id"]]
+    if _call(create, out, error) != 0:
+        raise StartError(_runc_message())
+    with open("pid", encoding="ascii") as file:
+        pid = int(file.read())
+    if _call([*base, "start", settings["id"]], out, error) != 0:
+        message = _runc_message()
+        _call([*base, "delete", "--force", settings["id"]], out, error)
+        raise StartError(message)
+    return pid
+
+
+def _call(arguments: list[str], out: int, error: int) -> int:
+    """Run a program to its end with the container's streams; runc hands them on."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _standard_streams(out, error)
+            os.execv(arguments[0], arguments)  # noqa: S606 - no shell is meant
+        finally:
+            os._exit(NOT_FOUND_CODE)
+    return os.waitstatus_to_exitcode(_wait_for(pid))
+
+
+def _wait_for(pid: int) -> int:
+    while True:
+        with contextlib.suppress(InterruptedError):
+            return os.waitpid(pid, 0)[1]
+
+
+def _runc_message() -> str:
+    """What runc logged last."""
+    try:
+        with open("runc.log", "rb") as file:
+            lines = file.read().splitlines()
+        return str(json.loads(lines[-1])["msg"])
+    except (OSError, IndexError, ValueError, KeyError):
+        return "runc gave no reason"
+
+
+def _mount_root(overlay: _Job) -> None:
+    """Put the container's root together in a mount namespace that ends with this process: nothing is left behind."""
+    options = f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']}"
+    _check(_libc.unshare(_NEW_NAMESPACE), "unshare")
+    _check(_libc.mount(None, b"/", None, _RECURSIVE_SLAVE, None), "making mounts private")
+    _check(_libc.mount(b"overlay", overlay["target"].encode(), b"overlay", 0, options.encode()), "overlay mount")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise StartError(f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+# --- Living. ---
+
+
+class Loop:
+    """Follows one container until it ends."""
+
+    def __init__(self, pid: int, outputs: dict[int, str], control: int, wakeup: int, log: Log) -> None:
+        self._pid = pid
+        self._outputs = outputs
+        self._control = control
+        self._wakeup = wakeup
+        self._log = log
+        self._poll = select.poll()
+        for descriptor in (*outputs, control, wakeup):
+            self._poll.register(descriptor, select.POLLIN)
+        self._status: int | None = None
+
+    def run(self) -> int:
+        """Return the wait status of the container's process."""
+        self._reap()
+        while self._status is None:
+            self._turn(None)
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._outputs and time.monotonic() < deadline:
+            if not self._turn(DRAIN_SECONDS * 1000):
+                break
+        self._log.close()
+        return self._status
+
+    def _turn(self, timeout_milliseconds: float | None) -> bool:
+        ready = self._poll.poll(timeout_milliseconds)
+        for descriptor, _events in ready:
+            if descriptor in self._outputs:
+                self._read_output(descriptor)
+            elif descriptor == self._control:
+                self._obey()
+            else:
+                os.read(self._wakeup, CHUNK_BYTES)
+                self._reap()
+        return bool(ready)
+
+    def _read_output(self, descriptor: int) -> None:
+        data = os.read(descriptor, CHUNK_BYTES)
+        self._log.take(self._outputs[descriptor], data)
+        if not data:
+            self._poll.unregister(descriptor)
+            del self._outputs[descriptor]
+            os.close(descriptor)
+
+    def _obey(self) -> None:
+        for word in os.read(self._control, CHUNK_BYTES).decode().split():
+            number = getattr(signal, word, None)
+            if number is not None and self._status is None:
+                # Not reaped yet, so the number cannot belong to anyone else.
+                os.kill(self._pid, number)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._pid:
+                self._status = status
+
+
+def _end_descendants() -> None:
+    """Whatever the container's process left running came to us, and goes with it."""
+    for _ in range(REAP_ROUNDS_MAX):
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+        if not children:
+            return
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _record_end(job: _Job, status: int) -> None:
+    ended: _Job = {"finishedAt": time.time_ns(), "oom": _was_out_of_memory(job)}
+    if os.WIFSIGNALED(status):
+        ended["signal"] = os.WTERMSIG(status)
+        ended["code"] = 128 + ended["signal"]
+    else:
+        ended["code"] = os.WEXITSTATUS(status)
+    if "runc" in job:
+        settings = job["runc"]
+        empty = os.open(os.devnull, os.O_RDWR)
+        _call([settings["binary"], "--root", settings["root"], "delete", "--force", settings["id"]], empty, empty)
+    with open("exit.json.new", "w", encoding="utf-8") as file:
+        json.dump(ended, file)
+    os.rename("exit.json.new", "exit.json")
+
+
+def _was_out_of_memory(job: _Job) -> bool:
+    for path in job.get("memoryEvents", ()):
+        try:
+            with open(path, encoding="ascii") as file:
+                counts = dict(line.split()[:2] for line in file if line.strip())
+        except (OSError, ValueError):
+            continue
+        if int(counts.get("oom_kill", 0)) > 0:
+            return True
+    return False
+
+
+# --- The log. ---
+
+
+class Log:
+    """Lines with time, stream and F or P, in files that take turns when they grow too long."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._size = os.fstat(self._file).st_size
+        self._rest = {"stdout": b"", "stderr": b""}
+
+    def take(self, stream: str, data: bytes) -> None:
+        """Write what came; no data means that the stream has ended."""
+        stamp = _stamp(time.time_ns()) + f" {stream} ".encode()
+        *lines, rest = (self._rest[stream] + data).split(b"\n")
+        out = [piece for line in lines for piece in _pieces(stamp, line, b"F")]
+        while len(rest) > LINE_BYTES_MAX:
+            out.append(stamp + b"P " + rest[:LINE_BYTES_MAX] + b"\n")
+            rest = rest[LINE_BYTES_MAX:]
+        if not data and rest:
+            out.append(stamp + b"F " + rest + b"\n")
+            rest = b""
+        self._rest[stream] = rest
+        self._write(b"".join(out))
+
+    def close(self) -> None:
+        """Write what was left without an end."""
+        for stream in self._rest:
+            self.take(stream, b"")
+        os.close(self._file)
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._size + len(data) > LOG_BYTES_MAX and self._size:
+            self._rotate()
+        # A full disk loses output, never the container.
+        with contextlib.suppress(OSError):
+            self._size += os.write(self._file, data)
+
+    def _rotate(self) -> None:
+        os.close(self._file)
+        os.rename(self._path, f"{self._path}.{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.{time.time_ns()}")
+        folder, name = os.path.split(self._path)
+        older = sorted(entry for entry in os.listdir(folder) if entry.startswith(f"{name}."))
+        for entry in older[: max(len(older) - (LOG_FILES_MAX - 1), 0)]:
+            os.unlink(os.path.join(folder, entry))
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._size = 0
+
+
+def _pieces(stamp: bytes, line: bytes, last: bytes) -> list[bytes]:
+    found = []
+    while len(line) > LINE_BYTES_MAX:
+        found.append(stamp + b"P " + line[:LINE_BYTES_MAX] + b"\n")
+        line = line[LINE_BYTES_MAX:]
+    found.append(stamp + last + b" " + line + b"\n")
+    return found
+
+
+def _stamp(nanoseconds: int) -> bytes:
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    return (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{fraction:09d}Z").encode()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

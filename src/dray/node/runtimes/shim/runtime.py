@@ -1,0 +1,333 @@
+"""The agent's side of the shim: one folder per container, from which everything is known again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from dray.lib.clock import Clock
+from dray.node.runtimes.runtime import (
+    OOM_KILLED,
+    START_ERROR,
+    START_ERROR_CODE,
+    UNKNOWN_EXIT_CODE,
+    ContainerRecord,
+    ContainerSpec,
+    Exit,
+    ExitListener,
+    RuntimeFailure,
+    Started,
+)
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+PROGRAM: Final = Path(__file__).with_name("program.py")
+# Creating a container takes tens of milliseconds; a machine under load a few seconds.
+START_SECONDS_MAX: Final = 60.0
+# After SIGKILL only the kernel can be slow.
+KILL_SECONDS_MAX: Final = 30.0
+STARTS_AT_ONCE_MAX: Final = 8
+
+
+@dataclass(slots=True)
+class Followed:
+    """A container whose shim is watched."""
+
+    record: ContainerRecord
+    folder: Path
+    alive: int = -1
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ShimRuntime:
+    """What the runtimes with shims share; each says how its job looks."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._followed: dict[str, Followed] = {}
+        self._on_exit: ExitListener = lambda _record: None
+        self._starts = asyncio.Semaphore(STARTS_AT_ONCE_MAX)
+
+    # --- For the runtimes. ---
+
+    def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
+        """What the shim is told; raises `RuntimeFailure`."""
+        raise NotImplementedError
+
+    async def lost(self, container_id: str, folder: Path) -> None:
+        """The shim died without a word: end what it left."""
+        raise NotImplementedError
+
+    # --- `Runtime`. ---
+
+    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+        """Find what runs from before and follow it."""
+        self._on_exit = on_exit
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+        for folder in sorted(self._folder.iterdir()):
+            await self._adopt(folder)
+        return [item.record for item in self._followed.values()]
+
+    async def stop(self) -> None:
+        """Let go; the shims stay."""
+        for item in self._followed.values():
+            self._unwatch(item)
+
+    async def run_shim(self, spec: ContainerSpec, image_id: str, warnings: tuple[str, ...]) -> Started:
+        """Start a container under a shim of its own."""
+        container_id = secrets.token_hex(32)
+        folder = self._folder / container_id
+        record = ContainerRecord(
+            container_id,
+            spec.sandbox.uid,
+            spec.sandbox.namespace,
+            spec.sandbox.name,
+            spec.name,
+            spec.attempt,
+            spec.image,
+            image_id,
+            self._clock.now(),
+        )
+        folder.mkdir(mode=0o711)
+        try:
+            job = self.job(spec, folder, container_id)
+            for name in ("alive", "control"):
+                os.mkfifo(folder / name, 0o600)
+            _write(folder / "job.json", {**job, "folder": str(folder), "log": spec.log_path})
+            _write(folder / "record.json", _to_file(record))
+            answer = await self._launch(folder)
+        except BaseException:
+            # Whatever got as far as living must not live on unknown.
+            self._send(Followed(record, folder), "SIGKILL")
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            raise
+        if "error" in answer:
+            return self._could_not_start(record, folder, str(answer["error"]), warnings)
+        record = replace(record, started_at=_moment(answer["startedAt"]))
+        _write(folder / "record.json", _to_file(record) | {"pid": answer["pid"]})
+        self._follow(Followed(record, folder))
+        return Started(record, warnings)
+
+    async def stop_container(self, container_id: str, grace_seconds: float, stop_signal: str = "SIGTERM") -> None:
+        """Ask, wait, insist."""
+        item = self._followed.get(container_id)
+        if item is None or item.ended.is_set():
+            return
+        if grace_seconds > 0:
+            self._send(item, stop_signal)
+            if await _within(item.ended, grace_seconds):
+                return
+        self._send(item, "SIGKILL")
+        if not await _within(item.ended, KILL_SECONDS_MAX):
+            raise RuntimeFailure(f"container {container_id} does not end")
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget an ended container."""
+        item = self._followed.pop(container_id, None)
+        if item is not None:
+            self._unwatch(item)
+            await asyncio.to_thread(shutil.rmtree, item.folder, ignore_errors=True)
+
+    async def remove_sandbox(self, pod_uid: str) -> None:
+        """Nothing is shared but the node itself."""
+
+    def running(self, container_id: str) -> Followed:
+        """A container that runs, or `RuntimeFailure`."""
+        item = self._followed.get(container_id)
+        if item is None or item.ended.is_set():
+            raise RuntimeFailure(f"container {container_id} is not running")
+        return item
+
+    # --- Starting. ---
+
+    async def _launch(self, folder: Path) -> dict[str, Any]:
+        async with self._starts:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-S",
+                str(PROGRAM),
+                str(folder / "job.json"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+            try:
+                async with asyncio.timeout(START_SECONDS_MAX):
+                    out, error = await process.communicate()
+            except TimeoutError as late:
+                raise RuntimeFailure(f"the container did not start in {START_SECONDS_MAX:.0f} s") from late
+        try:
+            answer: dict[str, Any] = orjson.loads(out)
+        except orjson.JSONDecodeError as problem:
+            raise RuntimeFailure(f"the shim failed: {error.decode(errors='replace').strip()[-500:]}") from problem
+        return answer
+
+    def _could_not_start(
+        self, record: ContainerRecord, folder: Path, message: str, warnings: tuple[str, ...]
+    ) -> Started:
+        """It counts as a run that ended at once."""
+        ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=message)
+        item = Followed(replace(record, exit=ended), folder)
+        _write(folder / "record.json", _to_file(item.record))
+        self._followed[record.id] = item
+        item.ended.set()
+        return Started(item.record, warnings)
+
+    # --- Following. ---
+
+    async def _adopt(self, folder: Path) -> None:
+        try:
+            content = orjson.loads((folder / "record.json").read_bytes())
+            record = _from_file(content)
+        except (OSError, ValueError, KeyError):
+            # Its start was interrupted before it was known to anyone; a shim that lives is not lost for that.
+            await self.lost(folder.name, folder)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            return
+        item = Followed(record, folder)
+        if record.exit is not None:
+            item.ended.set()
+            self._followed[record.id] = item
+            return
+        self._follow(item)
+        if not self._lives(item):
+            # It ended while nobody looked: that is part of what is found, not news.
+            self._unwatch(item)
+            await self._note_end(item)
+            return
+        _log.info("found a container still running", extra=fields(container=record.name, pod=record.pod_name))
+
+    def _follow(self, item: Followed) -> None:
+        self._followed[item.record.id] = item
+        item.alive = os.open(item.folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
+        asyncio.get_running_loop().add_reader(item.alive, self._alive_changed, item)
+        # A shim that ended before we looked will never make the FIFO ready.
+        asyncio.get_running_loop().call_soon(self._alive_changed, item)
+
+    def _alive_changed(self, item: Followed) -> None:
+        if item.alive < 0 or self._lives(item):
+            return
+        self._unwatch(item)
+        task = asyncio.ensure_future(self._tell_end(item))
+        task.add_done_callback(_note_crash)
+
+    def _lives(self, item: Followed) -> bool:
+        """Whether the shim still holds its FIFO; it never writes to it."""
+        try:
+            return bool(os.read(item.alive, 1))
+        except BlockingIOError:
+            return True
+
+    async def _tell_end(self, item: Followed) -> None:
+        await self._note_end(item)
+        self._on_exit(item.record)
+
+    async def _note_end(self, item: Followed) -> None:
+        ended = self._read_exit(item.folder)
+        if ended is None:
+            await self.lost(item.record.id, item.folder)
+            ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container's shim is gone")
+        item.record = replace(item.record, exit=ended)
+        with contextlib.suppress(OSError):
+            _write(item.folder / "record.json", _to_file(item.record))
+        item.ended.set()
+
+    def _read_exit(self, folder: Path) -> Exit | None:
+        try:
+            content = orjson.loads((folder / "exit.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        reason = OOM_KILLED if content.get("oom") and content["code"] else ""
+        return Exit(content["code"], _moment(content["finishedAt"]), content.get("signal", 0), reason)
+
+    def _unwatch(self, item: Followed) -> None:
+        if item.alive >= 0:
+            asyncio.get_running_loop().remove_reader(item.alive)
+            os.close(item.alive)
+            item.alive = -1
+
+    def _send(self, item: Followed, name: str) -> None:
+        # Without a reader the shim has ended, and its exit is on its way.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(item.folder / "control", os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                os.write(descriptor, f"{name}\n".encode())
+            finally:
+                os.close(descriptor)
+
+
+def end_group(folder: Path) -> None:
+    """Kill what is left of a process whose shim is gone."""
+    try:
+        content = orjson.loads((folder / "record.json").read_bytes())
+        os.killpg(content["pid"], signal.SIGKILL)
+    except (OSError, ValueError, KeyError):
+        return
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _note_crash(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("recording the end of a container", exc_info=task.exception())
+
+
+def _moment(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    temporary = path.with_suffix(".new")
+    temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    temporary.rename(path)
+
+
+_PLAIN: Final = ("id", "pod_uid", "pod_namespace", "pod_name", "name", "attempt", "image", "image_id")
+
+
+def _to_file(record: ContainerRecord) -> dict[str, Any]:
+    content: dict[str, Any] = {name: getattr(record, name) for name in _PLAIN}
+    content["started_at"] = record.started_at.timestamp()
+    if record.exit is not None:
+        ended = record.exit
+        content["exit"] = {
+            "code": ended.code,
+            "finished_at": ended.finished_at.timestamp(),
+            "signal": ended.signal,
+            "reason": ended.reason,
+            "message": ended.message,
+        }
+    return content
+
+
+def _from_file(content: dict[str, Any]) -> ContainerRecord:
+    ended = content.get("exit")
+    if ended is not None:
+        ended = Exit(**{**ended, "finished_at": datetime.fromtimestamp(ended["finished_at"], UTC)})
+    started = datetime.fromtimestamp(content["started_at"], UTC)
+    return ContainerRecord(**{name: content[name] for name in _PLAIN}, started_at=started, exit=ended)

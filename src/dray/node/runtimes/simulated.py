@@ -1,0 +1,153 @@
+"""A runtime that runs nothing: containers start after a pause, and end when told to or when their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from dray.api.types.core_v1 import Container, Pod
+from dray.lib.clock import Clock
+from dray.node.agent.pod.container_spec import sandbox_of
+from dray.node.resource_manager import RunOptions
+from dray.node.runtimes.runtime import (
+    ContainerRecord,
+    ContainerSpec,
+    ExecResult,
+    Exit,
+    ExitListener,
+    Image,
+    Sandbox,
+    Started,
+)
+
+# A Pod says with these annotations how long its containers run, and what they end with.
+RUN_SECONDS: Final = "simulation.dray.dev/run-seconds"
+EXIT_CODE: Final = "simulation.dray.dev/exit-code"
+_TERMINATED: Final = 143
+
+
+class SimulatedRuntime:
+    """Implements `Runtime` in memory; everything is gone with the process."""
+
+    def __init__(self, clock: Clock, start_seconds: float = 0.0) -> None:
+        self._clock = clock
+        self._start_seconds = start_seconds
+        self._records: dict[str, ContainerRecord] = {}
+        self._timers: dict[str, asyncio.Task[None]] = {}
+        self._on_exit: ExitListener = lambda _record: None
+
+    @property
+    def name(self) -> str:
+        """The scheme of ids."""
+        return "simulated"
+
+    @property
+    def version(self) -> str:
+        """Tied to the agent's."""
+        return "1.0.0"
+
+    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+        """There is nothing from before."""
+        self._on_exit = on_exit
+        return ()
+
+    async def stop(self) -> None:
+        """End all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+        """All images are there, and none has an id."""
+        return Image(image, "")
+
+    async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """The node's address is all there is."""
+        return ()
+
+    async def run(self, spec: ContainerSpec) -> Started:
+        """Start after the pause."""
+        if self._start_seconds > 0:
+            await self._clock.sleep(self._start_seconds)
+        sandbox = spec.sandbox
+        record = ContainerRecord(
+            uuid.uuid4().hex * 2,
+            sandbox.uid,
+            sandbox.namespace,
+            sandbox.name,
+            spec.name,
+            spec.attempt,
+            spec.image,
+            "",
+            self._clock.now(),
+        )
+        self._records[record.id] = record
+        seconds = sandbox.annotations.get(RUN_SECONDS)
+        if seconds is not None:
+            code = int(sandbox.annotations.get(EXIT_CODE, "0"))
+            self._timers[record.id] = asyncio.create_task(self._end_after(record.id, float(seconds), code))
+        return Started(record)
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """It ends at once."""
+        self._end(container_id, _TERMINATED, signal=15)
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        """It runs on none."""
+
+    async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Every command succeeds."""
+        return ExecResult(0, "")
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it."""
+        self._records.pop(container_id, None)
+        timer = self._timers.pop(container_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def remove_sandbox(self, pod_uid: str) -> None:
+        """Nothing is shared."""
+
+    async def _end_after(self, container_id: str, seconds: float, code: int) -> None:
+        await self._clock.sleep(seconds)
+        self._timers.pop(container_id, None)
+        self._end(container_id, code)
+
+    def _end(self, container_id: str, code: int, signal: int = 0) -> None:
+        record = self._records.get(container_id)
+        if record is None or record.exit is not None:
+            return
+        ended = replace(record, exit=Exit(code, self._clock.now(), signal))
+        self._records[container_id] = ended
+        # The listener must not be called before `run` or `stop_container` has returned.
+        asyncio.get_running_loop().call_soon(self._on_exit, ended)
+
+
+class SimulatedPods:
+    """Implements `PodBuilder` without a disk."""
+
+    def sandbox(self, pod: Pod) -> Sandbox:
+        """What the Pod's containers share."""
+        return sandbox_of(pod, "")
+
+    async def prepare(self, pod: Pod) -> None:
+        """There are no volumes."""
+
+    async def container(
+        self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
+    ) -> ContainerSpec:
+        """Names alone."""
+        return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "")
+
+    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+        """None."""
+        return ""
+
+    async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
+        """Nothing to remove."""
+
+    async def forget(self, pod: Pod) -> None:
+        """Nothing to remove."""

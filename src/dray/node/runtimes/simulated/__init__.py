@@ -1,1 +1,0 @@
-"""Containers that exist in memory alone, for nodes by the thousand."""

@@ -1,0 +1,139 @@
+"""Builds the `AlignedResources` of a node from its settings, and answers what else the agent asks of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from dray.api.quantity import Quantity, QuantityError
+from dray.api.types.core_v1 import Pod
+from dray.lib.clock import Clock
+from dray.node.devices.device_manager import DeviceSettings, NodePods, PluginDevices
+from dray.node.topology import cpu_manager, memory_manager
+from dray.node.topology.cpu_manager import CPUBook
+from dray.node.topology.hints import Policy, Scope
+from dray.node.topology.machine import Machine, format_cpus, parse_cpus
+from dray.node.topology.machine_reader import read_file, read_machine
+from dray.node.topology.memory_manager import MemoryBook
+from dray.node.topology.reserved_resource import BookedResource
+from dray.node.topology.state_file import StateError, decode
+from dray.node.topology.topology_manager import AlignedResources, Alignment
+from dray.runtime.metrics import Metrics
+
+DEVICES_FOLDER: Final = "device-plugins"
+CPU_POLICIES: Final = ("none", "static")
+MEMORY_POLICIES: Final = ("None", "Static")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    """Kubelet's settings of the same names."""
+
+    topology_manager_policy: Policy = Policy.NONE
+    topology_manager_scope: Scope = Scope.CONTAINER
+    cpu_manager_policy: str = "none"
+    # CPUs that no container gets alone: `0,4-5`.
+    reserved_cpus: str = ""
+    memory_manager_policy: str = "None"
+    # What the system keeps: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=512Mi`.
+    reserved_memory: str = ""
+    # A YAML description of a machine to use in place of the one this runs on.
+    topology_file: str = ""
+
+    @property
+    def reserved_cpu_ids(self) -> frozenset[int]:
+        """The reserved CPUs; raises `StateError`."""
+        try:
+            return parse_cpus(self.reserved_cpus)
+        except ValueError as error:
+            raise StateError(f'reserved CPUs "{self.reserved_cpus}": {error}') from error
+
+    @property
+    def reserved_bytes(self) -> dict[int, dict[str, int]]:
+        """The reserved memory by NUMA node and kind; raises `StateError`."""
+        reserved: dict[int, dict[str, int]] = {}
+        for part in filter(None, self.reserved_memory.split(";")):
+            node, _, amounts = part.partition(":")
+            try:
+                items = [item.partition("=") for item in amounts.split(",")]
+                reserved[int(node)] = {kind.strip(): Quantity.parse(size).value() for kind, _, size in items}
+            except (ValueError, QuantityError) as error:
+                raise StateError(f'reserved memory "{part}": must be like "0:memory=1Gi"') from error
+        return reserved
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResources:
+    """The parts; `manager` is what the agent admits Pods with. `devices`, `cpus` and `memory` are None when off."""
+
+    manager: AlignedResources
+    devices: PluginDevices | None
+    cpus: CPUBook | None
+    memory: MemoryBook | None
+
+    def cpuset(self, pod: Pod, container: str) -> str:
+        """The CPUs the container may run on, as the kernel writes them; empty when all.
+
+        Those of a container without any of its own change whenever another takes or gives back CPUs.
+        """
+        if self.cpus is None:
+            return ""
+        return format_cpus(self.cpus.exclusive(pod.metadata.uid or "", container) or self.cpus.shared)
+
+    def memory_nodes(self, pod: Pod, container: str) -> str:
+        """The NUMA nodes the container's memory comes from; empty when all."""
+        blocks = () if self.memory is None else self.memory.blocks(pod.metadata.uid or "", container)
+        return format_cpus(node for block in blocks for node in block.nodes)
+
+
+def local_resources(
+    root: str,
+    pods: NodePods,
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    devices: DeviceSettings | None = DeviceSettings(),  # noqa: B008 - immutable
+    topology: TopologySettings = TopologySettings(),  # noqa: B008 - immutable
+) -> LocalResources:
+    """The node's own resources below kubelet's root folder; without device settings there are no device plugins.
+
+    Raises `StateError` or `TopologyError` when the node must not start so.
+    """
+    machine = read_file(topology.topology_file) if topology.topology_file else read_machine()
+    plugins = None
+    if devices is not None:
+        here = replace(devices, machine=machine.mask)
+        plugins = PluginDevices(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, here)
+    cpus = _cpus(root, machine, topology)
+    memory = _memory(root, machine, topology)
+    booked = [
+        BookedResource(book, str(Path(root) / name), pods.holders)
+        for book, name in ((cpus, cpu_manager.FILE_NAME), (memory, memory_manager.FILE_NAME))
+        if book is not None
+    ]
+    alignment = Alignment(topology.topology_manager_policy, topology.topology_manager_scope, machine.mask)
+    return LocalResources(AlignedResources(plugins, booked, alignment), plugins, cpus, memory)
+
+
+def _cpus(root: str, machine: Machine, settings: TopologySettings) -> CPUBook | None:
+    if settings.cpu_manager_policy != cpu_manager.POLICY:
+        _refuse_state_of(root, cpu_manager.FILE_NAME, "none", "CPU")
+        return None
+    return CPUBook(machine, settings.reserved_cpu_ids)
+
+
+def _memory(root: str, machine: Machine, settings: TopologySettings) -> MemoryBook | None:
+    if settings.memory_manager_policy != memory_manager.POLICY:
+        _refuse_state_of(root, memory_manager.FILE_NAME, "None", "memory")
+        return None
+    return MemoryBook(machine, settings.reserved_bytes)
+
+
+def _refuse_state_of(root: str, name: str, policy: str, what: str) -> None:
+    """A node whose containers have CPUs or memory alone must be drained before it stops giving them so."""
+    try:
+        content = (Path(root) / name).read_bytes()
+    except FileNotFoundError:
+        return
+    decode(content, policy, what, name)

@@ -1,1 +1,0 @@
-"""CPUs for containers that get them alone."""

@@ -1,1 +1,0 @@
-"""Everything the node itself hands out, put together from settings."""

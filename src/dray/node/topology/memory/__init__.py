@@ -1,1 +1,0 @@
-"""Memory of NUMA nodes set aside for containers."""

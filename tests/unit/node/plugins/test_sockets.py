@@ -1,0 +1,142 @@
+"""Which sockets are registered when: the pure book, and the scan of a folder."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dray.node.plugins.handler import Plugin
+from dray.node.plugins.socket_scan import find_sockets, make_folder
+from dray.node.plugins.sockets import RETRY_MAX_SECONDS, Deregister, Register, SocketBook, SocketFile
+
+
+def at(path: str, identity: int = 1) -> SocketFile:
+    return SocketFile(path, (1, identity, identity))
+
+
+def plugin(path: str) -> Plugin:
+    return Plugin("DRAPlugin", f"driver-{path}", path, ("v1.DRAPlugin",), path)
+
+
+def registered_book(*sockets: SocketFile) -> SocketBook:
+    book = SocketBook()
+    book.scanned(sockets)
+    assert book.plan(0.0) == tuple(Register(item) for item in sorted(sockets))
+    for item in sockets:
+        book.registered(item, plugin(item.path))
+    return book
+
+
+@pytest.mark.behaviour("SP-130")
+def test_a_removed_socket_is_deregistered() -> None:
+    book = registered_book(at("a"), at("b"))
+    book.scanned([at("b")])
+    assert book.plan(1.0) == (Deregister(at("a"), plugin("a")),)
+    # Until it is done it is still there, and nothing is planned twice.
+    assert book.plan(1.0) == ()
+    book.deregistered(at("a"))
+    assert book.plugins == (plugin("b"),)
+
+
+@pytest.mark.behaviour("SP-130")
+def test_a_socket_made_again_is_deregistered_then_registered_and_removals_come_first() -> None:
+    book = registered_book(at("b"))
+    book.scanned([at("a"), at("b", 2)])
+    assert book.plan(1.0) == (Deregister(at("b"), plugin("b")), Register(at("a")))
+    book.deregistered(at("b"))
+    assert book.plan(1.0) == (Register(at("b", 2)),)
+
+
+@pytest.mark.behaviour("SP-130")
+def test_a_socket_made_again_while_it_is_being_registered_is_registered_anew() -> None:
+    book = SocketBook()
+    book.scanned([at("a")])
+    assert book.plan(0.0) == (Register(at("a")),)
+    book.scanned([at("a", 2)])
+    assert book.plan(0.0) == ()
+    book.registered(at("a"), plugin("a"))
+    assert book.plan(0.0) == (Deregister(at("a"), plugin("a")),)
+
+
+@pytest.mark.behaviour("SP-128")
+def test_a_failed_registration_backs_off_from_half_a_second_to_two_minutes() -> None:
+    book = SocketBook()
+    book.scanned([at("a")])
+    now, delays = 0.0, []
+    for _ in range(12):
+        assert book.plan(now) == (Register(at("a")),)
+        delays.append(book.failed(at("a"), now))
+        assert book.plan(now + delays[-1] - 0.01) == ()
+        assert book.next_due() == now + delays[-1]
+        now += delays[-1]
+    assert delays[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert delays[-1] == RETRY_MAX_SECONDS
+
+
+def test_a_new_socket_does_not_inherit_the_backoff_of_the_old_one() -> None:
+    book = SocketBook()
+    book.scanned([at("a")])
+    book.plan(0.0)
+    book.failed(at("a"), 0.0)
+    book.scanned([at("a", 2)])
+    assert book.plan(0.0) == (Register(at("a", 2)),)
+
+
+def test_what_the_table_lacks_is_a_bug() -> None:
+    book = registered_book(at("a"))
+    with pytest.raises(AssertionError, match="succeeded while a is registered"):
+        book.registered(at("a"), plugin("a"))
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+        yield
+
+
+@pytest.mark.behaviour("SP-126")
+def test_the_scan_finds_sockets_below_the_folder_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Relative paths: those of the test's folder are longer than a socket's may be.
+    monkeypatch.chdir(tmp_path)
+    folder = Path("registry")
+    make_folder(str(folder))
+    assert folder.stat().st_mode & 0o777 == 0o755
+    (folder / "sub").mkdir()
+    (folder / ".hidden").mkdir()
+    (folder / "plain.sock").touch()
+    (folder / "link.sock").symlink_to(folder / "a.sock")
+    with (
+        listening(folder / "a.sock"),
+        listening(folder / ".b.sock"),
+        listening(folder / "sub" / "c.sock"),
+        listening(folder / ".hidden" / "d.sock"),
+    ):
+        found = find_sockets(str(folder))
+    assert [item.path for item in found] == ["registry/a.sock", "registry/sub/c.sock"]
+
+
+@pytest.mark.behaviour("SP-130")
+def test_a_socket_made_again_has_another_identity_and_a_mode_changed_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with listening(Path("a.sock")):
+        (before,) = find_sockets(".")
+        Path("a.sock").chmod(0o600)
+        assert find_sockets(".") == (before,)
+        Path("a.sock").unlink()
+    with listening(Path("a.sock")):
+        (after,) = find_sockets(".")
+    assert after.path == before.path
+    assert after != before
+
+
+def test_a_missing_folder_has_no_sockets(tmp_path: Path) -> None:
+    assert find_sockets(str(tmp_path / "none")) == ()
