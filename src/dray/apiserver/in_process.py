@@ -31,6 +31,7 @@ from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.registry import builtin
 from dray.apiserver.server import APIServer
 from dray.lib.clock import Clock
+from dray.runtime.tasks import TaskGroup
 from dray.store.interface import Store
 from dray.store.memory import MemoryStore
 
@@ -73,13 +74,15 @@ async def in_process_server(
         disabled_plugins=(TAINT_NODES,),
     )
     await _fill(store, catalog, contents, format_time(clock.now()), rng)
-    follower = StoreReflector(store, cache, server.documents)
-    await follower.start()
-    try:
-        yield LocalTransport(server)
-    finally:
-        await follower.stop()
-        await store.close()
+    reflector = StoreReflector(store, cache, server.documents)
+    await reflector.sync()
+    async with TaskGroup("in-process server") as group:
+        group.spawn(reflector.run(), "store reflector")
+        try:
+            yield LocalTransport(server)
+        finally:
+            await group.cancel()
+            await store.close()
 
 
 async def _fill(store: Store, catalog: Catalog, contents: Iterable[Document], now: str, rng: random.Random) -> None:

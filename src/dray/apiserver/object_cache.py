@@ -37,7 +37,7 @@ _RBAC_RESOURCES: Final[Mapping[str, str]] = {
 }
 
 # What the hand has to follow.
-FOLLOWED: Final = (
+CACHED_RESOURCES: Final = (
     NAMESPACES,
     PODS,
     NODES,

@@ -1,4 +1,8 @@
-"""Keeps the world current: lists the followed resources once, then applies every event of the store."""
+"""Keeps the object cache current from the store: lists every cached resource once, then applies its events.
+
+A reflector that fell behind, or that the store does not answer, lists again; objects that vanished meanwhile leave
+the cache. It retries for as long as it runs, and `out_of_sync` says what is stale until then.
+"""
 
 from __future__ import annotations
 
@@ -12,77 +16,123 @@ import orjson
 from dray.api.document import Document, GroupResource
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import KEY_ROOT
-from dray.apiserver.object_cache import FOLLOWED, ObjectCache
-from dray.store.interface import EventType, RevisionCompactedError, Store, WatchOverflowError
+from dray.apiserver.object_cache import CACHED_RESOURCES, ObjectCache
+from dray.runtime.tasks import TaskGroup
+from dray.store.interface import (
+    Event,
+    EventType,
+    RevisionCompactedError,
+    Store,
+    StoreUnavailableError,
+    WatchOverflowError,
+)
 
-_LOG: Final = logging.getLogger("dray.apiserver.follower")
+_LOG: Final = logging.getLogger("dray.apiserver.reflector")
+# client-go's reflector: the first retry after 800 ms, the longest pause 30 s.
+BACKOFF_SECONDS_MIN: Final = 0.8
+BACKOFF_SECONDS_MAX: Final = 30.0
 
 
-def prefix_of(resource: GroupResource) -> str:
-    """Where the store keeps the resource."""
+def resource_prefix(resource: GroupResource) -> str:
+    """Return the prefix of the resource's keys in the store."""
     return f"{KEY_ROOT}{resource.group or 'core'}/{resource.resource}/"
 
 
 class StoreReflector:
-    """Feeds a World from the store; `start` returns when the world is complete."""
+    """Reflects the store in an `ObjectCache`; call `sync` once, then `run`."""
 
     def __init__(self, store: Store, cache: ObjectCache, documents: DocumentCache) -> None:
+        self._resources: Final[Mapping[str, _ResourceReflector]] = {
+            str(resource): _ResourceReflector(store, cache, documents, resource) for resource in CACHED_RESOURCES
+        }
+
+    async def sync(self) -> None:
+        """Fill the cache; a store that does not answer raises."""
+        for reflector in self._resources.values():
+            await reflector.list()
+
+    async def run(self) -> None:
+        """Apply events until the store closes."""
+        async with TaskGroup("store reflector") as group:
+            for name, reflector in self._resources.items():
+                group.spawn(reflector.run(), f"reflect {name}")
+            await group.wait()
+
+    def out_of_sync(self) -> str | None:
+        """Return which resources are stale, and why; None if the cache follows the store."""
+        stale = [
+            f"{name}: {reflector.failure}"
+            for name, reflector in self._resources.items()
+            if reflector.failure is not None
+        ]
+        return "; ".join(stale) or None
+
+
+class _ResourceReflector:
+    """Reflects one resource."""
+
+    def __init__(self, store: Store, cache: ObjectCache, documents: DocumentCache, resource: GroupResource) -> None:
         self._store = store
         self._cache = cache
         self._documents = documents
-        self._known: dict[str, set[str]] = {}
-        self._resources: Final[Mapping[str, GroupResource]] = {prefix_of(item): item for item in FOLLOWED}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._resource = resource
+        self._prefix = resource_prefix(resource)
+        self._keys: set[str] = set()
+        # Events after this revision are not in the cache yet; None before the first list and after a failure.
+        self._revision: int | None = None
+        # Why the cache is stale; None while it is not.
+        self.failure: str | None = None
 
-    async def start(self) -> None:
-        """Read everything once, then follow in the background."""
-        for prefix in self._resources:
-            revision = await self._relist(prefix)
-            self._tasks.append(asyncio.create_task(self._follow(prefix, revision), name=f"follow {prefix}"))
-
-    async def stop(self) -> None:
-        """End following."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _relist(self, prefix: str) -> int:
-        page = await self._store.list_page(prefix)
-        gone = self._known.get(prefix, set()) - {entry.key for entry in page.entries}
-        for key in sorted(gone):
-            self._take_in(prefix, key, _stand_in(key.removeprefix(prefix)), deleted=True)
+    async def list(self) -> None:
+        """Bring the cache to the store's newest state."""
+        page = await self._store.list_page(self._prefix)
+        for key in sorted(self._keys - {entry.key for entry in page.entries}):
+            self._apply(key, _tombstone(key.removeprefix(self._prefix)), deleted=True)
         for entry in page.entries:
-            self._take_in(prefix, entry.key, orjson.loads(entry.value), deleted=False)
-        return page.revision
+            self._apply(entry.key, orjson.loads(entry.value), deleted=False)
+        self._revision = page.revision
 
-    async def _follow(self, prefix: str, revision: int) -> None:
+    async def run(self) -> None:
+        """List if needed and watch, until the store closes; retry when the store does not answer."""
+        backoff = BACKOFF_SECONDS_MIN
         while True:
             try:
-                stream = await self._store.watch(prefix, after_revision=revision)
-                try:
-                    async for batch in stream:
-                        for event in batch:
-                            document = self._documents.document(event.entry)
-                            self._take_in(prefix, event.entry.key, document, deleted=event.type is EventType.DELETE)
-                finally:
-                    await stream.aclose()
+                if self._revision is None:
+                    await self.list()
+                await self._watch()
             except (WatchOverflowError, RevisionCompactedError):
-                # Fell behind; start over from a fresh list.
-                revision = await self._relist(prefix)
+                self._revision = None
+            except StoreUnavailableError as error:
+                if self.failure is None:
+                    backoff = BACKOFF_SECONDS_MIN
+                    _LOG.warning("cannot reflect %s, retrying: %s", self._resource, error)
+                self._revision, self.failure = None, str(error)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, BACKOFF_SECONDS_MAX)
             else:
-                # The store is closing.
                 return
 
-    def _take_in(self, prefix: str, key: str, document: Document, *, deleted: bool) -> None:
-        known = self._known.setdefault(prefix, set())
-        (known.discard if deleted else known.add)(key)
+    async def _watch(self) -> None:
+        assert self._revision is not None
+        async with await self._store.watch(self._prefix, after_revision=self._revision) as stream:
+            self.failure = None
+            async for batch in stream:
+                for event in batch:
+                    self._apply_event(event)
+
+    def _apply_event(self, event: Event) -> None:
+        document = self._documents.document(event.entry)
+        self._apply(event.entry.key, document, deleted=event.type is EventType.DELETE)
+
+    def _apply(self, key: str, document: Document, *, deleted: bool) -> None:
+        (self._keys.discard if deleted else self._keys.add)(key)
         try:
-            self._cache.apply(self._resources[prefix], document, deleted=deleted)
-        except Exception:  # noqa: BLE001 - one odd object must not blind the server to all later ones
-            _LOG.exception("cannot take in %s", key)
+            self._cache.apply(self._resource, document, deleted=deleted)
+        except Exception:  # noqa: BLE001 - one malformed object must not hide all later ones
+            _LOG.exception("cannot cache %s", key)
 
 
-def _stand_in(relative: str) -> Document:
-    """What is left to say of an object that went unseen: its place."""
+def _tombstone(relative: str) -> Document:
+    """Return what is known of an object whose deletion was missed: its key."""
     namespace, _, name = relative.rpartition("/")
     return {"metadata": {"namespace": namespace, "name": name}}

@@ -87,7 +87,6 @@ class Running:
     local: LocalTransport
     listener: Listener
     store: Store
-    follower: StoreReflector
     pki: PKI
     clock: Clock
     metrics: Metrics
@@ -104,7 +103,6 @@ class Running:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.follower.stop()
         await self.store.close()
 
 
@@ -136,8 +134,10 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     nodes = KubeletClient(kubelet_tls(pki, clock.now()))
     server.subresources.logs = nodes
     server.pages = DashboardPages(local, clock)
-    follower = StoreReflector(store, server.cache, server.documents)
-    await follower.start()
+    reflector = StoreReflector(store, server.cache, server.documents)
+    health.ready["informer-sync"] = reflector.out_of_sync
+    await reflector.sync()
+    following = asyncio.create_task(reflector.run(), name="store reflector")
     await Bootstrap(local).run()
     limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
     listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
@@ -147,10 +147,11 @@ async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: 
     kubeconfig = pki.directory.parent / "kubeconfig"
     _write_kubeconfigs(pki, url)
     tasks = [
+        following,
         asyncio.create_task(_compact(store, clock), name="compaction"),
         asyncio.create_task(custom.run(), name="custom resources"),
     ]
-    return Running(server, local, listener, store, follower, pki, clock, metrics, health, url, kubeconfig, tasks, nodes)
+    return Running(server, local, listener, store, pki, clock, metrics, health, url, kubeconfig, tasks, nodes)
 
 
 def _write_kubeconfigs(pki: PKI, url: str) -> None:
