@@ -1,7 +1,8 @@
-"""Write the structural schema of the served kinds to `src/dray/api/schema/data/`.
+"""Write the schema of the served kinds to `src/dray/api/schema/data/`, then their types with `generate_types`.
 
-Reads the OpenAPI definitions in the `kubernetes-validate` package and the protobuf field numbers and Go
-pointer facts in `tools/data/`; writes names, types, numbers and merge rules only, never a description.
+Reads the OpenAPI definitions in the `kubernetes-validate` package and, from `tools/data/go_fields.json`, the protobuf
+number of every field and whether Go declares it as a pointer or as a struct value. Writes names, types, numbers and
+merge rules only, never a description.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS_DATA = ROOT / "tools" / "data"
@@ -114,12 +116,19 @@ DEFAULTS: dict[tuple[str, str], Any] = {
 }
 
 
-# Protobuf number and type of a field, and the number of the embedded message that holds it or 0.
-Number = tuple[int, str, int]
+class GoField(NamedTuple):
+    """Facts about a field that OpenAPI does not have."""
+
+    number: int = 0
+    type: str = ""
+    # "pointer" for a scalar that keeps a set zero value, "value" for a struct that is always present.
+    declaration: str = ""
+    # The number of the embedded message that holds the field, or 0.
+    via: int = 0
 
 
 def definitions() -> dict[str, Any]:
-    """The OpenAPI definitions, by name."""
+    """Return the OpenAPI definitions, by name."""
     spec = importlib.util.find_spec("kubernetes_validate")
     if spec is None or spec.origin is None:
         sys.exit("kubernetes-validate is not installed; install the `generate` extra")
@@ -133,10 +142,8 @@ class Generator:
 
     def __init__(self) -> None:
         self.definitions = definitions()
-        self.protobuf = json.loads((TOOLS_DATA / "protobuf_fields.json").read_text())
+        self.go_fields = json.loads((TOOLS_DATA / "go_fields.json").read_text())
         self.extra = json.loads((TOOLS_DATA / "extra_types.json").read_text())
-        self.pointers = _load_fields("pointer_fields.json")
-        self.values = _load_fields("value_structs.json")
         self.structs: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
 
@@ -151,10 +158,6 @@ class Generator:
             self.structs[name] = self._extra_struct(name, spec)
             if spec.get("kind"):
                 self._register(*name.rsplit(".", 1))
-        for table in (self.pointers, self.values):
-            unknown = {name: fields - set(self.structs[name]["fields"]) for name, fields in table.items()}
-            if any(unknown.values()):
-                sys.exit(f"fields that do not exist: {unknown}")
         self._write()
 
     def add_kind(self, prefix: str, kind: str) -> None:
@@ -177,45 +180,40 @@ class Generator:
             struct["atomic"] = True
         self.structs[name] = struct
         required = set(definition.get("required", ()))
-        messages = self._numbers(name)
+        go_fields = self._go_fields(name)
         for field, schema in definition.get("properties", {}).items():
-            struct["fields"][field] = self._field(name, field, schema, required, messages)
+            go_field = go_fields.get(_fold(field), GoField())
+            entry = self._field(schema, go_field, required=field in required)
+            if (name, field) in DEFAULTS:
+                entry["default"] = DEFAULTS[name, field]
+            struct["fields"][field] = entry | _declaration(go_field)
 
-    def _field(
-        self, name: str, field: str, schema: dict[str, Any], required: set[str], numbers: dict[str, Number]
-    ) -> dict[str, Any]:
+    def _field(self, schema: dict[str, Any], go_field: GoField, *, required: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {"type": self._type(schema)}
         wire = self._wire(schema)
-        number, message, via = numbers.get(_fold(field), (0, "", 0))
-        if message.rstrip(">").split(" ")[-1] in STRING_LISTS:
+        if go_field.type.rstrip(">").split(" ")[-1] in STRING_LISTS:
             wire = "string-list"
-        if number:
-            entry["number"] = number
-        if via:
-            entry["via"] = via
+        if go_field.number:
+            entry["number"] = go_field.number
+        if go_field.via:
+            entry["via"] = go_field.via
         if wire:
             entry["wire"] = wire
-        if field in required:
+        if required:
             entry["required"] = True
-        entry.update(_merge_rules(schema))
-        if (name, field) in DEFAULTS:
-            entry["default"] = DEFAULTS[name, field]
-        if field in self.pointers.get(name, ()):
-            entry["pointer"] = True
-        if field in self.values.get(name, ()):
-            entry["always"] = True
-        return entry
+        return entry | _merge_rules(schema)
 
-    def _numbers(self, name: str) -> dict[str, Number]:
+    def _go_fields(self, name: str) -> dict[str, GoField]:
         package, _, message = name.rpartition(".")
-        messages = self.protobuf.get(re.sub(r"^io\.k8s\.", "k8s.io.", package).replace("-", "_"), {})
-        found: dict[str, Number] = {}
+        messages = self.go_fields.get(re.sub(r"^io\.k8s\.", "k8s.io.", package).replace("-", "_"), {})
+        found: dict[str, GoField] = {}
         properties = {_fold(field) for field in self.definitions.get(name, {}).get("properties", ())}
-        for number, field, kind in messages.get(message, ()):
-            found[_fold(field)] = (number, kind, 0)
+        for number, field, *rest in messages.get(message, ()):
+            go_field = found[_fold(field)] = GoField(number, *rest)
             if properties and _fold(field) not in properties:
-                # Go embeds this struct, so its fields are ours in JSON and in a nested message in protobuf.
-                found |= {_fold(inner): (n, k, number) for n, inner, k in messages[kind]}
+                # Go embeds this struct: in JSON its fields are those of the outer one, in protobuf it is nested.
+                for inner_number, inner, *inner_rest in messages[go_field.type]:
+                    found[_fold(inner)] = GoField(inner_number, *inner_rest)._replace(via=number)
         return found
 
     def _type(self, schema: dict[str, Any]) -> Any:
@@ -246,22 +244,21 @@ class Generator:
         return LEAVES.get(schema["$ref"].rsplit("/", 1)[1], ("", ""))[1]
 
     def _extra_struct(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-        numbers = self._numbers(name)
+        go_fields = self._go_fields(name)
         required = set(spec.get("required", ()))
         fields: dict[str, Any] = {}
         if spec.get("kind"):
             fields |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
         for field, kind in spec["fields"].items():
             entry: dict[str, Any] = {"type": kind}
-            if _fold(field) in numbers:
-                entry["number"] = numbers[_fold(field)][0]
+            go_field = go_fields.get(_fold(field), GoField())
+            if go_field.number:
+                entry["number"] = go_field.number
             if kind in ("any", ["list", "any"]) and "number" in entry:
                 entry["wire"] = "raw"
             if field in required:
                 entry["required"] = True
-            if field in self.pointers.get(name, ()):
-                entry["pointer"] = True
-            fields[field] = entry
+            fields[field] = entry | _declaration(go_field)
         return {"fields": fields}
 
     def _write(self) -> None:
@@ -286,18 +283,19 @@ class Generator:
                     yield name, field
 
 
-def _load_fields(file: str) -> dict[str, set[str]]:
-    return {name: set(fields) for name, fields in json.loads((TOOLS_DATA / file).read_text()).items()}
+def _declaration(go_field: GoField) -> dict[str, Any]:
+    keys = {"pointer": "pointer", "value": "always"}
+    return {keys[go_field.declaration]: True} if go_field.declaration else {}
 
 
 def module_of(name: str) -> str:
-    """The data file of a definition: `io.k8s.api.core.v1.Pod` is in `core_v1`."""
+    """Return the data file of a definition: `io.k8s.api.core.v1.Pod` is in `core_v1`."""
     parts = name.split(".")
     return f"{parts[-3]}_{parts[-2]}"
 
 
 def _fold(name: str) -> str:
-    """Protobuf and JSON spell a field alike but for case and punctuation."""
+    """Normalize a field name: protobuf and JSON spell it the same except for case and punctuation."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -336,10 +334,12 @@ def _scalar(kind: Any, form: str) -> str:
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:
-    """One struct or kind per line keeps the files compact and their diffs readable."""
+    """Write one struct or kind per line, which keeps the files compact and their diffs readable."""
     lines = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in sorted(content.items())]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
     Generator().run()
+    # In a process of its own: the types are read from the new data.
+    subprocess.run([sys.executable, str(ROOT / "tools" / "generate_types.py")], check=True)

@@ -1,4 +1,4 @@
-"""Feature gates: their names and defaults as in Kubernetes 1.36, and `--feature-gates` parsing."""
+"""Feature gates with the names and defaults of Kubernetes 1.36, and the parser of `--feature-gates`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Stage(enum.StrEnum):
-    """How mature a gate's feature is."""
+    """Maturity of a feature."""
 
     ALPHA = "ALPHA"
     BETA = "BETA"
@@ -18,41 +18,97 @@ class Stage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A gate's default and stage; a locked gate cannot be switched."""
+    """A feature gate; a locked one cannot be set."""
 
     default: bool
     stage: Stage
+    # One sentence of docs/reference/feature-gates.md.
+    description: str
     locked: bool = False
 
 
 GATES: Final[Mapping[str, Gate]] = {
-    # KEP-3573's; Kubernetes has it on for good by now.
-    "DevicePlugins": Gate(default=True, stage=Stage.GA),
-    "DynamicResourceAllocation": Gate(default=True, stage=Stage.GA),
-    # Claims of cdi.k8s.io, allocated by their drivers; Kubernetes gave the gate up with 1.32.
-    "DRAControlPlaneController": Gate(default=True, stage=Stage.BETA),
-    "DRAAdminAccess": Gate(default=True, stage=Stage.GA),
-    "DRAPrioritizedList": Gate(default=True, stage=Stage.GA),
-    "DRAExtendedResource": Gate(default=True, stage=Stage.BETA),
-    "DRADeviceTaints": Gate(default=True, stage=Stage.BETA),
-    "DRADeviceTaintRules": Gate(default=True, stage=Stage.BETA),
-    "DRAPartitionableDevices": Gate(default=True, stage=Stage.BETA),
-    "DRAConsumableCapacity": Gate(default=True, stage=Stage.BETA),
-    "DRADeviceBindingConditions": Gate(default=True, stage=Stage.BETA),
-    "DRAResourceClaimDeviceStatus": Gate(default=True, stage=Stage.BETA),
-    "DRAResourceClaimGranularStatusAuthorization": Gate(default=False, stage=Stage.ALPHA),
-    "DRASchedulerFilterTimeout": Gate(default=True, stage=Stage.BETA),
-    "DRAListTypeAttributes": Gate(default=False, stage=Stage.ALPHA),
-    "DRANodeAllocatableResources": Gate(default=False, stage=Stage.ALPHA),
-    "DRAResourcePoolStatus": Gate(default=False, stage=Stage.ALPHA),
-    "DRAWorkloadResourceClaims": Gate(default=False, stage=Stage.ALPHA),
-    "ResourceHealthStatus": Gate(default=True, stage=Stage.BETA),
-    "KubeletPodResourcesDynamicResources": Gate(default=True, stage=Stage.GA),
-    "KubeletPodResourcesGet": Gate(default=True, stage=Stage.GA),
-    "KubeletPodResourcesListUseActivePods": Gate(default=True, stage=Stage.BETA),
+    # Of KEP-3573. Kubernetes has removed the gate and always enables the feature.
+    "DevicePlugins": Gate(
+        default=True, stage=Stage.GA, description="Device plugins on nodes; without it there is no `kubelet.sock`."
+    ),
+    "DynamicResourceAllocation": Gate(
+        default=True,
+        stage=Stage.GA,
+        description="Claims, classes and slices of `resource.k8s.io`, controller and scheduling.",
+    ),
+    # Claims of cdi.k8s.io, allocated by their drivers. Kubernetes removed the gate in 1.32.
+    "DRAControlPlaneController": Gate(
+        default=True, stage=Stage.BETA, description="Classic claims of `cdi.k8s.io`, which their drivers allocate."
+    ),
+    "DRAAdminAccess": Gate(
+        default=True,
+        stage=Stage.GA,
+        description="`adminAccess` requests: devices for monitoring and repair, whoever else uses them.",
+    ),
+    "DRAPrioritizedList": Gate(
+        default=True, stage=Stage.GA, description="`firstAvailable`: a list of alternatives in a request."
+    ),
+    "DRAExtendedResource": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="`extendedResourceName` of a class: Pods ask for its devices as for an extended resource.",
+    ),
+    "DRADeviceTaints": Gate(
+        default=True, stage=Stage.BETA, description="Taints of devices in slices, and tolerations in requests."
+    ),
+    "DRADeviceTaintRules": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="DeviceTaintRules: taints by an administrator; needs `DRADeviceTaints`.",
+    ),
+    "DRAPartitionableDevices": Gate(
+        default=True, stage=Stage.BETA, description="Shared counters, and slices whose devices name their own nodes."
+    ),
+    "DRAConsumableCapacity": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="Devices that several claims share by capacity, and `distinctAttribute`.",
+    ),
+    "DRADeviceBindingConditions": Gate(
+        default=True, stage=Stage.BETA, description="Devices that must be made ready before a Pod may be bound."
+    ),
+    "DRAResourceClaimDeviceStatus": Gate(
+        default=True, stage=Stage.BETA, description="`status.devices` of a claim, written by drivers."
+    ),
+    "DRAResourceClaimGranularStatusAuthorization": Gate(
+        default=False, stage=Stage.ALPHA, description="Rights for single parts of a claim's status, by driver."
+    ),
+    "DRASchedulerFilterTimeout": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="A limit for the time that the search for devices takes on one node.",
+    ),
+    "DRAListTypeAttributes": Gate(
+        default=False, stage=Stage.ALPHA, description="Attributes of devices with lists of values."
+    ),
+    "DRANodeAllocatableResources": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="Keeps `nodeAllocatableResourceMappings` of devices; nothing here counts with them.",
+    ),
+    "DRAResourcePoolStatus": Gate(default=False, stage=Stage.ALPHA, description="Known by name, without effect."),
+    "DRAWorkloadResourceClaims": Gate(default=False, stage=Stage.ALPHA, description="Known by name, without effect."),
+    "ResourceHealthStatus": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="The health of devices in `allocatedResourcesStatus` of a Pod's containers.",
+    ),
+    "KubeletPodResourcesDynamicResources": Gate(
+        default=True, stage=Stage.GA, description="Claims in the PodResources API."
+    ),
+    "KubeletPodResourcesGet": Gate(default=True, stage=Stage.GA, description="`Get` of the PodResources API."),
+    "KubeletPodResourcesListUseActivePods": Gate(
+        default=True, stage=Stage.BETA, description="`List` of the PodResources API leaves out Pods that have ended."
+    ),
 }
 
-# The names KEP-3695 gave its gates; accepted for the ones Kubernetes has now.
+# The names of KEP-3695, accepted as aliases of the current ones.
 ALIASES: Final[Mapping[str, str]] = {
     "PodResourcesDynamicResources": "KubeletPodResourcesDynamicResources",
     "PodResourcesGet": "KubeletPodResourcesGet",
@@ -60,23 +116,23 @@ ALIASES: Final[Mapping[str, str]] = {
 
 
 class FeatureGateError(ValueError):
-    """A `--feature-gates` value that cannot be used."""
+    """Invalid value of `--feature-gates`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """Which gates are on; immutable."""
+    """The enabled gates; immutable."""
 
     overrides: Mapping[str, bool] = field(default_factory=dict)
 
     def enabled(self, name: str) -> bool:
-        """Whether the gate is on; an unknown gate is a bug."""
+        """Report whether the gate is enabled; the gate must exist."""
         gate = GATES[name]
         return self.overrides.get(name, gate.default)
 
     @classmethod
     def parse(cls, text: str) -> FeatureGates:
-        """Read `A=true,B=false`; `AllAlpha` and `AllBeta` switch whole stages, named gates win over them."""
+        """Parse `A=true,B=false`; `AllAlpha` and `AllBeta` set whole stages, and named gates override them."""
         named: dict[str, bool] = {}
         stages: dict[Stage, bool] = {}
         for item in filter(None, (part.strip() for part in text.split(","))):
@@ -98,7 +154,7 @@ class FeatureGates:
 
 
 _STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
-# What Go's strconv.ParseBool takes.
+# The values that Go's strconv.ParseBool accepts.
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 

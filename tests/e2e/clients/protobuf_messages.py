@@ -1,6 +1,6 @@
 """Kubernetes' protobuf messages by Google's library, from nothing but field numbers: what a Go client would send.
 
-Shares no code with the server: descriptors are made from `tools/data/protobuf_fields.json` at run time.
+Shares no code with the server: descriptors are made from `tools/data/go_fields.json` at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-FIELDS = Path(__file__).parents[3] / "tools" / "data" / "protobuf_fields.json"
+FIELDS = Path(__file__).parents[3] / "tools" / "data" / "go_fields.json"
 FDP = descriptor_pb2.FieldDescriptorProto
 SCALARS = {
     "string": FDP.TYPE_STRING,
@@ -40,7 +40,7 @@ def pool() -> descriptor_pool.DescriptorPool:
     for package, messages in packages.items():
         for name, fields in messages.items():
             message = file.message_type.add(name=full_name(package, name))
-            for number, field, kind in fields:
+            for number, field, kind, *_ in fields:
                 add_field(message, package, known, (number, field, kind))
     found = descriptor_pool.DescriptorPool()
     found.Add(file)

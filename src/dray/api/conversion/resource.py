@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.schema import load
+from dray.api.schema.model import Field, Scalar
 
 GROUP: Final = "resource.k8s.io"
 HUB: Final = "v1"
@@ -18,15 +20,13 @@ HUB: Final = "v1"
 # Where the kind is kept in another version than the group's.
 _HUBS: Final = {"DeviceTaintRule": "v1beta2"}
 
-_REQUEST_FIELDS: Final = (
-    "deviceClassName",
-    "selectors",
-    "allocationMode",
-    "count",
-    "adminAccess",
-    "tolerations",
-    "capacity",
-)
+# In the order in which the API server writes them.
+_REQUEST_FIELDS: Final = {
+    field.name: field
+    for field in sorted(
+        load.struct("io.k8s.api.resource.v1.ExactDeviceRequest").fields.values(), key=lambda field: field.number
+    )
+}
 _Change = Callable[[Document], Document]
 
 
@@ -65,19 +65,15 @@ def _with_requests(spec: Document, change: _Change) -> Document:
 def _nest(request: Document) -> Document:
     """Gather the flat fields in `exactly`, also beside alternatives: validation shall see an illegal mix."""
     # The zero of a plain field means unset; a pointer or list counts as soon as it is there.
-    exactly = {name: request[name] for name in _REQUEST_FIELDS if _is_set(request, name)}
+    exactly = {name: request[name] for name, field in _REQUEST_FIELDS.items() if _is_set(request.get(name), field)}
     nested = {name: value for name, value in request.items() if name not in _REQUEST_FIELDS}
     if exactly:
         nested["exactly"] = exactly
     return nested
 
 
-def _is_set(request: Document, name: str) -> bool:
-    value = request.get(name)
-    return bool(value) if name in _PLAIN_FIELDS else value is not None
-
-
-_PLAIN_FIELDS: Final = frozenset({"deviceClassName", "allocationMode", "count"})
+def _is_set(value: object, field: Field) -> bool:
+    return bool(value) if isinstance(field.type, Scalar) and not field.pointer else value is not None
 
 
 def _flatten(request: Document) -> Document:

@@ -13,11 +13,12 @@ from dray.api.field_errors import (
     forbidden,
     invalid,
     not_supported,
+    quote,
     required,
     too_long,
 )
 from dray.api.validation import resource_fields as fields
-from dray.api.validation.resource_rendering import internal_form
+from dray.api.validation.resource_rendering import CLAIM_SPEC, internal_form
 
 CONSTRAINTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
@@ -29,8 +30,13 @@ _BAD_REFERENCE: Final = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 )
 _ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
-_ONE_ATTRIBUTE: Final = (
-    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+# The fields of a constraint, of which exactly one is set, with the rule of each.
+_CONSTRAINTS: Final[Mapping[str, fields.ItemRule]] = {
+    "matchAttribute": fields.fully_qualified_id,
+    "distinctAttribute": fields.fully_qualified_id,
+}
+_ONE_CONSTRAINT: Final = (
+    f"exactly one of {' or '.join(quote(name) for name in _CONSTRAINTS)} is required, but multiple fields are set"
 )
 
 SPEC: Final = Path("spec")
@@ -61,7 +67,7 @@ def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
     spec = claim.get("spec")
     if spec == old.get("spec"):
         return []
-    return [invalid(SPEC, internal_form("ClaimSpec!", spec), fields.IMMUTABLE)]
+    return [invalid(SPEC, internal_form(CLAIM_SPEC, spec), fields.IMMUTABLE)]
 
 
 def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
@@ -212,14 +218,13 @@ def _allocation_mode(item: Document, path: Path) -> FieldErrors:
 
 def _constraint(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
     errors = request_references(item.get("requests"), path.child("requests"), requests)
-    match, distinct = item.get("matchAttribute"), item.get("distinctAttribute")
-    if match is not None and distinct is not None:
-        return [*errors, invalid(path, None, _ONE_ATTRIBUTE)]
-    if match is not None:
-        return errors + fields.fully_qualified_id(match, path.child("matchAttribute"))
-    if distinct is not None:
-        return errors + fields.fully_qualified_id(distinct, path.child("distinctAttribute"))
-    return [*errors, required(path, _ONE_ATTRIBUTE)]
+    given = [name for name in _CONSTRAINTS if item.get(name) is not None]
+    if len(given) > 1:
+        return [*errors, invalid(path, None, _ONE_CONSTRAINT)]
+    if not given:
+        return [*errors, required(path, _ONE_CONSTRAINT)]
+    rule = _CONSTRAINTS[given[0]]
+    return errors + rule(item[given[0]], path.child(given[0]))
 
 
 def _claim_configuration(item: Document, path: Path, requests: RequestNames) -> FieldErrors:

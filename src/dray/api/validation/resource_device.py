@@ -12,7 +12,7 @@ from dray.api.field_errors import FieldErrors, Path, invalid, not_found, require
 from dray.api.quantity import Quantity
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.resource_capacity import validate_capacity
-from dray.api.validation.resource_rendering import internal_form
+from dray.api.validation.resource_rendering import DEVICE_ATTRIBUTE, internal_form
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_VALUES_MAX: Final = 48
@@ -148,7 +148,7 @@ def _attribute(attribute: Document, path: Path, key: str) -> FieldErrors:
         errors += _attribute_value(attribute[name], name, path, key)
     if len(present) == 1:
         return errors
-    shown = internal_form("Attribute", attribute) if present else ""
+    shown = internal_form(DEVICE_ATTRIBUTE, attribute) if present else ""
     return [*errors, invalid(_key_path(path, "attributes", key), shown, "exactly one value must be specified")]
 
 

@@ -25,7 +25,7 @@ from dray.api.field_errors import (
     too_many,
 )
 from dray.api.validation.meta_v1 import validate_annotations, validate_labels
-from dray.api.validation.resource_rendering import internal_form
+from dray.api.validation.resource_rendering import NODE_SELECTOR_TERM, internal_form
 
 IMMUTABLE: Final = "field is immutable"
 
@@ -342,7 +342,7 @@ def single_term(selector: Document, path: Path) -> FieldErrors:
     errors = node_selector(selector, path)
     terms = selector.get("nodeSelectorTerms")
     if len(terms or ()) != 1:
-        shown = internal_form("NodeSelectorTerm[]", terms)
+        shown = None if terms is None else [internal_form(NODE_SELECTOR_TERM, term) for term in terms]
         errors.append(invalid(path.child("nodeSelectorTerms"), shown, "must have exactly one node selector term"))
     return errors
 

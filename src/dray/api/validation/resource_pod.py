@@ -11,7 +11,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid, not_found, required
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.cdi_v1alpha1 import validate_claim_template
-from dray.api.validation.resource_rendering import internal_form
+from dray.api.validation.resource_rendering import POD_CLAIM, internal_form
 
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 STATIC_POD_SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
@@ -69,10 +69,10 @@ def _claim_source(claim: Document, path: Path) -> FieldErrors:
         text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
         if "template" in given:
             text = "at most one of `resourceClaimName`, `resourceClaimTemplateName` or `template` may be specified"
-        errors.append(invalid(path, internal_form("PodClaim", claim), text))
+        errors.append(invalid(path, internal_form(POD_CLAIM, claim), text))
     if not given:
         text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-        errors.append(invalid(path, internal_form("PodClaim", claim), text))
+        errors.append(invalid(path, internal_form(POD_CLAIM, claim), text))
     for source in _SOURCES[:2]:
         if claim.get(source) is not None:
             errors += fields.subdomain(claim[source], path.child(source))

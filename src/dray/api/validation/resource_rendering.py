@@ -1,139 +1,75 @@
 """How the server prints a rejected structure: with the names and the order of Kubernetes' internal types.
 
-An error that shows a whole structure (an immutable spec, say) prints every field, unset ones as null. The tables
-hold the fields of resource.k8s.io's internal types that can appear in such an error.
+An error that shows a whole structure (an immutable spec, for example) prints every field, unset ones as zero or null.
+The fields come from the schema: Go declares them in the order of their protobuf numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from dray.api.field_errors import ErrorType, FieldError, Path
+from dray.api.schema import load
+from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 
-# A field: its printed name, its JSON name, and the shape of its value ("" for a plain value).
-_Field = tuple[str, str, str]
+_RESOURCE: Final = "io.k8s.api.resource.v1"
+CLAIM_SPEC: Final = f"{_RESOURCE}.ResourceClaimSpec"
+ALLOCATION: Final = f"{_RESOURCE}.AllocationResult"
+DEVICE_ATTRIBUTE: Final = f"{_RESOURCE}.DeviceAttribute"
+NODE_SELECTOR_TERM: Final = "io.k8s.api.core.v1.NodeSelectorTerm"
+POD_CLAIM: Final = "io.k8s.api.core.v1.PodResourceClaim"
 
-# What an unset field of the shape prints; shapes that are not here print null.
-_UNSET: Final[Mapping[str, object]] = {"text": "", "number": 0}
-
-_SHAPES: Final[Mapping[str, Sequence[_Field]]] = {
-    "ClaimSpec": (("Devices", "devices", "DeviceClaim!"),),
-    "DeviceClaim": (
-        ("Requests", "requests", "Request[]"),
-        ("Constraints", "constraints", "Constraint[]"),
-        ("Config", "config", "ClaimConfig[]"),
-    ),
-    "Request": (
-        ("Name", "name", "text"),
-        ("Exactly", "exactly", "Exactly"),
-        ("FirstAvailable", "firstAvailable", "SubRequest[]"),
-    ),
-    "Exactly": (
-        ("DeviceClassName", "deviceClassName", "text"),
-        ("Selectors", "selectors", "Selector[]"),
-        ("AllocationMode", "allocationMode", "text"),
-        ("Count", "count", "number"),
-        ("AdminAccess", "adminAccess", ""),
-        ("Tolerations", "tolerations", "Toleration[]"),
-        ("Capacity", "capacity", "Capacity"),
-    ),
-    "SubRequest": (
-        ("Name", "name", "text"),
-        ("DeviceClassName", "deviceClassName", "text"),
-        ("Selectors", "selectors", "Selector[]"),
-        ("AllocationMode", "allocationMode", "text"),
-        ("Count", "count", "number"),
-        ("Tolerations", "tolerations", "Toleration[]"),
-        ("Capacity", "capacity", "Capacity"),
-    ),
-    "Selector": (("CEL", "cel", "CEL"),),
-    "CEL": (("Expression", "expression", "text"),),
-    "Toleration": (
-        ("Key", "key", "text"),
-        ("Operator", "operator", "text"),
-        ("Value", "value", "text"),
-        ("Effect", "effect", "text"),
-        ("TolerationSeconds", "tolerationSeconds", ""),
-    ),
-    "Capacity": (("Requests", "requests", "map"),),
-    "Constraint": (
-        ("Requests", "requests", ""),
-        ("MatchAttribute", "matchAttribute", ""),
-        ("DistinctAttribute", "distinctAttribute", ""),
-    ),
-    "ClaimConfig": (("Requests", "requests", ""), ("Opaque", "opaque", "Opaque")),
-    "Opaque": (("Driver", "driver", "text"), ("Parameters", "parameters", "")),
-    "Allocation": (
-        ("Devices", "devices", "DeviceAllocation!"),
-        ("NodeSelector", "nodeSelector", "NodeSelector"),
-        ("AllocationTimestamp", "allocationTimestamp", ""),
-    ),
-    "DeviceAllocation": (("Results", "results", "Result[]"), ("Config", "config", "AllocationConfig[]")),
-    "Result": (
-        ("Request", "request", "text"),
-        ("Driver", "driver", "text"),
-        ("Pool", "pool", "text"),
-        ("Device", "device", "text"),
-        ("AdminAccess", "adminAccess", ""),
-        ("Tolerations", "tolerations", "Toleration[]"),
-        ("BindingConditions", "bindingConditions", ""),
-        ("BindingFailureConditions", "bindingFailureConditions", ""),
-        ("ShareID", "shareID", ""),
-        ("ConsumedCapacity", "consumedCapacity", "map"),
-    ),
-    "AllocationConfig": (
-        ("Source", "source", "text"),
-        ("Requests", "requests", ""),
-        ("Opaque", "opaque", "Opaque"),
-    ),
-    "NodeSelector": (("NodeSelectorTerms", "nodeSelectorTerms", "NodeSelectorTerm[]"),),
-    "NodeSelectorTerm": (
-        ("MatchExpressions", "matchExpressions", "NodeRequirement[]"),
-        ("MatchFields", "matchFields", "NodeRequirement[]"),
-    ),
-    "NodeRequirement": (("Key", "key", "text"), ("Operator", "operator", "text"), ("Values", "values", "")),
-    "Attribute": (
-        ("IntValue", "int", ""),
-        ("BoolValue", "bool", ""),
-        ("StringValue", "string", ""),
-        ("VersionValue", "version", ""),
-        ("IntValues", "ints", ""),
-        ("BoolValues", "bools", ""),
-        ("StringValues", "strings", ""),
-        ("VersionValues", "versions", ""),
-    ),
-    "PodClaim": (
-        ("Name", "name", "text"),
-        ("ResourceClaimName", "resourceClaimName", ""),
-        ("ResourceClaimTemplateName", "resourceClaimTemplateName", ""),
-    ),
+# Go names that are not the capitalized JSON name.
+_GO_NAMES: Final = {"cel": "CEL"} | {
+    f"{kind}{plural}": f"{kind.capitalize()}Value{plural}"
+    for kind in ("int", "bool", "string", "version")
+    for plural in ("", "s")
 }
+# The printed form of an unset field that is no pointer; all other types print null.
+_ZEROES: Final[Mapping[Type, object]] = {Scalar.STRING: "", Scalar.INT32: 0, Scalar.INT64: 0, Scalar.BOOL: False}
 
 
-def internal_form(shape: str, value: Any) -> Any:
-    """The value as the server prints it.
+def internal_form(name: str, value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the value of the named schema type as the server prints it."""
+    return _struct_form(load.struct(name), value or {})
 
-    `shape` is a name of the table; `X[]` is a list of X, and `X!` an X that prints even when it is unset.
-    """
-    if shape.endswith("!"):
-        return internal_form(shape[:-1], value or {})
-    if value is None:
-        return _UNSET.get(shape)
-    if shape.endswith("[]"):
-        return [internal_form(shape[:-2], item) for item in value]
-    if shape == "map":
-        return {key: value[key] for key in sorted(value)}
-    fields = _SHAPES.get(shape)
-    if fields is None:
-        return value
-    return {name: internal_form(inner, value.get(key)) for name, key, inner in fields}
+
+def _struct_form(struct: StructType, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {printed: _field_form(field, value.get(field.name)) for printed, field in _printed_fields(struct.name)}
+
+
+@cache
+def _printed_fields(name: str) -> tuple[tuple[str, Field], ...]:
+    """Return the fields of a Go struct in their order; fields without a protobuf number are extensions of ours."""
+    fields = (field for field in load.struct(name).fields.values() if field.number)
+    ordered = sorted(fields, key=lambda field: field.via or field.number)
+    return tuple((_GO_NAMES.get(field.name, field.name[0].upper() + field.name[1:]), field) for field in ordered)
+
+
+def _field_form(field: Field, value: Any) -> Any:
+    if value is not None:
+        return _form(field.type, value)
+    if isinstance(field.type, StructType) and field.always:
+        return _struct_form(field.type, {})
+    return _ZEROES.get(field.type) if isinstance(field.type, Scalar) and not field.pointer else None
+
+
+def _form(type_: Type, value: Any) -> Any:
+    if isinstance(type_, StructType):
+        return _struct_form(type_, value)
+    if isinstance(type_, ListOf):
+        return [_form(type_.element, item) for item in value]
+    if isinstance(type_, MapOf):
+        return {key: _form(type_.element, value[key]) for key in sorted(value)}
+    return value
 
 
 def template_spec_form(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A claim template's spec: its metadata prints in line, beside the claim's spec."""
-    return {**(spec.get("metadata") or {}), "Spec": internal_form("ClaimSpec!", spec.get("spec"))}
+    """Return a claim template's spec as the server prints it: its metadata in line, beside the claim's spec."""
+    return {**(spec.get("metadata") or {}), "Spec": internal_form(CLAIM_SPEC, spec.get("spec"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +78,16 @@ class BareValueError(FieldError):
 
     @property
     def body(self) -> str:
-        """The text without the field path."""
+        """Return the text without the field path."""
         label = "Duplicate value" if self.type is ErrorType.DUPLICATE else "Invalid value"
         return f"{label}: {self.value}: {self.detail}" if self.detail else f"{label}: {self.value}"
 
 
 def device_id_invalid(path: Path, device_id: str, detail: str) -> FieldError:
-    """A device that does not belong here."""
+    """Return the error for a device that the claim does not have."""
     return BareValueError(ErrorType.INVALID, str(path), device_id, detail)
 
 
 def device_id_duplicate(path: Path, device_id: str) -> FieldError:
-    """A device that is listed twice."""
+    """Return the error for a device that is listed twice."""
     return BareValueError(ErrorType.DUPLICATE, str(path), device_id)

@@ -15,7 +15,7 @@ from dray.apiserver.registry.resource.admin_access import (
     refuse_admin_results,
     refuse_unauthorized_status,
 )
-from dray.apiserver.registry.resource.gates import drop_from_claim_spec, drop_from_claim_status
+from dray.apiserver.registry.resource.gates import CLAIM_FIELDS, drop_disabled_fields, drop_disabled_status_fields
 from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
@@ -33,7 +33,7 @@ class ClaimStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Status is not for the creator."""
         obj["status"] = {}
-        drop_from_claim_spec(obj.get("spec") or {}, None, context.gates)
+        drop_disabled_fields(CLAIM_FIELDS, obj, None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The spec, and that it asks for admin access only where that is offered."""
@@ -44,7 +44,7 @@ class ClaimStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Keep the status."""
         restore_status(obj, old)
-        drop_from_claim_spec(obj.get("spec") or {}, old.get("spec"), context.gates)
+        drop_disabled_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The spec cannot change."""
@@ -59,7 +59,7 @@ class ClaimStatusStrategy(Strategy):
         restore_for_status(obj, old)
         obj["status"] = obj.get("status") or {}
         _forget_deallocated_devices(obj["status"], old, context)
-        drop_from_claim_status(obj, old, context.gates)
+        drop_disabled_status_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The status, and whether the caller may grant what it grants."""

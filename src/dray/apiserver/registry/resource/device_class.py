@@ -8,7 +8,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.resource_class import validate_class
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.resource.gates import drop_from_class
+from dray.apiserver.registry.resource.gates import CLASS_FIELDS, drop_disabled_fields
 from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
@@ -27,7 +27,7 @@ class ClassStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Start counting generations."""
         start_generation(obj)
-        drop_from_class(obj.get("spec") or {}, None, context.gates)
+        drop_disabled_fields(CLASS_FIELDS, obj, None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The whole class."""
@@ -35,7 +35,7 @@ class ClassStrategy(Strategy):
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Count a changed spec."""
-        drop_from_class(obj.get("spec") or {}, old.get("spec"), context.gates)
+        drop_disabled_fields(CLASS_FIELDS, obj, old, context.gates)
         bump_generation(obj, old)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:

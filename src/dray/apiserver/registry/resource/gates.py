@@ -1,148 +1,145 @@
-"""Fields of features that are off: dropped on write, unless the stored object uses the feature already."""
+"""Fields of disabled features: dropped on write, unless the stored object already uses the feature.
+
+The tables list every gated field. A path's segments are separated by dots; `[]` stands for every item of a
+list, `{}` for every value of a map.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 
 
-def drop_from_claim_spec(spec: Document, old: Document | None, gates: FeatureGates) -> None:
-    """Drop gated fields of a claim's spec."""
-    if not gates.enabled("DRAPrioritizedList") and not _lists_alternatives(old):
-        for request in _requests(spec):
-            request.pop("firstAvailable", None)
-    if not gates.enabled("DRAAdminAccess") and not _asks_for_admin_access(old):
-        for exactly in _exactly(spec):
-            exactly.pop("adminAccess", None)
-    if not gates.enabled("DRAConsumableCapacity") and not _asks_for_capacity(old):
-        for holder in _device_requests(spec):
-            holder.pop("capacity", None)
-        for constraint in _constraints(spec):
-            constraint.pop("distinctAttribute", None)
+@dataclass(frozen=True, slots=True)
+class FieldPaths:
+    """Fields of one structure, and the segments that lead to it."""
 
+    segments: tuple[str, ...]
+    names: tuple[str, ...]
 
-def drop_from_claim_status(claim: Document, old: Document, gates: FeatureGates) -> None:
-    """Drop gated fields of a claim's status."""
-    status, old_status = claim.get("status") or {}, old.get("status") or {}
-    if not gates.enabled("DRAResourceClaimDeviceStatus") and not old_status.get("devices"):
-        status.pop("devices", None)
-    if not gates.enabled("DRAAdminAccess") and not _uses_admin_access(old, old_status):
-        _drop_from(_results(status), "adminAccess")
-    if not gates.enabled("DRAConsumableCapacity") and not _uses_capacity(old, old_status):
-        _drop_from(_results(status), "shareID", "consumedCapacity")
-        _drop_from(iter(status.get("devices") or ()), "shareID")
-    binding = ("bindingConditions", "bindingFailureConditions")
-    if not gates.enabled("DRADeviceBindingConditions") and not _any_has(_results(old_status), *binding):
-        _drop_from(_results(status), *binding)
-
-
-def drop_from_slice(spec: Document, old: Document | None, gates: FeatureGates) -> None:
-    """Drop gated fields of a slice's spec."""
-    old_devices = list(_devices(old))
-    if not gates.enabled("DRADeviceTaints") and not _any_has(iter(old_devices), "taints"):
-        _drop_from(_devices(spec), "taints")
-    if not gates.enabled("DRAPartitionableDevices") and not _is_partitioned(old):
-        _drop_from(iter((spec,)), "sharedCounters", "perDeviceNodeSelection")
-        _drop_from(_devices(spec), "consumesCounters", "nodeName", "nodeSelector", "allNodes")
-    # Binding conditions are reported in the device status, so they need both features.
-    binding = ("bindingConditions", "bindingFailureConditions", "bindsToNode")
-    enabled = gates.enabled("DRADeviceBindingConditions") and gates.enabled("DRAResourceClaimDeviceStatus")
-    if not enabled and not _any_has(iter(old_devices), *binding):
-        _drop_from(_devices(spec), *binding)
-    if not gates.enabled("DRAConsumableCapacity") and not _has_consumable_capacity(old_devices):
-        _drop_from(_devices(spec), "allowMultipleAllocations")
-        _drop_from(_values(spec, "capacity"), "requestPolicy")
-    if not gates.enabled("DRANodeAllocatableResources"):
-        mappings = "nodeAllocatableResourceMappings"
-        if not _any_has(iter(old_devices), mappings):
-            _drop_from(_devices(spec), mappings)
-    lists = ("bools", "ints", "strings", "versions")
-    if not gates.enabled("DRAListTypeAttributes") and not _any_has(_values(old, "attributes"), *lists):
-        _drop_from(_values(spec, "attributes"), *lists)
-
-
-def drop_from_class(spec: Document, old: Document | None, gates: FeatureGates) -> None:
-    """Drop gated fields of a class's spec."""
-    if not gates.enabled("DRAExtendedResource") and (old or {}).get("extendedResourceName") is None:
-        spec.pop("extendedResourceName", None)
-
-
-def _drop_from(holders: Iterator[Document], *names: str) -> None:
-    for holder in holders:
-        for name in names:
-            holder.pop(name, None)
-
-
-def _any_has(holders: Iterator[Document], *names: str) -> bool:
-    """Whether a holder has one of the fields; an empty list is as good as none."""
-    return any(holder.get(name) not in (None, [], {}) for holder in holders for name in names)
-
-
-def _requests(spec: Document | None) -> Iterator[Document]:
-    yield from ((spec or {}).get("devices") or {}).get("requests") or ()
-
-
-def _constraints(spec: Document | None) -> Iterator[Document]:
-    yield from ((spec or {}).get("devices") or {}).get("constraints") or ()
-
-
-def _exactly(spec: Document | None) -> Iterator[Document]:
-    return (request["exactly"] for request in _requests(spec) if request.get("exactly"))
-
-
-def _device_requests(spec: Document | None) -> Iterator[Document]:
-    yield from _exactly(spec)
-    for request in _requests(spec):
-        yield from request.get("firstAvailable") or ()
-
-
-def _lists_alternatives(spec: Document | None) -> bool:
-    return _any_has(_requests(spec), "firstAvailable")
-
-
-def _asks_for_admin_access(spec: Document | None) -> bool:
-    return _any_has(_exactly(spec), "adminAccess")
-
-
-def _asks_for_capacity(spec: Document | None) -> bool:
-    return _any_has(_device_requests(spec), "capacity") or _any_has(_constraints(spec), "distinctAttribute")
-
-
-def _results(status: Document) -> Iterator[Document]:
-    yield from ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-
-
-def _uses_admin_access(claim: Document, status: Document) -> bool:
-    return _asks_for_admin_access(claim.get("spec")) or _any_has(_results(status), "adminAccess")
-
-
-def _uses_capacity(claim: Document, status: Document) -> bool:
-    if _asks_for_capacity(claim.get("spec")) or _any_has(_results(status), "shareID", "consumedCapacity"):
-        return True
-    return _any_has(iter(status.get("devices") or ()), "shareID")
-
-
-def _devices(spec: Document | None) -> Iterator[Document]:
-    yield from (spec or {}).get("devices") or ()
-
-
-def _values(spec: Document | None, name: str) -> Iterator[Any]:
-    for device in _devices(spec):
-        yield from (device.get(name) or {}).values()
-
-
-def _is_partitioned(spec: Document | None) -> bool:
-    if spec is None:
+    def is_any_set(self, obj: Document) -> bool:
+        """Report whether the object has one of the fields; an empty list or map counts as unset."""
+        for holder in _holders(obj, self.segments):
+            for name in self.names:
+                if name in holder and holder[name] not in (None, [], {}):
+                    return True
         return False
-    if _any_has(iter((spec,)), "sharedCounters", "perDeviceNodeSelection"):
-        return True
-    return _any_has(_devices(spec), "consumesCounters", "nodeName", "nodeSelector", "allNodes")
+
+    def drop_from(self, obj: Document) -> None:
+        """Remove the fields wherever the object has them."""
+        for holder in _holders(obj, self.segments):
+            for name in self.names:
+                holder.pop(name, None)
 
 
-def _has_consumable_capacity(devices: list[Document]) -> bool:
-    if _any_has(iter(devices), "allowMultipleAllocations"):
-        return True
-    return any(_any_has(iter((device.get("capacity") or {}).values()), "requestPolicy") for device in devices)
+@dataclass(frozen=True, slots=True)
+class GatedFields:
+    """The fields of one feature of a kind; the feature is enabled when all its gates are."""
+
+    gates: tuple[str, ...]
+    spec: tuple[FieldPaths, ...]
+    status: tuple[FieldPaths, ...]
+
+    def enabled(self, gates: FeatureGates) -> bool:
+        """Report whether the feature is enabled."""
+        return all(gates.enabled(name) for name in self.gates)
+
+
+def _gated(gates: str, *paths: str) -> GatedFields:
+    # Fields of the same structure are handled in one pass: a slice has thousands of attributes.
+    names: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        *segments, name = path.replace("[]", ".[]").replace("{}", ".{}").split(".")
+        names.setdefault(tuple(segments), []).append(name)
+    fields = [FieldPaths(segments, tuple(group)) for segments, group in names.items()]
+    return GatedFields(
+        tuple(gates.split()),
+        tuple(field for field in fields if field.segments[0] == "spec"),
+        tuple(field for field in fields if field.segments[0] == "status"),
+    )
+
+
+_REQUESTS: Final = "spec.devices.requests[]"
+_RESULTS: Final = "status.allocation.devices.results[]"
+_DEVICES: Final = "spec.devices[]"
+
+CLAIM_FIELDS: Final = (
+    _gated("DRAPrioritizedList", f"{_REQUESTS}.firstAvailable"),
+    _gated("DRAAdminAccess", f"{_REQUESTS}.exactly.adminAccess", f"{_RESULTS}.adminAccess"),
+    _gated(
+        "DRAConsumableCapacity",
+        f"{_REQUESTS}.exactly.capacity",
+        f"{_REQUESTS}.firstAvailable[].capacity",
+        "spec.devices.constraints[].distinctAttribute",
+        f"{_RESULTS}.shareID",
+        f"{_RESULTS}.consumedCapacity",
+        "status.devices[].shareID",
+    ),
+    _gated("DRAResourceClaimDeviceStatus", "status.devices"),
+    _gated("DRADeviceBindingConditions", f"{_RESULTS}.bindingConditions", f"{_RESULTS}.bindingFailureConditions"),
+)
+SLICE_FIELDS: Final = (
+    _gated("DRADeviceTaints", f"{_DEVICES}.taints"),
+    _gated(
+        "DRAPartitionableDevices",
+        "spec.sharedCounters",
+        "spec.perDeviceNodeSelection",
+        *(f"{_DEVICES}.{name}" for name in ("consumesCounters", "nodeName", "nodeSelector", "allNodes")),
+    ),
+    # Binding conditions are reported in the device status, so they need both features.
+    _gated(
+        "DRADeviceBindingConditions DRAResourceClaimDeviceStatus",
+        *(f"{_DEVICES}.{name}" for name in ("bindingConditions", "bindingFailureConditions", "bindsToNode")),
+    ),
+    _gated("DRAConsumableCapacity", f"{_DEVICES}.allowMultipleAllocations", f"{_DEVICES}.capacity{{}}.requestPolicy"),
+    _gated("DRANodeAllocatableResources", f"{_DEVICES}.nodeAllocatableResourceMappings"),
+    _gated(
+        "DRAListTypeAttributes",
+        *(f"{_DEVICES}.attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
+    ),
+)
+CLASS_FIELDS: Final = (_gated("DRAExtendedResource", "spec.extendedResourceName"),)
+
+
+def drop_disabled_fields(
+    fields: Sequence[GatedFields], obj: Document, old: Document | None, gates: FeatureGates
+) -> None:
+    """Drop the spec's fields of disabled features that the stored spec does not use; `old` is None on create."""
+    for feature in fields:
+        if not feature.enabled(gates) and not _is_used(feature.spec, old):
+            _drop(feature.spec, obj)
+
+
+def drop_disabled_status_fields(
+    fields: Sequence[GatedFields], obj: Document, old: Document, gates: FeatureGates
+) -> None:
+    """Drop the status's fields of disabled features that the stored object, spec or status, does not use."""
+    for feature in fields:
+        if not feature.enabled(gates) and not _is_used(feature.spec + feature.status, old):
+            _drop(feature.status, obj)
+
+
+def _is_used(fields: Sequence[FieldPaths], old: Document | None) -> bool:
+    return old is not None and any(paths.is_any_set(old) for paths in fields)
+
+
+def _drop(fields: Sequence[FieldPaths], obj: Document) -> None:
+    for paths in fields:
+        paths.drop_from(obj)
+
+
+def _holders(obj: Document, segments: tuple[str, ...]) -> list[Any]:
+    """Return the structures at the end of the segments, without those that are absent."""
+    found: list[Any] = [obj]
+    for segment in segments:
+        if segment == "[]":
+            found = [item for items in found for item in items if item]
+        elif segment == "{}":
+            found = [item for items in found for item in items.values() if item]
+        else:
+            found = [child for parent in found if (child := parent.get(segment))]
+    return found

@@ -9,7 +9,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, quote
 from dray.api.validation.resource_slice import validate_slice
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
-from dray.apiserver.registry.resource.gates import drop_from_slice
+from dray.apiserver.registry.resource.gates import SLICE_FIELDS, drop_disabled_fields
 from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
@@ -26,7 +26,7 @@ class SliceStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Start counting generations."""
         start_generation(obj)
-        drop_from_slice(obj.get("spec") or {}, None, context.gates)
+        drop_disabled_fields(SLICE_FIELDS, obj, None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The whole slice."""
@@ -34,7 +34,7 @@ class SliceStrategy(Strategy):
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Count a changed spec."""
-        drop_from_slice(obj.get("spec") or {}, old.get("spec"), context.gates)
+        drop_disabled_fields(SLICE_FIELDS, obj, old, context.gates)
         bump_generation(obj, old)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:

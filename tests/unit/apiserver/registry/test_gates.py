@@ -1,0 +1,69 @@
+"""The tables of gated fields agree with the schema and with the feature gates."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from dray.api.document import Document, GroupVersionKind
+from dray.api.features import GATES, FeatureGates
+from dray.api.schema import load
+from dray.api.schema.model import ListOf, MapOf, StructType, Type
+from dray.apiserver.registry.resource.gates import (
+    CLAIM_FIELDS,
+    CLASS_FIELDS,
+    SLICE_FIELDS,
+    GatedFields,
+    drop_disabled_fields,
+    drop_disabled_status_fields,
+)
+
+KINDS = {"ResourceClaim": CLAIM_FIELDS, "ResourceSlice": SLICE_FIELDS, "DeviceClass": CLASS_FIELDS}
+ROWS = [
+    pytest.param(kind, feature, id=f"{kind}-{feature.gates[0]}") for kind, rows in KINDS.items() for feature in rows
+]
+OFF = FeatureGates.parse("DRAAdminAccess=false,DRAConsumableCapacity=false")
+
+
+def holder_type(kind: str, segments: tuple[str, ...]) -> StructType:
+    found: Type | None = load.kind_type(GroupVersionKind("resource.k8s.io", "v1", kind))
+    for segment in segments:
+        if segment in ("[]", "{}"):
+            assert isinstance(found, ListOf if segment == "[]" else MapOf)
+            found = found.element
+        else:
+            assert isinstance(found, StructType)
+            found = found.fields[segment].type
+    assert isinstance(found, StructType)
+    return found
+
+
+@pytest.mark.parametrize(("kind", "feature"), ROWS)
+def test_gated_fields_exist(kind: str, feature: GatedFields) -> None:
+    assert set(feature.gates) <= set(GATES)
+    for paths in feature.spec + feature.status:
+        assert set(paths.names) <= set(holder_type(kind, paths.segments).fields)
+
+
+def claim(**request: object) -> Document:
+    return {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", **request}}]}}}
+
+
+def test_fields_of_disabled_features_are_dropped_on_create() -> None:
+    obj = claim(adminAccess=True, capacity={"requests": {"memory": "1Gi"}})
+    drop_disabled_fields(CLAIM_FIELDS, obj, None, OFF)
+    assert obj == claim()
+
+
+def test_fields_in_use_are_kept_on_update() -> None:
+    obj = claim(adminAccess=True, capacity={"requests": {"memory": "1Gi"}})
+    drop_disabled_fields(CLAIM_FIELDS, obj, claim(adminAccess=False), OFF)
+    assert obj == claim(adminAccess=True)
+
+
+def test_status_fields_are_kept_when_the_spec_uses_the_feature() -> None:
+    status = {"allocation": {"devices": {"results": [{"request": "gpu", "adminAccess": True, "shareID": "a"}]}}}
+    obj = {**claim(adminAccess=True), "status": deepcopy(status)}
+    drop_disabled_status_fields(CLAIM_FIELDS, obj, claim(adminAccess=True), OFF)
+    assert obj["status"] == {"allocation": {"devices": {"results": [{"request": "gpu", "adminAccess": True}]}}}
