@@ -74,8 +74,6 @@ def _default(item: Setting) -> str:
 
 
 def _tool(name: str, module: str) -> Iterator[str]:
-    # The command of `completion` asks all others for their help before it reads its own arguments.
-    module = module if name != "completion" else "dray.cli.completion"
     parser = parser_of(module, ["plan"] if name == "migrate" else [])
     yield parser.description or ""
     yield _arguments(parser)
@@ -94,8 +92,7 @@ def parser_of(module: str, argv: Sequence[str]) -> argparse.ArgumentParser:
 
     with mock.patch.object(argparse.ArgumentParser, "parse_args", caught):
         try:
-            loaded = importlib.import_module(module)
-            loaded.main(argv) if hasattr(loaded, "main") else loaded.main_with(argv, {}, {})
+            importlib.import_module(module).main(argv)
         except _FoundError as found:
             return found.parser
     raise AssertionError(f"{module} has no parser")

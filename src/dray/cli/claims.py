@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from dray.cli import loop
-from dray.cli.arguments import add_namespace, add_watch, reading_parser
+from dray.cli import command
+from dray.cli.command import add_namespace, add_watch, reading_parser
 from dray.cli.output import Column, age, render
 from dray.sim.claims import ClaimRow, ClaimState, claim_rows
 from dray.sim.snapshot import Snapshot
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
             return "No claims found.\n"
         return render(rows, columns(now), arguments.output, colour=colour)
 
-    return loop.run(PROG, arguments, KINDS, show)
+    return command.run(PROG, arguments, KINDS, show)
 
 
 def columns(now: datetime) -> list[Column[ClaimRow]]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from dray.cli import loop
-from dray.cli.arguments import add_namespace, add_watch, reading_parser
+from dray.cli import command
+from dray.cli.command import add_namespace, add_watch, reading_parser
 from dray.cli.output import Column, age, bar, render
 from dray.sim import usage
 from dray.sim.devices import DeviceRow, DeviceState, device_rows
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             return render(_GROUPS[arguments.by](rows), usage_columns(arguments.by), arguments.output, colour=colour)
         return render(rows, columns(now), arguments.output, colour=colour) if rows else _nothing(arguments.output)
 
-    return loop.run(PROG, arguments, KINDS, show)
+    return command.run(PROG, arguments, KINDS, show)
 
 
 def _nothing(form: str) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dray.api.errors import APIError
-from dray.cli.arguments import reading_parser
-from dray.cli.loop import EXIT_FAILURE, failing_in_one_line, read
+from dray.cli.command import EXIT_FAILURE, failing_in_one_line, read, reading_parser
 from dray.cli.output import paint, write_answer
 from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
@@ -99,7 +98,7 @@ def _mend(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
 async def _apply(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
     """Apply the fixes; one that no longer applies was mended by somebody else."""
     # As above: a doctor that only looks, at files even, needs none of it.
-    from dray.cli.source.http import connected
+    from dray.cli.cluster import connected
     from dray.client.interface import Patch, PatchType, WriteOptions
     from dray.sim.cluster_reader import best_resources
 

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.cli.arguments import add_feature_gates, reading_parser
-from dray.cli.loop import failing_in_one_line, read
+from dray.cli.command import add_feature_gates, failing_in_one_line, read, reading_parser
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.clock import SystemClock
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing

@@ -10,11 +10,9 @@ from functools import partial
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.cli.arguments import add_feature_gates, reading_parser
-from dray.cli.loop import failing_in_one_line, read
-from dray.cli.output import Column, bar, render, write_answer
-from dray.cli.progress import ProgressLine
-from dray.cli.source.files import read_documents
+from dray.cli.command import add_feature_gates, failing_in_one_line, read, reading_parser
+from dray.cli.manifests import read_documents
+from dray.cli.output import Column, ProgressLine, bar, render, write_answer
 from dray.runtime.clock import SystemClock
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 from dray.sim.whatif.changes import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dray.cli import loop
-from dray.cli.arguments import add_watch, reading_parser
+from dray.cli import command
+from dray.cli.command import add_watch, reading_parser
 from dray.cli.devices import usage_columns
 from dray.cli.output import Column, render
 from dray.sim import usage
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     def show(snapshot: Snapshot, now: datetime, colour: bool) -> str:  # noqa: FBT001 - a callback's one switch
         return text(gather(snapshot, now), arguments.what, arguments.output, colour=colour)
 
-    return loop.run(PROG, arguments, KINDS, show)
+    return command.run(PROG, arguments, KINDS, show)
 
 
 def gather(snapshot: Snapshot, now: datetime) -> Top:

@@ -1,32 +1,81 @@
-"""`dray completion`: knows every command and its flags by asking each for its help."""
+"""`dray completion bash|zsh|fish`: prints a shell completion script for all commands and flags."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dray.cli.completion import main_with
-
 _FLAG: Final = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
+_BASH: Final = """\
+_dray() {{
+    local current=${{COMP_WORDS[COMP_CWORD]}}
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "{commands}" -- "$current"))
+        return
+    fi
+    case ${{COMP_WORDS[1]}} in
+{cases}
+    esac
+    case $current in
+        -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
+        *) COMPREPLY=($(compgen -f -- "$current")) ;;
+    esac
+}}
+complete -o filenames -F _dray dray
+"""
+_BASH_CASE: Final = '        {name}) local flags="{flags}" ;;'
+
+_ZSH: Final = """\
+#compdef dray
+autoload -U +X bashcompinit && bashcompinit
+"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
+    parser = argparse.ArgumentParser(
+        prog="dray completion", description="Print a completion script. In bash: source <(dray completion bash)"
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    shell = parser.parse_args(argv).shell
     from dray.cmd.main import PROCESSES, TOOLS
 
     summaries = {name: item.summary for table in (PROCESSES, TOOLS) for name, item in table.items()}
-    return main_with(argv, {name: flags_of(name) for name in summaries if name != "completion"}, summaries)
+    flags = {name: flags_of(name) for name in summaries if name != "completion"}
+    sys.stdout.write(script(shell, flags, summaries))
+    return 0
 
 
 def flags_of(name: str) -> list[str]:
-    """The flags that a command's help names."""
+    """Return the flags in a command's help."""
     from dray.cmd.main import main as run
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
         run([name, "--help"])
-    # The first line only says how flags look.
+    # The first line is the usage, which names no flag of its own.
     return sorted(set(_FLAG.findall(text.getvalue().partition("\n")[2])))
+
+
+def script(shell: str, commands: Mapping[str, Sequence[str]], summaries: Mapping[str, str]) -> str:
+    """Return the completion script for commands with their flags."""
+    if shell == "fish":
+        return _fish(commands, summaries)
+    cases = "\n".join(_BASH_CASE.format(name=name, flags=" ".join(flags)) for name, flags in commands.items())
+    bash = _BASH.format(commands=" ".join(commands), cases=cases)
+    return bash if shell == "bash" else _ZSH + bash
+
+
+def _fish(commands: Mapping[str, Sequence[str]], summaries: Mapping[str, str]) -> str:
+    lines = []
+    for name, flags in commands.items():
+        summary = summaries.get(name, "").replace("'", "\\'")
+        lines.append(f"complete -c dray -n __fish_use_subcommand -a {name} -d '{summary}'")
+        condition = f"complete -c dray -n '__fish_seen_subcommand_from {name}'"
+        lines += [f"{condition} -l {flag[2:]}" for flag in flags if flag.startswith("--")]
+    return "\n".join(lines) + "\n"

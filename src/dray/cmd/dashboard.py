@@ -1,4 +1,4 @@
-"""The dashboard behind the API server: the page for anybody, its data as the user who asks."""
+"""The dashboard hosted by the API server: static files for everyone, data with the user's permissions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dray.client.memory import memory_client
 from dray.lib.clock import Clock
 
 if TYPE_CHECKING:
-    from dray.dashboard.interface import Reply
-    from dray.dashboard.servicer import Dashboard
+    from dray.dashboard.handler import Dashboard
+    from dray.dashboard.responses import Reply
 
 
 class DashboardPages:
@@ -24,18 +24,18 @@ class DashboardPages:
 
     @cached_property
     def _dashboard(self) -> Dashboard:
-        # It brings half of the package along; a server that nobody looks at starts faster and smaller without.
-        from dray.dashboard.servicer import Dashboard
+        # Imported on first use: it pulls in the simulator, and a server without dashboard users starts faster.
+        from dray.dashboard.handler import Dashboard
 
         return Dashboard(self._clock)
 
     def public(self, path: str, known_tag: str) -> TextResult | None:
-        """A file of the page."""
+        """Return a static file; None if there is none at the path."""
         reply = self._dashboard.page(path, known_tag)
         return None if reply is None else _result(reply)
 
     async def data(self, call: Call) -> TextResult:
-        """An answer made with the caller's own rights."""
+        """Return data read with the caller's own permissions."""
         user = call.user
         client = memory_client(self._local, user=user.name, groups=user.groups, user_agent="dashboard")
         return _result(await self._dashboard.data(call.info.path, call.query, client))

@@ -1,1 +1,1 @@
-"""Pages for people: static files, and the few answers they need besides the API, with the reader's own rights."""
+"""The dashboard: a static page and its data endpoints. Requests run with the user's own permissions."""

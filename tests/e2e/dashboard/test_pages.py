@@ -1,4 +1,4 @@
-"""What people do with the dashboard: look, filter, click, follow; with the mouse and with the keyboard."""
+"""The dashboard in a browser: views, filters, links, live changes, keyboard."""
 
 from __future__ import annotations
 
@@ -48,22 +48,23 @@ def test_from_a_device_to_its_claim_to_its_pod(address: str, open_page: Open) ->
     expect(page.get_by_text("a100", exact=True)).to_be_visible()
     page.get_by_role("link", name="team/worker-gpu").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("reserved")
-    expect(page.get_by_text("reserved for Pod worker")).to_be_visible()
+    expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
+    expect(page.get_by_text("Reserved for Pod worker")).to_be_visible()
     page.go_back()
     page.get_by_role("link", name="team/worker", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("team/worker")
 
 
-def test_a_pod_that_waits_says_why_and_what_would_help(address: str, open_page: Open) -> None:
+def test_a_pending_pod_shows_reasons_and_suggestions(address: str, open_page: Open) -> None:
     page = open_page(address)
     page.get_by_role("link", name="Pods", exact=True).click()
     expect(page.get_by_text("not enough free devices").first).to_be_visible()
     page.get_by_role("link", name="team/hungry", exact=True).click()
-    expect(page.get_by_text("It fits on none of 2 nodes.")).to_be_visible()
+    expect(page.get_by_text("Fits on 0 of 2 nodes.")).to_be_visible()
     expect(page.get_by_text("lower the count of request gpu to")).to_be_visible()
 
 
-def test_what_happens_is_seen_at_once(address: str, open_page: Open, kubectl: Kubectl) -> None:
+def test_changes_are_shown_immediately(address: str, open_page: Open, kubectl: Kubectl) -> None:
     page = open_page(address)
     expect(page.locator("#live")).to_have_text("live")
     extra = resource_slice("sim-1-more", GPU, device("new-0"), nodeName="sim-1")
@@ -79,7 +80,7 @@ def test_what_happens_is_seen_at_once(address: str, open_page: Open, kubectl: Ku
     expect(new).to_have_count(0)
 
 
-def test_all_of_it_works_by_keyboard(address: str, open_page: Open) -> None:
+def test_the_page_works_by_keyboard(address: str, open_page: Open) -> None:
     page = open_page(address)
     expect(page.locator("#live")).to_have_text("live")
     page.keyboard.press("Tab")
@@ -91,15 +92,15 @@ def test_all_of_it_works_by_keyboard(address: str, open_page: Open) -> None:
     page.keyboard.press("End")
     expect(page.locator(".map .dev").last).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Properties")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [360, 768, 1920])
-@pytest.mark.parametrize("place", ["", "claims", "pods", "namespaces", f"device/{GPU}/sim-0/gpu-0"])
-def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: int, place: str) -> None:
+@pytest.mark.parametrize("view", ["", "claims", "pods", "namespaces", f"device/{GPU}/sim-0/gpu-0"])
+def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: int, view: str) -> None:
     page = open_page(address, width=width, bypass_csp=True)
     expect(page.locator("#live")).to_have_text("live")
-    page.goto(f"{page.url.partition('#')[0]}#/{place}")
+    page.goto(f"{page.url.partition('#')[0]}#/{view}")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -117,7 +118,7 @@ def test_both_themes_colour_the_states(address: str, open_page: Open, scheme: st
     assert light is (scheme == "light")
 
 
-# --- The page that the API server itself has. ---
+# --- The page served by the API server. ---
 
 
 def slowly(route: Route) -> None:
@@ -127,15 +128,15 @@ def slowly(route: Route) -> None:
 
 def test_without_credentials_there_is_only_a_form(server: Server, kubectl: Kubectl, open_page: Open) -> None:
     page = open_page(f"{server.url}/ui")
-    expect(page.get_by_text("Who are you?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
-    # An answer that takes its time: until it is there, nothing is to be typed that it would take away.
+    # A slow response: the form accepts no input until it arrives, because it would be lost.
     page.route("**/data/whoami", slowly)
-    field, button = page.get_by_label("Bearer token"), page.get_by_role("button", name="Show the cluster")
+    field, button = page.get_by_label("Bearer token"), page.get_by_role("button", name="Sign in")
     field.fill("wrong")
     button.click()
     field.fill("admin-token")
-    expect(page.get_by_role("alert")).to_have_text("The server does not know this token.")
+    expect(page.get_by_role("alert")).to_have_text("The token is not valid.")
     button.click()
     expect(page.locator("#who")).to_have_text("admin")
     expect(page.get_by_label("Node sim-0")).to_be_visible()
@@ -166,17 +167,29 @@ def test_quotas_and_use_by_namespace(address: str, open_page: Open, kubectl: Kub
     expect(page.get_by_text("of 100").first).to_be_visible()
 
 
-# --- What it looks like. ---
+def test_a_stream_that_fails_is_shown_and_reconnected(address: str, open_page: Open) -> None:
+    page = open_page(address)
+    expect(page.locator("#live")).to_have_text("live")
+    error = {"type": "ERROR", "message": "watching the cluster failed"}
+    page.route("**/data/stream", lambda route: route.fulfill(status=200, body=json.dumps(error) + "\n"))
+    page.reload()
+    expect(page.locator("#live")).to_have_text("disconnected: watching the cluster failed")
+    page.unroute("**/data/stream")
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.get_by_label("Node sim-0")).to_be_visible()
+
+
+# --- Appearance. ---
 
 
 def picture(page: Page) -> Image.Image:
-    """The map, without what blinks or moves."""
+    """The map without animations."""
     shot = page.locator(".map").screenshot(animations="disabled", caret="hide")
     return Image.open(io.BytesIO(shot)).convert("RGB")
 
 
 def difference(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int] | None:
-    """Where they differ by more than the shade of a rounded edge."""
+    """The bounding box of the differences, apart from anti-aliasing."""
     return ImageChops.difference(one, other).convert("L").point(lambda value: 255 * (value > 48)).getbbox()
 
 

@@ -12,8 +12,8 @@ from typing import Final
 import yaml
 
 from dray.api.errors import APIError
-from dray.cli import loop
-from dray.cli.arguments import reading_parser
+from dray.cli import command
+from dray.cli.command import reading_parser
 from dray.cli.migrate.check import Finding, findings
 from dray.cli.migrate.plan import Migration, MigrationError, NodeRow, PodRow, QuotaRow, Server, ground, plan_migration
 from dray.cli.output import Column, paint, plain, render
@@ -63,13 +63,13 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] != "plan":
         asked = bool(argv) and argv[0] in ("-h", "--help")
         (sys.stdout if asked else sys.stderr).write(USAGE)
-        return 0 if asked else loop.EXIT_USAGE
+        return 0 if asked else command.EXIT_USAGE
     arguments = _parser().parse_args(argv[1:])
     try:
-        found = ground(loop.read(arguments, KINDS), arguments.resource, arguments.driver)
+        found = ground(command.read(arguments, KINDS), arguments.resource, arguments.driver)
     except (SnapshotError, KubeconfigError, APIError, MigrationError) as error:
         sys.stderr.write(f"{PROG}: {error}\n")
-        return loop.EXIT_USAGE if isinstance(error, MigrationError) else loop.EXIT_FAILURE
+        return command.EXIT_USAGE if isinstance(error, MigrationError) else command.EXIT_FAILURE
     migration = plan_migration(found)
     wrong = findings(found, migration) if arguments.check else ()
     sys.stdout.write(_shown(arguments, migration, wrong))

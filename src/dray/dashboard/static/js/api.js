@@ -1,8 +1,8 @@
-// The way to the server: the reader's credentials, one stream of everything, and two questions.
+// Requests to the server: the user's token, the change stream, and queries.
 
 const KEY = "dray-token";
 
-export class Refused extends Error {}
+export class Unauthorized extends Error {}
 
 export function token() {
   return sessionStorage.getItem(KEY) ?? "";
@@ -13,8 +13,8 @@ export function setToken(value) {
   else sessionStorage.removeItem(KEY);
 }
 
-// A token may come in the address, behind the #, where no server and no log sees it; it does not stay there.
-export function takeTokenFromAddress() {
+// A token may be passed in the URL's fragment, which browsers do not send to servers; it is removed from the URL.
+export function takeTokenFromURL() {
   const found = /^#token=(.+)$/.exec(location.hash);
   if (found) {
     setToken(decodeURIComponent(found[1]));
@@ -24,46 +24,46 @@ export function takeTokenFromAddress() {
   }
 }
 
-async function ask(path, signal) {
+async function get(path, signal) {
   const headers = token() ? { Authorization: `Bearer ${token()}` } : {};
-  const answer = await fetch(`data/${path}`, { headers, signal, cache: "no-store" });
-  if (answer.status === 401 || answer.status === 403) throw new Refused((await message(answer)) || "Unauthorized");
-  if (!answer.ok) throw new Error((await message(answer)) || `the server answered ${answer.status}`);
-  return answer;
+  const response = await fetch(`data/${path}`, { headers, signal, cache: "no-store" });
+  if (response.status === 401 || response.status === 403) throw new Unauthorized((await message(response)) || "Unauthorized");
+  if (!response.ok) throw new Error((await message(response)) || `the server responded with status ${response.status}`);
+  return response;
 }
 
-async function message(answer) {
+async function message(response) {
   try {
-    return (await answer.json()).message;
+    return (await response.json()).message;
   } catch {
     return "";
   }
 }
 
 export async function whoami() {
-  return (await ask("whoami")).json();
+  return (await get("whoami")).json();
 }
 
 export async function classes() {
-  return (await ask("classes")).json();
+  return (await get("classes")).json();
 }
 
 export async function explain(kind, namespace, name, signal) {
   const query = new URLSearchParams({ kind, namespace, name });
-  return (await ask(`explain?${query}`, signal)).json();
+  return (await get(`explain?${query}`, signal)).json();
 }
 
-// Calls hear(line) for every line of the stream; returns when it ends.
-export async function stream(hear, opened, signal) {
-  const answer = await ask("stream", signal);
-  opened();
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+// Calls onLine(line) for every line of the stream; returns when it ends.
+export async function stream(onLine, onOpen, signal) {
+  const response = await get("stream", signal);
+  onOpen();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();
-    for (const line of lines) if (line) hear(JSON.parse(line));
+    for (const line of lines) if (line) onLine(JSON.parse(line));
   }
 }

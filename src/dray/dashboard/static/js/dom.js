@@ -1,4 +1,4 @@
-// Elements without a framework: h("a", {href}, "text", child), and lists that keep what has not changed.
+// DOM elements without a framework: h("a", {href}, "text", child), and keyed lists that reuse unchanged elements.
 
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -24,28 +24,28 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
-// Brings the children of an element in step with items: each has a key and a signature; the same key with the same
-// signature keeps its element, so that focus and scroll stay where they are.
+// Updates the children of an element to match the items. An item with an unchanged key and signature keeps its
+// element, which preserves focus and scroll position.
 export function keyed(element, items, make) {
   const known = element.keyedChildren || (element.keyedChildren = new Map());
   const seen = new Set();
-  let place = element.firstChild;
+  let next = element.firstChild;
   for (const item of items) {
     seen.add(item.key);
     let entry = known.get(item.key);
     if (!entry || entry.signature !== item.signature) {
-      const made = make(item);
+      const created = make(item);
       if (entry) {
         const focused = entry.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-        if (place === entry.element) place = place.nextSibling;
-        entry.element.replaceWith(made);
-        if (focused) made.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+        if (next === entry.element) next = next.nextSibling;
+        entry.element.replaceWith(created);
+        if (focused) created.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
       }
-      entry = { element: made, signature: item.signature };
+      entry = { element: created, signature: item.signature };
       known.set(item.key, entry);
     }
-    if (entry.element === place) place = place.nextSibling;
-    else element.insertBefore(entry.element, place);
+    if (entry.element === next) next = next.nextSibling;
+    else element.insertBefore(entry.element, next);
   }
   for (const [key, entry] of known) {
     if (!seen.has(key)) {
@@ -56,18 +56,19 @@ export function keyed(element, items, make) {
 }
 
 export function table(titles, rows) {
-  if (!rows.length) return h("div", { class: "card empty" }, "Nothing here.");
+  if (!rows.length) return h("div", { class: "card empty" }, "None found.");
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
     h("table", {},
       h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
 }
 
-// A control with its name above it.
+// A form control with its label.
 export function field(name, control) {
   return h("div", { class: "field" }, h("label", { for: control.id }, name), control);
 }
 
+// A list of names with their values; empty values are left out.
 export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
     .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));

@@ -1,4 +1,4 @@
-// Addresses within the page, and links that look the same everywhere.
+// Links between views.
 
 import { h } from "./dom.js";
 
@@ -22,6 +22,6 @@ export function tag(state) {
   return h("span", { class: `tag ${state}` }, state);
 }
 
-export function joined(items, between = ", ") {
-  return items.flatMap((item, index) => (index ? [between, item] : [item]));
+export function joined(items, separator = ", ") {
+  return items.flatMap((item, index) => (index ? [separator, item] : [item]));
 }

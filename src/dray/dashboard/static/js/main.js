@@ -1,6 +1,6 @@
-// Puts the page together: who reads, which view is open, and when it is drawn again.
+// Entry point: authentication, routing between views, and rendering on changes.
 
-import { Refused, setToken, takeTokenFromAddress, token, whoami } from "./api.js";
+import { Unauthorized, setToken, takeTokenFromURL, token, whoami } from "./api.js";
 import { h, replace } from "./dom.js";
 import { store } from "./store.js";
 import { claimsView, claimView } from "./views/claims.js";
@@ -31,46 +31,46 @@ function open() {
   replace(document.getElementById("nav"), NAV.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": key === active ? "page" : null }, text)));
 }
 
-function showLive() {
+function showConnection() {
   const live = document.getElementById("live");
-  const waiting = ["Node", "DeviceTaintRule", "ResourceSlice", "ResourceClaim", "Pod"].filter((kind) => !store.synced.has(kind) && !store.refused.has(kind));
+  const loading = ["Node", "DeviceTaintRule", "ResourceSlice", "ResourceClaim", "Pod"].filter((kind) => !store.synced.has(kind) && !store.unavailable.has(kind));
   live.className = store.connected ? "live" : "live down";
-  const hidden = [...store.refused.keys()];
+  const hidden = [...store.unavailable.keys()];
   const note = hidden.length ? ` · not shown: ${hidden.join(", ")}` : "";
-  const text = store.connected ? (waiting.length ? "reading…" : `live${note}`) : `not connected: ${store.failure || "connecting…"}`;
+  const text = store.connected ? (loading.length ? "loading…" : `live${note}`) : `disconnected: ${store.failure || "connecting…"}`;
   if (live.textContent !== text) live.textContent = text;
-  live.title = [...store.refused.entries()].map(([kind, message]) => `${kind}: ${message}`).join("\n");
+  live.title = [...store.unavailable.entries()].map(([kind, message]) => `${kind}: ${message}`).join("\n");
 }
 
-async function begin() {
+async function start() {
   try {
     const { user } = await whoami();
     replace(document.getElementById("who"), user.username);
   } catch (error) {
-    if (error instanceof Refused) return askWho(error.message === "Unauthorized" ? unknownToken() : error.message);
+    if (error instanceof Unauthorized) return showLogin(error.message === "Unauthorized" ? tokenError() : error.message);
     replace(main, h("p", { class: "error" }, error.message));
-    return setTimeout(begin, 2000);
+    return setTimeout(start, 2000);
   }
   open();
   window.addEventListener("hashchange", () => { open(); scrollTo(0, 0); main.focus({ preventScroll: true }); });
   store.listen(() => {
-    showLive();
+    showConnection();
     sampleUsage();
     current?.render();
   });
   setInterval(() => { sampleUsage(); current?.render(); }, 10000);
-  store.run((error) => { setToken(""); askWho(error.message); });
+  store.run((error) => { setToken(""); showLogin(error.message); });
 }
 
-// Nobody is told off who has not said anything yet.
-function unknownToken() {
-  return token() ? "The server does not know this token." : "";
+// No error before the user has entered a token.
+function tokenError() {
+  return token() ? "The token is not valid." : "";
 }
 
-function askWho(message) {
+function showLogin(message) {
   replace(document.getElementById("nav"));
-  login(main, message, begin);
+  login(main, message, start);
 }
 
-takeTokenFromAddress();
-begin();
+takeTokenFromURL();
+start();

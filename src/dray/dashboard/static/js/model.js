@@ -1,18 +1,18 @@
-// What the objects mean: devices with their states, claims, Pods, namespaces. Pure.
+// Derives devices with their states, claims, Pods and namespaces from API objects. Pure.
 
 export const STATES = {
-  free: "nobody has it",
-  held: "a claim has it",
-  shared: "several claims share it",
-  tainted: "given only to who tolerates its taint",
-  blocked: "the counters it shares are used up",
-  unusable: "its pool is incomplete or invalid",
+  free: "not allocated",
+  held: "allocated to a claim",
+  shared: "allocated to several claims",
+  tainted: "requires a toleration",
+  blocked: "shared counters are exhausted",
+  unusable: "pool is incomplete or invalid",
 };
-const LETTERS = { free: "", held: "●", shared: "◐", tainted: "!", blocked: "–", unusable: "?" };
+const SYMBOLS = { free: "", held: "●", shared: "◐", tainted: "!", blocked: "–", unusable: "?" };
 const UNITS = { m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50 };
 
-export function letter(state) {
-  return LETTERS[state];
+export function symbol(state) {
+  return SYMBOLS[state];
 }
 
 export function quantity(text) {
@@ -45,17 +45,17 @@ export function holdersByDevice(claims) {
   return holders;
 }
 
-// Pools with the slices of their newest generation.
+// Returns pools with the slices of their latest generation.
 export function poolsOf(slices) {
   const pools = new Map();
   for (const slice of slices) {
     const { driver, pool } = slice.spec;
     const key = `${driver}/${pool.name}`;
-    const known = pools.get(key);
-    if (!known || pool.generation > known.generation) {
-      pools.set(key, { key, driver, name: pool.name, generation: pool.generation, wanted: pool.resourceSliceCount, slices: [slice] });
-    } else if (pool.generation === known.generation) {
-      known.slices.push(slice);
+    const existing = pools.get(key);
+    if (!existing || pool.generation > existing.generation) {
+      pools.set(key, { key, driver, name: pool.name, generation: pool.generation, sliceCount: pool.resourceSliceCount, slices: [slice] });
+    } else if (pool.generation === existing.generation) {
+      existing.slices.push(slice);
     }
   }
   return pools;
@@ -65,7 +65,7 @@ export function devicesOf(slices, claims, rules) {
   const holders = holdersByDevice(claims);
   const devices = [];
   for (const pool of poolsOf(slices).values()) {
-    const complete = pool.slices.length === pool.wanted;
+    const complete = pool.slices.length === pool.sliceCount;
     const counters = countersOf(pool, holders);
     for (const slice of pool.slices) {
       for (const spec of slice.spec.devices ?? []) {
@@ -105,7 +105,7 @@ function stateOf(device, complete) {
   return users.length ? "shared" : "free";
 }
 
-// Shared counters of a pool: how much there is and how much its devices in use take.
+// Returns the shared counters of a pool: total, and consumed by allocated devices.
 function countersOf(pool, holders) {
   const counters = new Map();
   for (const slice of pool.slices) {
@@ -119,21 +119,21 @@ function countersOf(pool, holders) {
   for (const slice of pool.slices) {
     for (const spec of slice.spec.devices ?? []) {
       const users = (holders.get(deviceKey(pool.driver, pool.name, spec.name)) ?? []).filter((holder) => !holder.admin);
-      if (users.length) each(spec, (key, amount) => { if (counters.has(key)) counters.get(key).used += amount; });
+      if (users.length) eachConsumed(spec, (key, amount) => { if (counters.has(key)) counters.get(key).used += amount; });
     }
   }
   return counters;
 }
 
-function each(spec, take) {
+function eachConsumed(spec, callback) {
   for (const consumed of spec.consumesCounters ?? []) {
-    for (const [name, counter] of Object.entries(consumed.counters ?? {})) take(`${consumed.counterSet}/${name}`, quantity(counter.value));
+    for (const [name, counter] of Object.entries(consumed.counters ?? {})) callback(`${consumed.counterSet}/${name}`, quantity(counter.value));
   }
 }
 
 function lacksCounter(device) {
   let lacks = false;
-  each(device.spec, (key, amount) => {
+  eachConsumed(device.spec, (key, amount) => {
     const counter = device.counters.get(key);
     if (!counter || counter.used + amount > counter.size) lacks = true;
   });
@@ -160,30 +160,30 @@ export function requestsOf(claim) {
   return (claim.spec?.devices?.requests ?? []).map((request) => ({
     name: request.name,
     alternatives: request.exactly
-      ? [{ key: request.name, ...wanted(request.exactly) }]
-      : (request.firstAvailable ?? []).map((one) => ({ key: `${request.name}/${one.name}`, ...wanted(one) })),
+      ? [{ key: request.name, ...requirement(request.exactly) }]
+      : (request.firstAvailable ?? []).map((sub) => ({ key: `${request.name}/${sub.name}`, ...requirement(sub) })),
   }));
 }
 
-function wanted(one) {
-  const amount = one.allocationMode === "All" ? "all" : String(one.count ?? 1);
-  return { text: `${amount} × ${one.deviceClassName}`, selectors: (one.selectors ?? []).map((item) => item.cel?.expression ?? "") };
+function requirement(request) {
+  const count = request.allocationMode === "All" ? "all" : String(request.count ?? 1);
+  return { text: `${count} × ${request.deviceClassName}`, selectors: (request.selectors ?? []).map((item) => item.cel?.expression ?? "") };
 }
 
 export function claimNamesOf(pod) {
   const statuses = new Map((pod.status?.resourceClaimStatuses ?? []).map((item) => [item.name, item.resourceClaimName]));
   const names = (pod.spec.resourceClaims ?? []).map((entry) => entry.resourceClaimName ?? statuses.get(entry.name)).filter(Boolean);
-  const special = pod.status?.extendedResourceClaimStatus?.resourceClaimName;
-  return special ? [...names, special] : names;
+  const extended = pod.status?.extendedResourceClaimStatus?.resourceClaimName;
+  return extended ? [...names, extended] : names;
 }
 
 export function podState(pod) {
   const phase = pod.status?.phase ?? "Pending";
   if (pod.metadata.deletionTimestamp) return "deleting";
-  return { Pending: "pending", Running: "running", Succeeded: "done", Failed: "failed" }[phase] ?? "pending";
+  return { Pending: "pending", Running: "running", Succeeded: "succeeded", Failed: "failed" }[phase] ?? "pending";
 }
 
-export function waitsForANode(pod) {
+export function isUnscheduled(pod) {
   return !pod.spec.nodeName && podState(pod) === "pending";
 }
 

@@ -1,6 +1,6 @@
-// Everything the reader may see, kept current by the stream; tells its listeners at most once a frame.
+// Cache of all objects that the user can read, updated by the change stream; notifies listeners at most once per frame.
 
-import { stream, Refused } from "./api.js";
+import { stream, Unauthorized } from "./api.js";
 
 const RETRY_SECONDS = [1, 2, 5, 10];
 const SAMPLE_MILLISECONDS = 5000;
@@ -10,11 +10,12 @@ const HISTORY_MAX = 50;
 class Store {
   constructor() {
     this.kinds = new Map();
-    this.refused = new Map();
+    // kind -> why it cannot be read.
+    this.unavailable = new Map();
     this.synced = new Set();
     this.connected = false;
     this.failure = "";
-    // device key -> what was seen to happen to it while this page was open.
+    // device key -> allocations and deallocations since this page was opened.
     this.history = new Map();
     this.samples = new Map();
     this._listeners = new Set();
@@ -37,22 +38,22 @@ class Store {
     return () => this._listeners.delete(listener);
   }
 
-  // The result of a computation over everything, until something changes.
+  // Returns the cached result of a computation over all objects; computes it again after a change.
   memo(name, compute) {
-    const known = this._memo.get(name);
-    if (known && known.version === this.version) return known.value;
+    const cached = this._memo.get(name);
+    if (cached && cached.version === this.version) return cached.value;
     const value = compute(this);
     this._memo.set(name, { version: this.version, value });
     return value;
   }
 
-  async run(onRefused) {
+  async run(onUnauthorized) {
     for (;;) {
       try {
-        await stream((line) => this._hear(line), () => this._opened());
-        this.failure = "the server closed the connection";
+        await stream((line) => this._onLine(line), () => this._onOpen());
+        this.failure = this.failure || "the server closed the connection";
       } catch (error) {
-        if (error instanceof Refused) return onRefused(error);
+        if (error instanceof Unauthorized) return onUnauthorized(error);
         this.failure = error.message;
       }
       this.connected = false;
@@ -62,52 +63,60 @@ class Store {
     }
   }
 
-  _opened() {
+  _onOpen() {
     this.connected = true;
-    this._retries = 0;
-    // What went while nobody listened is not told of: begin anew, and show the old until all of the new is there.
-    this._fresh = new Map();
+    this.failure = "";
+    // Deletions during a disconnect are not sent: list everything again, and show the old objects until a kind is synced.
+    this._listed = new Map();
     this._current = new Set();
     this._changed();
   }
 
-  _hear(line) {
-    if (line.type === "ALIVE") return;
-    if (line.type === "REFUSED") this.refused.set(line.kind, line.message);
-    else if (line.type === "SYNCED") this._take(line.kind);
-    else this._object(line);
+  _onLine(line) {
+    if (line.type === "HEARTBEAT") return;
+    if (line.type === "ERROR") this._onError(line.message);
+    else if (line.type === "UNAVAILABLE") this.unavailable.set(line.kind, line.message);
+    else if (line.type === "SYNCED") this._onSynced(line.kind);
+    else this._onObject(line);
     this._changed();
   }
 
-  _take(kind) {
-    this.kinds.set(kind, this._fresh.get(kind) ?? new Map());
-    this._fresh.delete(kind);
-    this.synced.add(kind);
-    this._current.add(kind);
-    this.refused.delete(kind);
+  // The stream ends with this line; run() connects again.
+  _onError(message) {
+    this.connected = false;
+    this.failure = message;
   }
 
-  _object({ type, kind, object }) {
-    const arriving = !this._current.has(kind);
-    if (arriving && !this._fresh.has(kind)) this._fresh.set(kind, new Map());
-    const objects = (arriving ? this._fresh : this.kinds).get(kind);
+  _onSynced(kind) {
+    this._retries = 0;
+    this.kinds.set(kind, this._listed.get(kind) ?? new Map());
+    this._listed.delete(kind);
+    this.synced.add(kind);
+    this._current.add(kind);
+    this.unavailable.delete(kind);
+  }
+
+  _onObject({ type, kind, object }) {
+    const listing = !this._current.has(kind);
+    if (listing && !this._listed.has(kind)) this._listed.set(kind, new Map());
+    const objects = (listing ? this._listed : this.kinds).get(kind);
     const key = `${object.metadata.namespace ?? ""}/${object.metadata.name}`;
-    if (!arriving && kind === "ResourceClaim") this._note(objects.get(key), type === "GONE" ? null : object);
-    if (type === "GONE") objects.delete(key);
+    if (!listing && kind === "ResourceClaim") this._recordAllocation(objects.get(key), type === "DELETED" ? null : object);
+    if (type === "DELETED") objects.delete(key);
     else objects.set(key, object);
   }
 
-  // Who got a device, and who gave it back.
-  _note(before, after) {
+  // Records which devices a claim gained or lost.
+  _recordAllocation(before, after) {
     const held = (claim) => new Set((claim?.status?.allocation?.devices?.results ?? []).map((r) => `${r.driver}/${r.pool}/${r.device}`));
     const [old, now] = [held(before), held(after)];
     const claim = after ?? before;
     const name = `${claim.metadata.namespace}/${claim.metadata.name}`;
-    for (const key of now) if (!old.has(key)) this._remember(key, `given to claim ${name}`);
-    for (const key of old) if (!now.has(key)) this._remember(key, `given back by claim ${name}`);
+    for (const key of now) if (!old.has(key)) this._record(key, `allocated to claim ${name}`);
+    for (const key of old) if (!now.has(key)) this._record(key, `released by claim ${name}`);
   }
 
-  _remember(key, what) {
+  _record(key, what) {
     const list = this.history.get(key) ?? [];
     list.unshift({ at: new Date().toISOString(), what });
     this.history.set(key, list.slice(0, HISTORY_MAX));
@@ -126,13 +135,13 @@ class Store {
     this.version++;
     if (this._scheduled) return;
     this._scheduled = true;
-    const tell = () => {
+    const notify = () => {
       this._scheduled = false;
       for (const listener of this._listeners) listener();
     };
-    // Hidden pages get no frames, but must not fall behind.
-    if (document.hidden) setTimeout(tell, 1000);
-    else requestAnimationFrame(tell);
+    // Hidden pages get no animation frames.
+    if (document.hidden) setTimeout(notify, 1000);
+    else requestAnimationFrame(notify);
   }
 }
 

@@ -1,10 +1,10 @@
-// All claims, and one of them.
+// The list of claims, and the view of one claim.
 
 import { facts, field, h, replace, table } from "../dom.js";
 import { claimLink, joined, path, podLink, tag } from "../links.js";
 import { claimState, condition, requestsOf } from "../model.js";
 import { store } from "../store.js";
-import { age, moment } from "../words.js";
+import { age, moment } from "../format.js";
 import { explanation } from "./explanation.js";
 
 const ROWS_MAX = 500;
@@ -35,15 +35,15 @@ export const claimsView = {
     }
     const shown = claims.filter((claim) => (!this.namespace || claim.metadata.namespace === this.namespace) && (!this.state || claimState(claim) === this.state))
       .sort((a, b) => `${a.metadata.namespace}/${a.metadata.name}`.localeCompare(`${b.metadata.namespace}/${b.metadata.name}`, undefined, { numeric: true }));
-    replace(this.list, table(["Claim", "State", "Asks for", "Has", "Pods", "Age"], shown.slice(0, ROWS_MAX).map(row)),
-      shown.length > ROWS_MAX ? h("p", { class: "soft" }, `and ${shown.length - ROWS_MAX} more; choose a namespace or a state`) : null);
+    replace(this.list, table(["Claim", "State", "Requests", "Devices", "Pods", "Age"], shown.slice(0, ROWS_MAX).map(row)),
+      shown.length > ROWS_MAX ? h("p", { class: "soft" }, `and ${shown.length - ROWS_MAX} more: select a namespace or a state`) : null);
   },
 };
 
 function row(claim) {
   const { namespace, name, creationTimestamp } = claim.metadata;
   return [claimLink(namespace, name), tag(claimState(claim)),
-    requestsOf(claim).map((request) => request.alternatives.map((one) => one.text).join(" or ")).join(", "),
+    requestsOf(claim).map((request) => request.alternatives.map((alternative) => alternative.text).join(" or ")).join(", "),
     joined(devices(claim)), joined(users(claim)), h("span", { title: moment(creationTimestamp) }, age(creationTimestamp))];
 }
 
@@ -61,24 +61,24 @@ export const claimView = {
 
   open(main, [namespace, name]) {
     Object.assign(this, { main, namespace, name });
-    this.why = explanation("claim", namespace, name);
+    this.explanation = explanation("claim", namespace, name);
     this.head = h("div", {});
     this.body = h("div", { class: "columns" });
-    replace(main, this.head, h("div", { class: "columns" }, this.body, this.why));
+    replace(main, this.head, h("div", { class: "columns" }, this.body, this.explanation));
     this.render();
   },
 
   render() {
     const claim = store.get("ResourceClaim", this.namespace, this.name);
     if (!claim) {
-      replace(this.head, h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, "This claim does not exist (any more), or you may not see it."));
+      replace(this.head, h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, "Not found: the claim does not exist, or you cannot read it."));
       replace(this.body);
       return;
     }
     replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(claimState(claim))));
     replace(this.body,
       h("section", { class: "card" }, h("h2", {}, "Requests"), requests(claim)),
-      h("section", { class: "card" }, h("h2", {}, "Its life"), timeline(claim)));
+      h("section", { class: "card" }, h("h2", {}, "Timeline"), timeline(claim)));
   },
 };
 
@@ -86,20 +86,20 @@ function requests(claim) {
   const results = claim.status?.allocation?.devices?.results ?? [];
   return requestsOf(claim).map((request) => h("div", {},
     h("h2", {}, request.name),
-    h("ol", {}, request.alternatives.map((one) => {
-      const given = results.filter((result) => result.request === one.key);
-      return h("li", {}, h("b", {}, one.text), given.length ? [" ", tag("reserved"), " ", joined(given.map((result) => h("a", { href: path("device", result.driver, result.pool, result.device) }, result.device)))] : null,
-        one.selectors.map((selector) => h("div", {}, h("code", {}, selector))));
+    h("ol", {}, request.alternatives.map((alternative) => {
+      const allocated = results.filter((result) => result.request === alternative.key);
+      return h("li", {}, h("b", {}, alternative.text), allocated.length ? [" ", tag("allocated"), " ", joined(allocated.map((result) => h("a", { href: path("device", result.driver, result.pool, result.device) }, result.device)))] : null,
+        alternative.selectors.map((selector) => h("div", {}, h("code", {}, selector))));
     }))));
 }
 
 function timeline(claim) {
-  const events = [["made", claim.metadata.creationTimestamp]];
+  const events = [["Created", claim.metadata.creationTimestamp]];
   const allocation = claim.status?.allocation;
-  if (allocation) events.push([`given ${(allocation.devices?.results ?? []).map((result) => result.device).join(", ")}`, allocation.allocationTimestamp]);
+  if (allocation) events.push([`Allocated ${(allocation.devices?.results ?? []).map((result) => result.device).join(", ")}`, allocation.allocationTimestamp]);
   for (const user of claim.status?.reservedFor ?? []) {
     const pod = store.get("Pod", claim.metadata.namespace, user.name);
-    events.push([`reserved for Pod ${user.name}`, pod && condition(pod, "PodScheduled")?.lastTransitionTime]);
+    events.push([`Reserved for Pod ${user.name}`, pod && condition(pod, "PodScheduled")?.lastTransitionTime]);
     if (pod?.status?.startTime) events.push([`Pod ${user.name} started on ${pod.spec.nodeName}`, pod.status.startTime]);
   }
   for (const event of store.of("Event")) {
@@ -108,7 +108,7 @@ function timeline(claim) {
       events.push([`${event.reason}: ${event.message}`, event.lastTimestamp ?? event.eventTime, event.type === "Warning"]);
     }
   }
-  if (claim.metadata.deletionTimestamp) events.push(["to be deleted when nobody uses it any more", claim.metadata.deletionTimestamp, true]);
+  if (claim.metadata.deletionTimestamp) events.push(["Deletion requested; waiting until no Pod uses the claim", claim.metadata.deletionTimestamp, true]);
   events.sort((a, b) => (a[1] ?? "9").localeCompare(b[1] ?? "9"));
   return [h("ol", { class: "timeline" }, events.map(([what, at, bad]) => h("li", { class: bad ? "bad" : "" }, what, " ", at ? h("time", { datetime: at, title: at }, moment(at)) : null))),
     facts([["Owner", (claim.metadata.ownerReferences ?? []).map((owner) => `${owner.kind} ${owner.name}`).join(", ")], ["Finalizers", (claim.metadata.finalizers ?? []).join(", ")]])];

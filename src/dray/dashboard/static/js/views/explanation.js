@@ -1,19 +1,19 @@
-// What the scheduler says about a Pod or claim, asked for when somebody looks.
+// The output of `dray explain` for a Pod or claim, requested when the view opens.
 
 import { explain } from "../api.js";
 import { h, replace, table } from "../dom.js";
 import { joined } from "../links.js";
-import { plainReason } from "../words.js";
+import { plainReason } from "../format.js";
 
 const NODES_MAX = 50;
 
 export function explanation(kind, namespace, name) {
-  const body = h("div", { role: "status" }, h("p", { class: "soft" }, "Asking the scheduler…"));
-  const card = h("section", { class: "card" }, h("h2", {}, "Why"), body,
-    h("button", { type: "button", onclick: () => load() }, "Ask again"));
+  const body = h("div", { role: "status" }, h("p", { class: "soft" }, "Running dray explain…"));
+  const card = h("section", { class: "card" }, h("h2", {}, "Explanation"), body,
+    h("button", { type: "button", onclick: () => load() }, "Refresh"));
   async function load() {
     try {
-      replace(body, ...words(await explain(kind, namespace, name)));
+      replace(body, ...content(await explain(kind, namespace, name)));
     } catch (error) {
       replace(body, h("p", { class: "error" }, error.message));
     }
@@ -22,33 +22,33 @@ export function explanation(kind, namespace, name) {
   return card;
 }
 
-function words(answer) {
+function content(answer) {
   const parts = [h("p", { class: "plain" }, headline(answer))];
   for (const item of answer.given ?? []) {
     parts.push(h("p", {}, h("b", {}, item.request), `: ${item.device}`));
     for (const better of item.passed_over ?? item.passedOver ?? []) parts.push(h("p", { class: "soft" }, `instead of ${better}`));
   }
   if (answer.changes?.length || answer.holders?.length) {
-    parts.push(h("h2", {}, "What would help"), h("ul", {},
+    parts.push(h("h2", {}, "Suggestions"), h("ul", {},
       (answer.changes ?? []).map((change) => h("li", {}, change.text, h("span", { class: "soft" }, ` → fits on ${some(change.nodes)}`))),
       (answer.holders ?? []).slice(0, 3).map((holder) => h("li", {}, holder))));
   }
   const nodes = (answer.nodes ?? []).slice(0, NODES_MAX);
   if (nodes.length) {
-    parts.push(h("h2", {}, "Node by node"), table(["Node", "Fits", "Why"], nodes.map((node) => [node.node, node.fits ? "yes" : "no", why(node)])));
+    parts.push(h("h2", {}, "Nodes"), table(["Node", "Fits", "Reason"], nodes.map((node) => [node.node, node.fits ? "yes" : "no", reason(node)])));
     if (answer.nodes.length > NODES_MAX) parts.push(h("p", { class: "soft" }, `and ${answer.nodes.length - NODES_MAX} more nodes`));
   }
   return parts;
 }
 
 function headline(answer) {
-  if (answer.obstacle) return `Not tried on any node: ${answer.obstacle}`;
-  if (answer.standing === "placed") return answer.node ? `It is on ${answer.node}.` : "It has its devices.";
+  if (answer.obstacle) return `Not evaluated on any node: ${answer.obstacle}`;
+  if (answer.standing === "placed") return answer.node ? `Scheduled to ${answer.node}.` : "Allocated.";
   const fitting = (answer.nodes ?? []).filter((node) => node.fits).length;
-  return fitting ? `It fits on ${fitting} of ${answer.nodes.length} nodes.` : `It fits on none of ${(answer.nodes ?? []).length} nodes.`;
+  return `Fits on ${fitting} of ${(answer.nodes ?? []).length} nodes.`;
 }
 
-function why(node) {
+function reason(node) {
   if (node.fits) return (node.would_get ?? node.wouldGet ?? []).join(", ") || "fits";
   const others = Object.entries(node.rejections ?? {}).filter(([plugin]) => plugin !== "DynamicResources").flatMap(([, reasons]) => reasons.map(plainReason));
   const devices = node.devices ? [node.devices] : Object.entries(node.rejections ?? {}).filter(([plugin]) => plugin === "DynamicResources").flatMap(([, reasons]) => reasons.map(plainReason));

@@ -1,11 +1,11 @@
-// The cluster as a map: every node a card, every device a square that says its state by colour and sign.
+// All devices by node: a card for each node, a square for each device with its state as colour and symbol.
 
-import { classes as askClasses } from "../api.js";
+import { classes as fetchClasses } from "../api.js";
 import { field, h, keyed, replace } from "../dom.js";
 import { path } from "../links.js";
-import { attributeText, devicesOf, isReady, letter, STATES, waitsForANode } from "../model.js";
+import { attributeText, devicesOf, isReady, isUnscheduled, STATES, symbol } from "../model.js";
 import { store } from "../store.js";
-import { plural } from "../words.js";
+import { plural } from "../format.js";
 
 const NO_NODE = "network-attached";
 const CLASSES_MILLISECONDS = 3000;
@@ -16,7 +16,7 @@ export function allDevices() {
 
 export const mapView = {
   title: "Devices",
-  wanted: { driver: "", state: "", class: "", namespace: "", text: "" },
+  filter: { driver: "", state: "", class: "", namespace: "", text: "" },
   classes: null,
 
   open(main) {
@@ -24,30 +24,30 @@ export const mapView = {
     this.selects = {};
     this.filters = h("form", { class: "filters", "aria-label": "Filters", onsubmit: (event) => event.preventDefault() });
     this.count = h("p", { class: "soft", role: "status" });
-    this.map = h("div", { class: "map", onkeydown: (event) => walk(event) });
+    this.map = h("div", { class: "map", onkeydown: (event) => moveFocus(event) });
     this.empty = h("div", { class: "card empty", hidden: true });
-    for (const [name, label] of [["driver", "Driver"], ["class", "Class"], ["state", "State"], ["namespace", "Held by namespace"]]) {
-      this.selects[name] = h("select", { id: `filter-${name}`, onchange: (event) => this.want(name, event.target.value) });
+    for (const [name, label] of [["driver", "Driver"], ["class", "Class"], ["state", "State"], ["namespace", "Claim namespace"]]) {
+      this.selects[name] = h("select", { id: `filter-${name}`, onchange: (event) => this.setFilter(name, event.target.value) });
       this.filters.append(field(label, this.selects[name]));
     }
     this.filters.append(field("Name or attribute (model=a100)",
-      h("input", { id: "filter-text", type: "search", value: this.wanted.text, oninput: (event) => this.want("text", event.target.value) })));
+      h("input", { id: "filter-text", type: "search", value: this.filter.text, oninput: (event) => this.setFilter("text", event.target.value) })));
     replace(main, h("h1", {}, "Devices"), this.tiles, this.filters, legend(), this.count, this.empty, this.map);
     this.render();
   },
 
-  want(name, value) {
-    this.wanted[name] = value;
-    if (name === "class" && value) this.askClasses();
+  setFilter(name, value) {
+    this.filter[name] = value;
+    if (name === "class" && value) this.loadClasses();
     this.render();
   },
 
-  async askClasses() {
+  async loadClasses() {
     if (this.classes && Date.now() - this.classes.at < CLASSES_MILLISECONDS) return;
     this.classes = { at: Date.now(), devices: this.classes?.devices ?? {} };
     try {
-      const answer = await askClasses();
-      this.classes.devices = Object.fromEntries(Object.entries(answer).map(([name, keys]) => [name, new Set(keys)]));
+      const devices = await fetchClasses();
+      this.classes.devices = Object.fromEntries(Object.entries(devices).map(([name, keys]) => [name, new Set(keys)]));
       this.render();
     } catch {
       this.classes = null;
@@ -59,19 +59,19 @@ export const mapView = {
     this.renderTiles(devices);
     this.renderSelects(devices);
     const matches = devices.filter((device) => this.matches(device));
-    const filtered = Object.values(this.wanted).some(Boolean);
+    const filtered = Object.values(this.filter).some(Boolean);
     replace(this.count, filtered ? `${plural(matches.length, "device")} of ${devices.length} match` : "");
     this.renderNodes(devices, new Set(matches.map((device) => device.key)), filtered);
-    if (this.wanted.class) this.askClasses();
+    if (this.filter.class) this.loadClasses();
   },
 
   renderTiles(devices) {
     const counts = Object.fromEntries(Object.keys(STATES).map((state) => [state, 0]));
     for (const device of devices) counts[device.state]++;
-    const waiting = store.of("Pod").filter(waitsForANode).length;
+    const pending = store.of("Pod").filter(isUnscheduled).length;
     const tiles = [
       [devices.length, "devices"], [counts.free, "free"], [counts.held + counts.shared, "in use"],
-      [counts.tainted + counts.blocked + counts.unusable, "out of use"], [store.of("Node").length, "nodes"], [waiting, "Pods waiting"],
+      [counts.tainted + counts.blocked + counts.unusable, "unavailable"], [store.of("Node").length, "nodes"], [pending, "pending Pods"],
     ];
     replace(this.tiles, tiles.map(([number, text]) => h("div", { class: "tile" }, h("b", {}, number), h("span", {}, text))));
   },
@@ -89,16 +89,16 @@ export const mapView = {
       if (select.signature === signature) continue;
       select.signature = signature;
       replace(select, h("option", { value: "" }, "any"), values.map((value) => h("option", { value }, value)));
-      select.value = values.includes(this.wanted[name]) ? this.wanted[name] : "";
+      select.value = values.includes(this.filter[name]) ? this.filter[name] : "";
     }
   },
 
   matches(device) {
-    const { driver, state, namespace, text } = this.wanted;
+    const { driver, state, namespace, text } = this.filter;
     if (driver && device.driver !== driver) return false;
     if (state && device.state !== state) return false;
     if (namespace && !device.holders.some((holder) => holder.namespace === namespace)) return false;
-    if (this.wanted.class && !this.classes?.devices[this.wanted.class]?.has(device.key)) return false;
+    if (this.filter.class && !this.classes?.devices[this.filter.class]?.has(device.key)) return false;
     return !text || matchesText(device, text.trim().toLowerCase());
   },
 
@@ -114,7 +114,7 @@ export const mapView = {
       .map(([name, entry]) => ({ key: name, entry, matching, filtered, signature: signature(entry, matching, filtered) }));
     keyed(this.map, items, (item) => nodeCard(item.key, item.entry, item.matching, item.filtered));
     this.empty.hidden = items.length > 0;
-    if (!items.length) replace(this.empty, filtered ? "Nothing matches; take a filter away." : "No nodes and no devices yet: start a driver, or `kubectl apply` a ResourceSlice.");
+    if (!items.length) replace(this.empty, filtered ? "No devices match the filters." : "No nodes and no devices. Start a driver, or create a ResourceSlice with kubectl apply.");
   },
 };
 
@@ -150,7 +150,7 @@ function square(device, faded) {
   const holders = device.holders.map((holder) => `${holder.namespace}/${holder.name}`).join(", ");
   const label = `${device.name}: ${device.state}${holders ? `, ${holders}` : ""}`;
   const classes = `dev ${device.state}${device.partition ? " part" : ""}${faded ? " faded" : ""}`;
-  return h("a", { class: classes, href: path("device", device.driver, device.pool, device.name), title: label, "aria-label": label, "data-key": device.key }, letter(device.state) || "\u00a0");
+  return h("a", { class: classes, href: path("device", device.driver, device.pool, device.name), title: label, "aria-label": label, "data-key": device.key }, symbol(device.state) || "\u00a0");
 }
 
 function counters(device) {
@@ -160,16 +160,16 @@ function counters(device) {
 }
 
 function legend() {
-  return h("ul", { class: "legend", "aria-label": "What the colours mean" }, Object.entries(STATES).map(([state, text]) =>
-    h("li", {}, h("span", { class: `dev ${state}`, "aria-hidden": "true" }, letter(state) || "\u00a0"), `${state}: ${text}`)));
+  return h("ul", { class: "legend", "aria-label": "Legend" }, Object.entries(STATES).map(([state, text]) =>
+    h("li", {}, h("span", { class: `dev ${state}`, "aria-hidden": "true" }, symbol(state) || "\u00a0"), `${state}: ${text}`)));
 }
 
-// Arrow keys walk from device to device; Tab goes through all of them as well.
-function walk(event) {
+// Arrow keys move the focus between devices; so does Tab.
+function moveFocus(event) {
   const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
   if (!(event.key in steps) || !event.target.classList.contains("dev")) return;
   const all = [...event.currentTarget.querySelectorAll(".dev")];
-  const place = all.indexOf(event.target) + steps[event.key];
-  all[Math.min(Math.max(place, 0), all.length - 1)]?.focus();
+  const index = all.indexOf(event.target) + steps[event.key];
+  all[Math.min(Math.max(index, 0), all.length - 1)]?.focus();
   event.preventDefault();
 }

@@ -1,4 +1,4 @@
-// Who uses how much, against their quotas, and how that went while this page was open.
+// Device usage and quotas by namespace, with usage over time since the page was opened.
 
 import { h, meter, replace, table } from "../dom.js";
 import { quantity, usageByNamespace } from "../model.js";
@@ -22,7 +22,7 @@ export const namespacesView = {
     const rows = [...usage.values()].sort((a, b) => b.devices - a.devices);
     const total = rows.reduce((sum, row) => sum + row.devices, 0);
     replace(this.body,
-      table(["Namespace", "Devices held", "Claims", "Waiting", "Device-hours of what is held", "Devices over time"], rows.map((row) => [
+      table(["Namespace", "Devices", "Claims", "Pending claims", "Device-hours", "Devices over time"], rows.map((row) => [
         row.namespace, meter(row.devices, total, `devices held by ${row.namespace}`), row.claims, row.pending, row.hours.toFixed(1), spark(store.samples.get(`ns/${row.namespace}`) ?? [], row.namespace),
       ])),
       h("h2", {}, "Quotas"),
@@ -33,13 +33,13 @@ export const namespacesView = {
   },
 };
 
-// Called all the time, whichever page is open.
+// Called periodically, whichever view is open.
 export function sampleUsage() {
   for (const row of usageByNamespace(store.of("ResourceClaim")).values()) store.sample(`ns/${row.namespace}`, row.devices);
 }
 
 function spark(samples, name) {
-  if (samples.length < 2) return h("span", { class: "soft" }, "watching…");
+  if (samples.length < 2) return h("span", { class: "soft" }, "collecting data…");
   const most = Math.max(...samples.map((sample) => sample.value), 1);
   const [first, last] = [samples[0].at, samples[samples.length - 1].at];
   const points = samples.map((sample) => `${((sample.at - first) / Math.max(last - first, 1)) * WIDTH},${HEIGHT - (sample.value / most) * (HEIGHT - 4) - 2}`).join(" ");
@@ -48,7 +48,7 @@ function spark(samples, name) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("class", "spark");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Devices held by ${name} since this page was opened; most: ${most}, now: ${samples[samples.length - 1].value}`);
+  svg.setAttribute("aria-label", `Devices held by ${name} since this page was opened; maximum: ${most}, now: ${samples[samples.length - 1].value}`);
   const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   line.setAttribute("points", points);
   svg.append(line);

@@ -1,10 +1,10 @@
-// Pods that wait, with their reasons in plain words; and one Pod.
+// The list of Pods with the reasons why they are pending, and the view of one Pod.
 
 import { facts, h, replace, table } from "../dom.js";
 import { claimLink, joined, path, podLink, tag } from "../links.js";
-import { claimNamesOf, claimState, condition, podState, waitsForANode } from "../model.js";
+import { claimNamesOf, claimState, condition, isUnscheduled, podState } from "../model.js";
 import { store } from "../store.js";
-import { age, moment, plainReasons } from "../words.js";
+import { age, moment, plainReasons } from "../format.js";
 import { explanation } from "./explanation.js";
 
 const ROWS_MAX = 300;
@@ -17,18 +17,18 @@ export const podsView = {
     this.list = h("div", {});
     const all = h("input", { type: "checkbox", id: "pods-all", onchange: (event) => { this.all = event.target.checked; this.render(); } });
     all.checked = this.all;
-    replace(main, h("h1", {}, "Pods"), h("p", {}, all, " ", h("label", { for: "pods-all" }, "also those that have a node")), this.list);
+    replace(main, h("h1", {}, "Pods"), h("p", {}, all, " ", h("label", { for: "pods-all" }, "Include scheduled Pods")), this.list);
     this.render();
   },
 
   render() {
-    const pods = store.of("Pod").filter((pod) => this.all || waitsForANode(pod))
+    const pods = store.of("Pod").filter((pod) => this.all || isUnscheduled(pod))
       .sort((a, b) => (a.metadata.creationTimestamp ?? "").localeCompare(b.metadata.creationTimestamp ?? ""));
     if (!pods.length) {
-      replace(this.list, h("div", { class: "card empty" }, this.all ? "There are no Pods." : "No Pod waits for a node."));
+      replace(this.list, h("div", { class: "card empty" }, this.all ? "No Pods found." : "No pending Pods."));
       return;
     }
-    replace(this.list, table(["Pod", "State", "Node", "Claims", "Why it waits", "Age"], pods.slice(0, ROWS_MAX).map(row)),
+    replace(this.list, table(["Pod", "State", "Node", "Claims", "Reason", "Age"], pods.slice(0, ROWS_MAX).map(row)),
       pods.length > ROWS_MAX ? h("p", { class: "soft" }, `and ${pods.length - ROWS_MAX} more`) : null);
   },
 };
@@ -36,14 +36,14 @@ export const podsView = {
 function row(pod) {
   const { namespace, name, creationTimestamp } = pod.metadata;
   return [podLink(namespace, name), tag(podState(pod)), pod.spec.nodeName ?? "", joined(claimNamesOf(pod).map((claim) => claimLink(namespace, claim))),
-    waitsForANode(pod) ? reasons(pod) : "", h("span", { title: moment(creationTimestamp) }, age(creationTimestamp))];
+    isUnscheduled(pod) ? reasons(pod) : "", h("span", { title: moment(creationTimestamp) }, age(creationTimestamp))];
 }
 
 function reasons(pod) {
-  if (pod.spec.schedulingGates?.length) return `held back by its gates: ${pod.spec.schedulingGates.map((gate) => gate.name).join(", ")}`;
+  if (pod.spec.schedulingGates?.length) return `scheduling gates: ${pod.spec.schedulingGates.map((gate) => gate.name).join(", ")}`;
   const scheduled = condition(pod, "PodScheduled");
   const lines = plainReasons(scheduled?.message);
-  return lines.length ? h("ul", {}, lines.map((line) => h("li", {}, line))) : "no scheduler has looked at it yet";
+  return lines.length ? h("ul", {}, lines.map((line) => h("li", {}, line))) : "not yet processed by a scheduler";
 }
 
 export const podView = {
@@ -60,14 +60,14 @@ export const podView = {
   render() {
     const pod = store.get("Pod", this.namespace, this.name);
     if (!pod) {
-      replace(this.head, h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, "This Pod does not exist (any more), or you may not see it."));
+      replace(this.head, h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, "Not found: the Pod does not exist, or you cannot read it."));
       replace(this.body);
       return;
     }
-    replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(podState(pod))), waitsForANode(pod) ? h("div", { class: "card notice" }, reasons(pod)) : null);
+    replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(podState(pod))), isUnscheduled(pod) ? h("div", { class: "card notice" }, reasons(pod)) : null);
     replace(this.body,
-      h("section", { class: "card" }, h("h2", {}, "Where and with what"), facts([
-        ["Node", pod.spec.nodeName ?? "none yet"], ["Scheduler", pod.spec.schedulerName], ["Made", moment(pod.metadata.creationTimestamp)],
+      h("section", { class: "card" }, h("h2", {}, "Details"), facts([
+        ["Node", pod.spec.nodeName ?? "none"], ["Scheduler", pod.spec.schedulerName], ["Created", moment(pod.metadata.creationTimestamp)],
         ["Owner", (pod.metadata.ownerReferences ?? []).map((owner) => `${owner.kind} ${owner.name}`).join(", ")],
         ["Claims", joined(claimNamesOf(pod).map((name) => claimOf(pod, name)))],
       ])),

@@ -1,19 +1,17 @@
-"""Answers the page's requests; the client it is given has the reader's rights, and no others."""
+"""Handles the page's requests. The client passed to `data` decides which objects are visible."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import APIError, BadRequestError
+from dray.api.errors import BadRequestError
 from dray.client.interface import Client, unstructured
-from dray.dashboard.assets.files import asset
-from dray.dashboard.interface import HTML, LINES, Reply
-from dray.dashboard.questions.loop import Questions
-from dray.dashboard.stream.loop import changes
+from dray.dashboard.assets import asset
+from dray.dashboard.change_stream import stream_changes
+from dray.dashboard.queries import Queries
+from dray.dashboard.responses import HTML, JSON_LINES, Reply, json_reply
 from dray.lib.clock import Clock
 
 ROOT: Final = "/ui"
@@ -25,49 +23,40 @@ _KINDS: Final = ("pod", "claim")
 
 
 class Dashboard:
-    """One for a whole process."""
+    """Serves the page and its data; one instance per process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._questions = Questions()
+        self._queries = Queries()
 
-    def page(self, path: str, known_tag: str = "") -> Reply | None:
-        """A file of the page, for anybody; None when the path is not one."""
+    def page(self, path: str, if_none_match: str = "") -> Reply | None:
+        """Return a static file, which needs no credentials; None if there is none at the path."""
         if path == ROOT:
             # Relative links need the slash.
             return Reply(b"", HTML, 308, (("Location", f"{ROOT}/"),))
         if not path.startswith(f"{ROOT}/") or path.startswith(DATA):
             return None
-        return asset(path.removeprefix(f"{ROOT}/"), known_tag)
+        return asset(path.removeprefix(f"{ROOT}/"), if_none_match)
 
     async def data(self, path: str, query: Mapping[str, str], client: Client) -> Reply:
-        """An answer for the reader that the client acts as; raises `APIError`."""
+        """Return data read with the client's permissions; raises `APIError`."""
         match path.removeprefix(DATA):
             case "whoami":
-                return _json(await _whoami(client))
+                return json_reply(await _whoami(client))
             case "stream":
-                return Reply(b"", LINES, stream=changes(client, self._clock))
+                return Reply(b"", JSON_LINES, stream=stream_changes(client, self._clock))
             case "classes":
-                return _json(await self._questions.classes(client))
+                return json_reply(await self._queries.classes(client))
             case "explain":
-                return _json(await self._explain(query, client))
+                return json_reply(await self._explain(query, client))
             case _:
-                return _json({"message": "there is no such question"}, 404)
+                return json_reply({"message": f"{path} not found"}, 404)
 
     async def _explain(self, query: Mapping[str, str], client: Client) -> Any:
         kind, namespace, name = (query.get(part, "") for part in ("kind", "namespace", "name"))
         if kind not in _KINDS or not namespace or not name or name.startswith("-") or namespace.startswith("-"):
-            raise BadRequestError(f"kind ({' or '.join(_KINDS)}), namespace and name are needed")
-        return await self._questions.explain(client, kind, namespace, name)
-
-
-def failure(error: APIError) -> Reply:
-    """An error as the page reads it."""
-    return _json(error.status(), error.code)
-
-
-def _json(value: Any, status: int = 200) -> Reply:
-    return Reply(orjson.dumps(value), status=status)
+            raise BadRequestError(f"kind ({' or '.join(_KINDS)}), namespace and name are required")
+        return await self._queries.explain(client, kind, namespace, name)
 
 
 async def _whoami(client: Client) -> Document:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
-from dray.cli.source.http import connected
+from dray.client.files import load_access
+from dray.client.http import http_client
 from dray.client.interface import Client
+from dray.client.kubeconfig import Overrides
 from dray.client.loop import InformerLoop, Informers
 from dray.runtime.clock import SystemClock
 from dray.runtime.tasks import TaskGroup
@@ -73,3 +77,14 @@ class _Followed:
             for kind, (api_version, loop) in self._loops.items()
             for item in loop.lister.list()
         )
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
+    """A client with the user's own access."""
+    access = load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
+    client = http_client(access, SystemClock(), user_agent="dray-cli")
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -1,4 +1,4 @@
-"""Reads what the reader may see, and has it thought about where it keeps nobody waiting."""
+"""Queries of the page that the API cannot answer: the devices of each class, and explanations."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from dray.sim.snapshot import Snapshot
 DEVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule")
 EXPLAIN_KINDS: Final = (*DEVICE_KINDS, "Node", "Pod", "ResourceClaimTemplate")
 EXPLAIN_SECONDS_MAX: Final = 60.0
-# More at once would only make all of them slow.
-EXPLAINERS_MAX: Final = 2
+# More at a time would only slow down all of them.
+CONCURRENT_EXPLAIN_MAX: Final = 2
 
 
-class Questions:
-    """One for a whole process."""
+class Queries:
+    """Runs the queries of one process, with the permissions of the client passed in."""
 
     def __init__(self) -> None:
-        self._explainers = asyncio.Semaphore(EXPLAINERS_MAX)
+        self._explain_slots = asyncio.Semaphore(CONCURRENT_EXPLAIN_MAX)
 
     async def classes(self, client: Client) -> Document:
-        """Class -> the devices that match it."""
+        """Return the keys of the matching devices by class."""
         documents = await read_documents(client, DEVICE_KINDS)
-        return await asyncio.to_thread(_classes, documents)
+        return await asyncio.to_thread(_devices_by_class, documents)
 
     async def explain(self, client: Client, kind: str, namespace: str, name: str) -> Any:
-        """What `dray explain` says, as JSON; in a process of its own, because it takes its time."""
+        """Return the JSON output of `dray explain`, run in a subprocess because it is CPU-bound."""
         documents = await read_documents(client, EXPLAIN_KINDS)
         command = ["-m", "dray", "explain", kind, name, "-n", namespace, "-f", "-", "-o", "json"]
-        async with self._explainers:
-            return await _ask(command, orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+        async with self._explain_slots:
+            return await _run(command, orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
 
 
-def _classes(documents: Sequence[Document]) -> Document:
+def _devices_by_class(documents: Sequence[Document]) -> Document:
     found: dict[str, list[str]] = {}
     for row in device_rows(Snapshot.of(documents)):
         for name in row.classes:
@@ -50,18 +50,18 @@ def _classes(documents: Sequence[Document]) -> Document:
     return found
 
 
-async def _ask(command: Sequence[str], text: bytes) -> Any:
+async def _run(command: Sequence[str], stdin: bytes) -> Any:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
         async with asyncio.timeout(EXPLAIN_SECONDS_MAX):
-            answer, complaint = await process.communicate(text)
+            stdout, stderr = await process.communicate(stdin)
     except TimeoutError as error:
-        raise InternalError(f"explaining took more than {EXPLAIN_SECONDS_MAX:.0f} s") from error
+        raise InternalError(f"dray explain took more than {EXPLAIN_SECONDS_MAX:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise InternalError(complaint.decode(errors="replace").strip() or "explaining failed")
-    return orjson.loads(answer)[0]
+        raise InternalError(stderr.decode(errors="replace").strip() or "dray explain failed")
+    return orjson.loads(stdout)[0]

@@ -1,16 +1,20 @@
-"""What the dashboard answers with; whoever serves it turns this into HTTP."""
+"""HTTP responses of the dashboard; the server that hosts it writes them to the connection."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import orjson
+
+from dray.api.errors import APIError
 
 HTML: Final = "text/html; charset=utf-8"
 JSON: Final = "application/json"
-LINES: Final = "application/x-ndjson"
+JSON_LINES: Final = "application/x-ndjson"
 
-# Nothing comes from elsewhere, nothing goes elsewhere, and nobody puts the page into a frame.
+# No content from other origins, no requests to other origins, no framing.
 SECURITY_HEADERS: Final = (
     (
         "Content-Security-Policy",
@@ -24,10 +28,20 @@ SECURITY_HEADERS: Final = (
 
 @dataclass(slots=True)
 class Reply:
-    """One answer; `stream` follows the body when it is set."""
+    """One response; if `stream` is set, it is sent after the body."""
 
     body: bytes
     content_type: str = JSON
     status: int = 200
     headers: tuple[tuple[str, str], ...] = field(default=SECURITY_HEADERS)
     stream: AsyncGenerator[bytes, None] | None = None
+
+
+def json_reply(value: Any, status: int = 200) -> Reply:
+    """Return a JSON response."""
+    return Reply(orjson.dumps(value), status=status)
+
+
+def error_reply(error: APIError) -> Reply:
+    """Return an API error as a Status object."""
+    return json_reply(error.status(), error.code)

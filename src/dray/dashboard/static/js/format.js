@@ -1,4 +1,4 @@
-// Times and reasons as people say them. Pure.
+// Formats ages, times, and the scheduler's messages. Pure.
 
 export function age(from, now = Date.now()) {
   if (!from) return "";
@@ -20,21 +20,21 @@ export function plural(count, one, many = `${one}s`) {
 const REASONS = [
   [/cannot allocate all claims \((.*)\)$/s, (found) => `not enough free devices: ${devices(found[1])}`],
   [/cannot allocate all claims/, () => "not enough free devices"],
-  [/resourceclaim not available on the node/, () => "its claim's devices are on another node"],
-  [/Insufficient (\S+)/, (found) => `not enough ${found[1]} left`],
-  [/were unschedulable/, () => "closed for new Pods (cordoned)"],
-  [/untolerated taint\(s\)/, () => "tainted, and the Pod does not tolerate it"],
-  [/untolerated taint \{(.*?)\}/, (found) => `tainted (${found[1].trim()}), and the Pod does not tolerate it`],
-  [/didn't match Pod's node affinity\/selector/, () => "not among the nodes that the Pod asks for"],
-  [/Too many pods/, () => "full: no more Pods are allowed there"],
-  [/free ports/, () => "its host port is taken"],
+  [/resourceclaim not available on the node/, () => "the claim's devices are on another node"],
+  [/Insufficient (\S+)/, (found) => `insufficient ${found[1]}`],
+  [/were unschedulable/, () => "cordoned"],
+  [/untolerated taint\(s\)/, () => "has a taint that the Pod does not tolerate"],
+  [/untolerated taint \{(.*?)\}/, (found) => `has a taint that the Pod does not tolerate (${found[1].trim()})`],
+  [/didn't match Pod's node affinity\/selector/, () => "does not match the Pod's node affinity or selector"],
+  [/Too many pods/, () => "maximum number of Pods reached"],
+  [/free ports/, () => "the requested host port is in use"],
 ];
 
 function devices(text) {
-  return text.replace(/request "([^"]+)": /g, "$1: ").replace(/(\d+) usable but (\d+) needed/g, "$1 left, $2 needed");
+  return text.replace(/request "([^"]+)": /g, "$1: ").replace(/(\d+) usable but (\d+) needed/g, "$1 usable, $2 needed");
 }
 
-// "0/5 nodes are available: 3 Insufficient cpu, 2 …" as lines for people.
+// Splits "0/5 nodes are available: 3 Insufficient cpu, 2 …" into one line per reason.
 export function plainReasons(message) {
   const found = /^(\d+)\/(\d+) nodes are available: (.*?)\.?$/s.exec((message || "").split(". ")[0] + ".");
   if (!found) return message ? [message] : [];
@@ -44,7 +44,7 @@ export function plainReasons(message) {
   });
 }
 
-// Commas inside brackets belong to a reason.
+// Commas inside brackets do not separate reasons.
 function splitReasons(text) {
   const parts = [];
   let depth = 0, start = 0;
@@ -61,9 +61,9 @@ function splitReasons(text) {
 }
 
 export function plainReason(text) {
-  for (const [pattern, say] of REASONS) {
+  for (const [pattern, format] of REASONS) {
     const found = pattern.exec(text);
-    if (found) return say(found);
+    if (found) return format(found);
   }
   return text;
 }

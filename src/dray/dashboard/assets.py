@@ -1,0 +1,43 @@
+"""The static files of the page. They are few and small: all are read once and stay in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from dray.dashboard.responses import HTML, SECURITY_HEADERS, Reply
+
+_DIRECTORY: Final = Path(__file__).resolve().parent / "static"
+_CONTENT_TYPES: Final = {
+    ".html": HTML,
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_INDEX: Final = "index.html"
+
+
+@cache
+def _assets() -> dict[str, tuple[bytes, str, str]]:
+    """Return content, content type and ETag by path."""
+    assets = {}
+    for path in sorted(_DIRECTORY.rglob("*")):
+        if path.suffix in _CONTENT_TYPES:
+            content = path.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            assets[path.relative_to(_DIRECTORY).as_posix()] = content, _CONTENT_TYPES[path.suffix], etag
+    return assets
+
+
+def asset(path: str, if_none_match: str = "") -> Reply | None:
+    """Return the file at a path relative to the page, or 304 if the ETag matches; None if there is no such file."""
+    found = _assets().get(path or _INDEX)
+    if found is None:
+        return None
+    content, content_type, etag = found
+    headers = (*SECURITY_HEADERS, ("ETag", etag), ("Cache-Control", "no-cache"))
+    if if_none_match == etag:
+        return Reply(b"", content_type, 304, headers)
+    return Reply(content, content_type, 200, headers)

@@ -1,1 +1,0 @@
-"""What the page asks besides the stream: which devices a class has, and why something waits."""
