@@ -31,20 +31,20 @@ from dray.client.files import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, WriteOptions, unstructured
 from dray.cmd.main import GC_THRESHOLDS
-from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Slot
+from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, AssignmentKey
 from dray.node.devices.checkpoint import FILE_NAME as DEVICES_FILE
 from dray.node.devices.checkpoint import Checkpoint as DeviceCheckpoint
 from dray.node.devices.checkpoint import encode as encode_devices
-from dray.node.devices.device_manager import NodePods, PluginDevices
+from dray.node.devices.device_manager import DeviceManager, NodePods
 from dray.node.dra.checkpoint import FILE_NAME as CLAIMS_FILE
 from dray.node.dra.checkpoint import encode as encode_claims
 from dray.node.dra.claims import ClaimInfo, Device
 from dray.node.dra.manager import DynamicResources, Prepared
 from dray.node.plugins.handler import DRA_PLUGIN
-from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources import server as pod_resources
 from dray.node.pod_resources.sources import Sources
-from dray.node.topology.topology_manager import AlignedResources
+from dray.node.topology.topology_manager import TopologyManager
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -135,7 +135,7 @@ def _hold(root: Path, pods: list[Pod], devices_each: int) -> None:
     for number, pod in enumerate(pods):
         uid, key = UID(pod.metadata.uid or ""), NamespacedName("default", _claim_of(pod))
         ids = tuple(f"d{number * devices_each + device}" for device in range(devices_each))
-        assigned.append((Slot(uid, "a", FOO), Assignment({NO_NUMA_NODE: ids}, b"")))
+        assigned.append((AssignmentKey(uid, "a", FOO), Assignment({NO_NUMA_NODE: ids}, b"")))
         device = Device(NODE, f"slot-{number}", None, ("r",), (f"{NAME}/slot={number}",))
         claims.append(ClaimInfo(UID(f"{uid}-claim"), key, {NAME: (device,)}, frozenset({uid})))
     (root / "device-plugins").mkdir()
@@ -163,7 +163,7 @@ class _Node:
 
     pods: Pods
     claims: DynamicResources
-    manager: AlignedResources
+    manager: TopologyManager
 
     async def admit(self, pod: Pod) -> None:
         assert await self.manager.admit(pod) is None
@@ -182,12 +182,12 @@ class _Node:
 async def _admit_all(root: Path, client: Client, held: list[Pod], new: list[Pod]) -> list[Row]:
     pods, clock, metrics = Pods(held), SystemClock(), Metrics()
     claims = DynamicResources(client, NODE, str(root), clock, metrics)
-    plugins = PluginRegistry(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, clock, metrics)
+    plugins = PluginManager(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, clock, metrics)
     count = len(held) + len(new)
     async with _device_plugin(root, pods, count) as devices, TaskGroup("bench") as group:
         group.spawn(claims.run(), "claims")
         group.spawn(plugins.run(), "plugins")
-        node = _Node(pods, claims, AlignedResources(devices))
+        node = _Node(pods, claims, TopologyManager(devices))
         await _until_prepared(root, node, new[0])
         alone = [await _measured(_one_by_one(step, new)) for step in (node.admit, node.release)]
         together = [await _measured(_at_once(step, new)) for step in (node.admit, node.release)]
@@ -280,10 +280,10 @@ def _process(root: Path, program: Path, *arguments: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _device_plugin(root: Path, pods: Pods, count: int) -> AsyncIterator[PluginDevices]:
+async def _device_plugin(root: Path, pods: Pods, count: int) -> AsyncIterator[DeviceManager]:
     """The node's side of a plugin with so many devices, once it knows them."""
     folder = root / "device-plugins"
-    devices = PluginDevices(str(folder), NodePods(pods), SystemClock(), Metrics())
+    devices = DeviceManager(str(folder), NodePods(pods), SystemClock(), Metrics())
     serving_devices = asyncio.create_task(devices.run())
     await devices.wait_started()
     ids = ",".join(f"d{number}" for number in range(count))

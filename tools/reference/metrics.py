@@ -26,7 +26,7 @@ from dray.driver import Driver
 from dray.driver.classic import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.driver.runner import DriverRunner, Options
-from dray.node.agent.pod_worker import StartMetrics
+from dray.node.agent.pod_worker import ContainerStartMetrics
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -125,7 +125,7 @@ async def _server(folder: Path) -> AsyncIterator[apiserver.Running]:
 def _make_node(client: Client, clock: SystemClock, metrics: Metrics, folder: str) -> None:
     # Nothing is asked of the agent while the parts are made, and nothing is counted by it.
     agent: Any = mock.MagicMock(spec_set=["all_seen", "all", "ran_before", "orphans", "on_gone"])
-    StartMetrics(metrics)
+    ContainerStartMetrics(metrics)
     NodeParts(
         NodeSettings(), root=f"{folder}/node", name="node", client=client, clock=clock, metrics=metrics, agent=agent
     )

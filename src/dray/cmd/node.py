@@ -28,13 +28,13 @@ from dray.node.agent.kubelet_server import KubeletServer
 from dray.node.agent.machine_info import read_machine
 from dray.node.agent.node_object import NodeSpec, parse_labels, parse_taints
 from dray.node.agent.node_registration import NodeRegistration
-from dray.node.agent.pod.environment import Surroundings
+from dray.node.agent.pod.environment import DownwardContext
 from dray.node.agent.pod.events import Timing
-from dray.node.agent.pod_setup import LocalPods
-from dray.node.agent.pod_worker import NodeFacts, Parts, StartMetrics
-from dray.node.agent.pod_workers import PodAgent
-from dray.node.agent.probes.prober import Asker
-from dray.node.agent.status_manager import PODS, StatusReporter
+from dray.node.agent.pod_setup import LocalPodSetup
+from dray.node.agent.pod_worker import ContainerStartMetrics, Dependencies, NodeInfo
+from dray.node.agent.pod_workers import PodWorkers
+from dray.node.agent.probes.prober import Prober
+from dray.node.agent.status_manager import PODS, StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.resource_manager import Rejection, ResourceManager
 from dray.node.runtimes.runtime import Runtime
@@ -65,7 +65,7 @@ def _ignore(_parts: NodeParts) -> None:
 
 async def start_local(
     settings: NodeSettings, group: TaskGroup, clock: Clock, on_parts: Callable[[NodeParts], None] = _ignore
-) -> tuple[PodAgent, str]:
+) -> tuple[PodWorkers, str]:
     """Start the agent of this machine; returns it and the line that says so. `on_parts` gets its managers."""
     name = node_name(settings)
     address = settings.node_ip or read_machine(Path("/")).addresses[0]
@@ -96,7 +96,7 @@ async def start(
     identity: NodeIdentity,
     clock: Clock,
     on_parts: Callable[[NodeParts], None] = _ignore,
-) -> tuple[PodAgent, int]:
+) -> tuple[PodWorkers, int]:
     """Start the agent in the group; returns it and the port of its logs."""
     root = _make_folders(settings.root_dir)
     name, metrics = node_name(settings), Metrics()
@@ -114,27 +114,27 @@ async def start(
     addresses = registration.spec.machine.addresses
     recorder = EventRecorder(client, clock, Source(COMPONENT, name))
     services = _services(identity)
-    builder = LocalPods(
-        client, clock, root, lambda: Surroundings(name, addresses, (), registration.allocatable, services)
+    builder = LocalPodSetup(
+        client, clock, root, lambda: DownwardContext(name, addresses, (), registration.allocatable, services)
     )
     # Filled below, as the managers are.
     local = LateParts()
     pinned = "static" in (settings.cpu_manager_policy, settings.memory_manager_policy.lower())
-    agent = PodAgent(
-        lambda: NodeFacts(name, addresses, registration.labels, registration.allocatable),
-        Parts(
+    agent = PodWorkers(
+        lambda: NodeInfo(name, addresses, registration.labels, registration.allocatable),
+        Dependencies(
             clock,
             runtime,
             builder,
-            StatusReporter(client, clock),
+            StatusManager(client, clock),
             recorder,
-            Asker(runtime),
+            Prober(runtime),
             managers,
             _timing(settings),
             verdicts,
             local.raised,
             local.pinning if pinned else None,
-            StartMetrics(metrics),
+            ContainerStartMetrics(metrics),
         ),
     )
     await agent.start()
@@ -176,7 +176,7 @@ def _timing(settings: NodeSettings) -> Timing:
     )
 
 
-async def _watch_pods(client: Client, clock: Clock, name: str, agent: PodAgent) -> None:
+async def _watch_pods(client: Client, clock: Clock, name: str, agent: PodWorkers) -> None:
     informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
     pods = informers.informer(PODS, Selection(field_selector=f"spec.nodeName={name}"))
     pods.add_handler(agent.pod_changed)

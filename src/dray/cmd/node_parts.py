@@ -10,16 +10,16 @@ from dray.client.interface import Client
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.claim_managers import ClaimManager, ClassicManager
-from dray.node.agent.pod_workers import PodAgent
+from dray.node.agent.pod_workers import PodWorkers
 from dray.node.classic.claim_manager import ClassicResources
 from dray.node.devices.device_manager import DeviceSettings, NodePods
 from dray.node.dra.manager import DynamicResources
 from dray.node.plugins.handler import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN, PluginHandler
-from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources.server import PodResourcesServer
 from dray.node.pod_resources.sources import Sources
 from dray.node.resource_manager import ResourceManager
-from dray.node.topology.container_manager import LocalResources, TopologySettings, local_resources
+from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
 from dray.node.topology.hints import Policy, Scope
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -37,7 +37,7 @@ class NodeParts:
         client: Client,
         clock: Clock,
         metrics: Metrics,
-        agent: PodAgent,
+        agent: PodWorkers,
     ) -> None:
         gates = settings.feature_gates
         self._agent = agent
@@ -48,7 +48,7 @@ class NodeParts:
             self._classic = ClassicResources(client, root, clock, metrics)
         self.claims = ClaimManager(self._dynamic, self._classic)
         agent.on_gone = self._look_again
-        self.local: LocalResources = local_resources(
+        self.local: ContainerManager = make_container_manager(
             root,
             NodePods(agent, lambda: agent.all_seen, agent.ran_before, agent.orphans),
             clock,
@@ -61,7 +61,7 @@ class NodeParts:
             handlers[RESOURCE_PLUGIN] = self._classic
         if self.local.devices is not None:
             handlers[DEVICE_PLUGIN] = self.local.devices.connections
-        self.plugins = PluginRegistry(f"{root}/plugins_registry", handlers, clock, metrics)
+        self.plugins = PluginManager(f"{root}/plugins_registry", handlers, clock, metrics)
         sources = Sources(
             agent, devices=self.local.devices, cpus=self.local.cpus, memory=self.local.memory, claims=self._dynamic
         )
@@ -106,7 +106,7 @@ class NodeParts:
 class LateParts:
     """What the agent asks of the node's parts, which are made after it."""
 
-    parts: LocalResources | None = None
+    parts: ContainerManager | None = None
 
     def pinning(self, pod: Pod, container: str) -> tuple[str, str]:
         """The CPUs and NUMA nodes of a container as the kernel writes them; empty means all."""

@@ -16,13 +16,13 @@ from dray.client.loop import Informers
 from dray.client.objects import key_of
 from dray.client.recorder.loop import WARNING, EventRecorder
 from dray.lib.clock import Clock
-from dray.node.agent.node_object import Machine, NodeSpec
+from dray.node.agent.node_object import MachineInfo, NodeSpec
 from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistration
-from dray.node.agent.pod_worker import NodeFacts, Parts
-from dray.node.agent.pod_workers import PodAgent
-from dray.node.agent.probes.prober import Asker
-from dray.node.agent.status_manager import PODS, StatusReporter
-from dray.node.runtimes.simulated import SimulatedPods, SimulatedRuntime
+from dray.node.agent.pod_worker import Dependencies, NodeInfo
+from dray.node.agent.pod_workers import PodWorkers
+from dray.node.agent.probes.prober import Prober
+from dray.node.agent.status_manager import PODS, StatusManager
+from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
 from dray.runtime.tasks import TaskGroup
 
 # Longer than a real node's, since a thousand nodes must not be a hundred writes a second; a quarter of it, the time
@@ -64,17 +64,17 @@ class SimulatedNodes:
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source("kubelet"))
-        self._reporter = StatusReporter(client, clock, STATUS_WORKERS)
+        self._reporter = StatusManager(client, clock, STATUS_WORKERS)
         self._registrations: dict[str, NodeRegistration] = {}
         # At most one entry for each change that somebody else makes to a Node.
         self._lost: asyncio.Queue[NodeRegistration] = asyncio.Queue()
-        self._agents: dict[str, PodAgent] = {}
+        self._agents: dict[str, PodWorkers] = {}
         for number in range(simulation.count):
             self._add(simulation, f"{simulation.prefix}{number}", number)
 
     def _add(self, simulation: Simulation, name: str, number: int) -> None:
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-        machine = Machine(
+        machine = MachineInfo(
             hostname=name,
             addresses=(address,),
             architecture="x86_64",
@@ -87,20 +87,20 @@ class SimulatedNodes:
         spec = NodeSpec(name, machine, "simulated://1.0.0", pods_max=simulation.pods_max)
         registration = NodeRegistration(self._client, self._clock, spec, lease_seconds=LEASE_SECONDS)
         runtime = SimulatedRuntime(self._clock, simulation.start_seconds)
-        parts = Parts(
+        parts = Dependencies(
             self._clock,
             runtime,
-            SimulatedPods(),
+            SimulatedPodSetup(),
             self._reporter,
             QuietRecorder(self._recorder),
-            Asker(runtime),
+            Prober(runtime),
         )
 
-        def facts() -> NodeFacts:
-            return NodeFacts(name, (address,), registration.labels, registration.allocatable)
+        def facts() -> NodeInfo:
+            return NodeInfo(name, (address,), registration.labels, registration.allocatable)
 
         self._registrations[name] = registration
-        self._agents[name] = PodAgent(facts, parts)
+        self._agents[name] = PodWorkers(facts, parts)
 
     async def run(self, registered: asyncio.Event | None = None) -> None:
         """Register all nodes and run their Pods until cancelled."""

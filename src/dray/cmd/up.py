@@ -16,7 +16,7 @@ from dray.cmd.settings import NodeSettings, UpSettings
 from dray.runtime.tasks import TaskGroup
 
 if TYPE_CHECKING:
-    from dray.node.agent.pod_workers import PodAgent
+    from dray.node.agent.pod_workers import PodWorkers
     from dray.scheduler.config import SchedulerConfig
 
 _SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
@@ -91,7 +91,7 @@ def _start_components(
     )
 
 
-async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent | None:
+async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodWorkers | None:
     """Start the nodes asked for; returns once they are registered."""
     # The node room brings gRPC along; a server without nodes starts faster and smaller without it.
     if settings.nodes:
@@ -107,7 +107,7 @@ async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running)
     return await _start_node(settings, group, running)
 
 
-async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> PodAgent:
+async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> PodWorkers:
     from dray.cmd import node
 
     data_dir = running.pki.directory.parent

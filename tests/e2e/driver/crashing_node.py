@@ -9,7 +9,7 @@ from pathlib import Path
 from dray.api.document import UID
 from dray.client.files import load_access
 from dray.client.http import http_client
-from dray.node.dra.driver_client import DriverConnection
+from dray.node.dra.driver_client import DriverClient
 from dray.node.dra.manager import Prepared
 from tests.e2e.driver.crashes import Crashes
 from tests.e2e.driver.world import CLOCK, Node, node_running, pod, until
@@ -29,15 +29,15 @@ async def obey(node: Node, line: str) -> str:
 
 
 def crash_after_the_call(name: str, crashes: Crashes) -> None:
-    call = getattr(DriverConnection, name)
+    call = getattr(DriverClient, name)
 
-    async def wrapped(self: DriverConnection, claims: object) -> object:
+    async def wrapped(self: DriverClient, claims: object) -> object:
         crashes.reached(f"before {name}")
         answer = await call(self, claims)
         crashes.reached(f"after {name}")
         return answer
 
-    setattr(DriverConnection, name, wrapped)
+    setattr(DriverClient, name, wrapped)
 
 
 async def main(folder: Path, root: Path, kubeconfig: str) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dray.node.plugins.handler import Plugin, PluginError
-from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.plugins.plugin_manager import PluginManager
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.driver.servicer import FakeDriver
@@ -65,7 +65,7 @@ async def test_sockets_present_at_the_start_are_picked_up() -> None:
     handler, driver = Handler(), FakeDriver("d", kind="DevicePlugin")
     with short_folder() as folder:
         async with driver.registered_at(folder / "r" / "d.sock"), TaskGroup() as group:
-            registry = PluginRegistry(str(folder / "r"), {"DevicePlugin": handler}, CLOCK, Metrics())
+            registry = PluginManager(str(folder / "r"), {"DevicePlugin": handler}, CLOCK, Metrics())
             group.spawn(registry.run(), "registry")
             assert await driver.status() == (True, "")
             await until(lambda: registry.plugins)
@@ -80,7 +80,7 @@ async def test_failures_are_told_to_the_plugin_and_tried_again() -> None:
     with short_folder() as folder:
         path = folder / "u.sock"
         async with driver.registered_at(folder / "d.sock"), unknown.registered_at(path), TaskGroup() as group:
-            registry = PluginRegistry(str(folder), {"DRAPlugin": handler}, CLOCK, Metrics())
+            registry = PluginManager(str(folder), {"DRAPlugin": handler}, CLOCK, Metrics())
             group.spawn(registry.run(), "registry")
             assert await driver.status() == (
                 False,
@@ -106,7 +106,7 @@ async def test_a_plugin_that_cannot_be_told_is_given_up_and_tried_again() -> Non
     driver.notify_failures = 1
     with short_folder() as folder:
         async with driver.registered_at(folder / "d.sock"), TaskGroup() as group:
-            registry = PluginRegistry(str(folder), {"DRAPlugin": handler}, CLOCK, Metrics())
+            registry = PluginManager(str(folder), {"DRAPlugin": handler}, CLOCK, Metrics())
             group.spawn(registry.run(), "registry")
             assert await driver.status() == (True, "")
             await until(lambda: registry.plugins)
@@ -117,7 +117,7 @@ async def test_a_plugin_that_cannot_be_told_is_given_up_and_tried_again() -> Non
 async def test_a_socket_that_is_made_again_is_deregistered_then_registered() -> None:
     handler, driver = Handler(), FakeDriver("d")
     with short_folder() as folder:
-        registry = PluginRegistry(str(folder), {"DRAPlugin": handler}, CLOCK, Metrics())
+        registry = PluginManager(str(folder), {"DRAPlugin": handler}, CLOCK, Metrics())
         async with TaskGroup() as group:
             group.spawn(registry.run(), "registry")
             for _ in range(2):

@@ -19,7 +19,7 @@ from dray.client.memory import memory_client
 from dray.driver import Driver, DriverRunner, Options
 from dray.node.dra.manager import DynamicResources
 from dray.node.plugins.handler import DRA_PLUGIN
-from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.plugins.plugin_manager import PluginManager
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -66,7 +66,7 @@ def identity_of(path: Path) -> Identity:
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
-def is_registered(plugins: PluginRegistry, socket: Path, before: Identity) -> bool:
+def is_registered(plugins: PluginManager, socket: Path, before: Identity) -> bool:
     """Whether the plugin whose file has the path now is registered, and not the one that had it before."""
     plugins.rescan()
     found, now = plugins._book._entries.get(str(socket)), identity_of(socket)
@@ -80,7 +80,7 @@ class Node:
     root: Path
     client: Client
     claims: DynamicResources
-    plugins: PluginRegistry
+    plugins: PluginManager
     metrics: Metrics
     known: Collection[UID] | None = None
 
@@ -96,7 +96,7 @@ class Node:
 async def node_running(root: Path, client: Client, known: Collection[UID] | None = None) -> AsyncIterator[Node]:
     metrics = Metrics()
     claims = DynamicResources(client, NODE, str(root), CLOCK, metrics)
-    plugins = PluginRegistry(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, CLOCK, metrics)
+    plugins = PluginManager(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, CLOCK, metrics)
     node = Node(root, client, claims, plugins, metrics, known)
     async with TaskGroup("node") as group:
         group.spawn(claims.run(lambda: node.known), "claims")

@@ -14,20 +14,20 @@ from typing import Any
 
 from dray.cmd.main import main
 from dray.node.agent.claim_managers import ClaimManager
-from dray.node.agent.pod_setup import LocalPods
+from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.runtimes.shim.runtime import ShimRuntime
-from dray.node.topology.topology_manager import AlignedResources
+from dray.node.topology.topology_manager import TopologyManager
 
 # Whose method is which part of a Pod's life.
 PLACES: dict[str, tuple[type[Any], str]] = {
-    "admission": (AlignedResources, "admit"),
-    "volumes": (LocalPods, "prepare"),
+    "admission": (TopologyManager, "admit"),
+    "volumes": (LocalPodSetup, "prepare"),
     "prepare": (ClaimManager, "prepare"),
-    "pre-start": (AlignedResources, "pre_start"),
+    "pre-start": (TopologyManager, "pre_start"),
     "start": (ShimRuntime, "run_shim"),
     "stop": (ShimRuntime, "stop_container"),
     "unprepare": (ClaimManager, "release"),
-    "release": (AlignedResources, "release"),
+    "release": (TopologyManager, "release"),
     "removal": (ShimRuntime, "remove_container"),
 }
 

@@ -11,14 +11,14 @@ from typing import cast
 import pytest
 
 from dray.api.types.core_v1 import Container, ContainerPort, HTTPGetAction, HTTPHeader, Probe
-from dray.node.agent.probes.prober import BODY_BYTES_MAX, Answer, Asker
+from dray.node.agent.probes.prober import BODY_BYTES_MAX, Prober, ProbeResult
 from dray.node.runtimes.runtime import Runtime
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import HttpServer
 
 WAIT_SECONDS = 30.0
-ASKER = Asker(cast("Runtime", None))
+ASKER = Prober(cast("Runtime", None))
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def serving(handler: Handler) -> AsyncIterator[int]:
         await server.stop()
 
 
-async def probe(port: int, path: str = "/", *headers: tuple[str, str], seconds: float = WAIT_SECONDS) -> Answer:
+async def probe(port: int, path: str = "/", *headers: tuple[str, str], seconds: float = WAIT_SECONDS) -> ProbeResult:
     container = Container(name="a", ports=[ContainerPort(container_port=port, name="web")])
     action = HTTPGetAction(port="web", path=path, http_headers=[HTTPHeader(name=name, value=v) for name, v in headers])
     return await ASKER.ask(Probe(http_get=action), container, "id", "127.0.0.1", seconds)
@@ -54,7 +54,7 @@ async def test_which_answers_are_healthy(status: int) -> None:
     if status < 400:
         assert answer.healthy
     else:
-        assert answer == Answer(healthy=False, text=f"HTTP probe failed with statuscode: {status}")
+        assert answer == ProbeResult(healthy=False, text=f"HTTP probe failed with statuscode: {status}")
 
 
 async def test_what_is_asked_and_how() -> None:
@@ -65,7 +65,7 @@ async def test_what_is_asked_and_how() -> None:
         return text("well")
 
     async with serving(handler) as port:
-        assert await probe(port, "a b?c=d") == Answer(healthy=True, text="well")
+        assert await probe(port, "a b?c=d") == ProbeResult(healthy=True, text="well")
         await probe(port, "/", ("Host", "app.example"), ("user-agent", "mine"), ("Accept", ""), ("X-A", "b"))
     assert (seen[0].target, seen[0].headers["user-agent"]) == ("/a%20b?c=d", "kube-probe/1.36")
     assert (seen[0].headers["accept"], seen[0].headers["host"]) == ("*/*", f"127.0.0.1:{port}")
@@ -74,7 +74,7 @@ async def test_what_is_asked_and_how() -> None:
 
 async def test_redirects_are_followed_at_the_same_host_and_not_for_ever() -> None:
     async with serving(leading_to("/1", "2", "/3")) as port:
-        assert await probe(port) == Answer(healthy=True, text="here")
+        assert await probe(port) == ProbeResult(healthy=True, text="here")
     async with serving(leading_to("http://elsewhere.invalid/")) as port:
         assert (await probe(port)).healthy, "somebody answered, and others are not asked"
     async with serving(leading_to("/0")) as port:
@@ -92,7 +92,7 @@ async def test_a_body_is_read_up_to_a_bound() -> None:
         return Reply(stream=endless())
 
     async with serving(handler) as port:
-        assert await probe(port) == Answer(healthy=True, text="x" * BODY_BYTES_MAX)
+        assert await probe(port) == ProbeResult(healthy=True, text="x" * BODY_BYTES_MAX)
 
 
 async def test_failures_are_in_kubelets_words() -> None:
@@ -103,7 +103,7 @@ async def test_failures_are_in_kubelets_words() -> None:
     async with serving(hang) as port:
         answer = await probe(port, seconds=0.1)
     words = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-    assert answer == Answer(healthy=False, text=f'Get "http://127.0.0.1:{port}/": {words}')
+    assert answer == ProbeResult(healthy=False, text=f'Get "http://127.0.0.1:{port}/": {words}')
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

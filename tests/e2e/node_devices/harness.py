@@ -15,9 +15,9 @@ import grpc.aio
 
 from dray.api.types.core_v1 import Pod
 from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevice, Options, serve
-from dray.node.devices.device_manager import DeviceSettings, NodePods, PluginDevices
+from dray.node.devices.device_manager import DeviceManager, DeviceSettings, NodePods
 from dray.node.resource_manager import Rejection
-from dray.node.topology.topology_manager import AlignedResources, Alignment
+from dray.node.topology.topology_manager import Alignment, TopologyManager
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect
@@ -66,8 +66,8 @@ class Node:
     """The node's side; `changes` is what listeners were told."""
 
     folder: str
-    devices: PluginDevices
-    manager: AlignedResources
+    devices: DeviceManager
+    manager: TopologyManager
     pods: Pods
     metrics: Metrics
     changes: list[tuple[str, ...]] = field(default_factory=list)
@@ -108,8 +108,8 @@ async def node(
 ) -> AsyncIterator[Node]:
     """The node's side, serving registration."""
     pods, metrics = pods or Pods(), Metrics()
-    devices = PluginDevices(folder, NodePods(pods, ready, running), SystemClock(), metrics, settings)
-    result = Node(folder, devices, AlignedResources(devices, alignment=alignment), pods, metrics)
+    devices = DeviceManager(folder, NodePods(pods, ready, running), SystemClock(), metrics, settings)
+    result = Node(folder, devices, TopologyManager(devices, alignment=alignment), pods, metrics)
     result.manager.on_change(lambda uids: result.changes.append(tuple(uids)))
     async with task(devices.run()):
         await devices.wait_started()

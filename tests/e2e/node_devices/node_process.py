@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dray.node.devices.device_manager import NodePods, PluginDevices
+from dray.node.devices.device_manager import DeviceManager, NodePods
 from dray.node.resource_manager import ResourceError
-from dray.node.topology.topology_manager import AlignedResources
+from dray.node.topology.topology_manager import TopologyManager
 from dray.runtime.clock import SystemClock
 from dray.runtime.files import replace_file
 from dray.runtime.metrics import Metrics
@@ -28,8 +28,8 @@ class Agent:
         self.pods = Pods(*(asking(uid, amount) for uid, amount in amounts.items()))
         running = [(uid, "main") for uid in amounts]
         pods = NodePods(self.pods, running=running)
-        self.devices = PluginDevices(folder, pods, SystemClock(), Metrics())
-        self.manager = AlignedResources(self.devices)
+        self.devices = DeviceManager(folder, pods, SystemClock(), Metrics())
+        self.manager = TopologyManager(self.devices)
 
     async def run(self) -> None:
         serving = asyncio.create_task(self.devices.run())

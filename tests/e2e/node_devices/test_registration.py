@@ -13,7 +13,7 @@ from dray.driver.device_plugin import Options, RegistrationRefusedError, serve
 from dray.lib.clock import Clock
 from dray.node.devices.device_manager import DeviceSettings
 from dray.node.plugins.handler import DEVICE_PLUGIN
-from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.plugins.plugin_manager import PluginManager
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import add_DevicePluginServicer_to_server
 from dray.runtime.clock import SystemClock
@@ -138,7 +138,7 @@ async def test_by_the_plugin_watcher(folder: str) -> None:
     registry_folder = os.path.join(folder, "plugins_registry")
     clock: Clock = SystemClock()
     async with node(os.path.join(folder, "device-plugins")) as here:
-        registry = PluginRegistry(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, clock, Metrics())
+        registry = PluginManager(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, clock, Metrics())
         async with task(registry.run()):
             await until(lambda: os.path.isdir(registry_folder))
             async with plugin(folder, Foo("a", "b"), registry_folder=registry_folder):
@@ -157,7 +157,7 @@ async def test_the_watcher_refuses_names_that_are_no_resource(folder: str, caplo
     registry_folder = os.path.join(folder, "plugins_registry")
     os.mkdir(registry_folder)
     async with node(os.path.join(folder, "device-plugins")) as here:
-        registry = PluginRegistry(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, SystemClock(), Metrics())
+        registry = PluginManager(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, SystemClock(), Metrics())
         bad = Foo("a", resource="foo")
         async with task(registry.run()), plugin(folder, bad, registry_folder=registry_folder):
             await until(lambda: 'the ResourceName "foo" is invalid' in caplog.text)

@@ -24,7 +24,7 @@ from dray.cmd.node_parts import NodeParts
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
-from dray.node.agent.pod_workers import PodAgent
+from dray.node.agent.pod_workers import PodWorkers
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.files import read_config
@@ -59,7 +59,7 @@ class ClusterOptions:
 class RunningNode:
     """A node agent and its tasks."""
 
-    agent: PodAgent
+    agent: PodWorkers
     parts: NodeParts
     group: TaskGroup
 

@@ -16,7 +16,7 @@ from dray.runtime.logs import fields
 _log = logging.getLogger(__name__)
 
 # The CPUs and NUMA nodes of a container as the kernel writes them; empty means all.
-Pinning = Callable[[Pod, str], tuple[str, str]]
+CpusetLookup = Callable[[Pod, str], tuple[str, str]]
 # kubelet's: how often it looks whether containers are where they should be.
 LOOK_SECONDS: Final = 10.0
 # Some runtimes start a program for each.
@@ -24,7 +24,7 @@ MOVES_AT_ONCE_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningContainer:
     """A container that runs."""
 
     pod: Pod
@@ -32,10 +32,10 @@ class Running:
     id: str
 
 
-class Pins:
+class CpusetReconciler:
     """What each running container was last told; without `pinning` there is nothing to tell anyone."""
 
-    def __init__(self, runtime: Runtime, clock: Clock, pinning: Pinning | None) -> None:
+    def __init__(self, runtime: Runtime, clock: Clock, pinning: CpusetLookup | None) -> None:
         self._runtime = runtime
         self._clock = clock
         self._pinning = pinning
@@ -54,7 +54,7 @@ class Pins:
         if self._pinning is not None:
             self._told[container_id] = cpus
 
-    async def follow(self, running: Iterable[Running]) -> None:
+    async def follow(self, running: Iterable[RunningContainer]) -> None:
         """Move those of the containers that are not where they should be."""
         if self._pinning is None:
             return
@@ -62,7 +62,7 @@ class Pins:
             wanted = [(item, self._pinning(item.pod, item.name)[0]) for item in running]
             await asyncio.gather(*(self._move(item, cpus) for item, cpus in wanted))
 
-    async def keep(self, running: Callable[[], Iterable[Running]]) -> None:
+    async def keep(self, running: Callable[[], Iterable[RunningContainer]]) -> None:
         """Look now and then, until cancelled: a container that could not be moved is tried again."""
         while self._pinning is not None:
             await self._clock.sleep(LOOK_SECONDS)
@@ -71,7 +71,7 @@ class Pins:
             self._told = {name: cpus for name, cpus in self._told.items() if name in here}
             await self.follow(found)
 
-    async def _move(self, item: Running, cpus: str) -> None:
+    async def _move(self, item: RunningContainer, cpus: str) -> None:
         if not cpus or self._told.get(item.id) == cpus:
             return
         try:

@@ -13,9 +13,9 @@ from dray.api.codec import to_document
 from dray.lib.clock import Clock
 from dray.node.agent.logs.cri_format import LogOptionsError, read_options
 from dray.node.agent.logs.reader import stream
-from dray.node.agent.pod.containers import Slot
-from dray.node.agent.pod_worker import PodWork
-from dray.node.agent.pod_workers import PodAgent
+from dray.node.agent.pod.containers import ContainerState
+from dray.node.agent.pod_worker import PodWorker
+from dray.node.agent.pod_workers import PodWorkers
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, Router, text
 from dray.runtime.http.server import HttpServer
@@ -30,7 +30,7 @@ class KubeletServer:
     """Serves logs and a list of Pods to callers with a certificate of the cluster's authority."""
 
     def __init__(
-        self, agent: PodAgent, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
+        self, agent: PodWorkers, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
     ) -> None:
         self._agent = agent
         self._clock = clock
@@ -72,36 +72,36 @@ class KubeletServer:
         work = self._agent.work_of(namespace, pod)
         if work is None:
             return text(f'pod "{pod}" does not exist', 404)
-        slot = work.machine.slots.by_name.get(container)
-        if slot is None:
+        state = work.machine.containers.by_name.get(container)
+        if state is None:
             return text(f'container "{container}" not found in pod "{pod}"', 404)
         try:
             options = read_options(request.query, self._clock.now())
         except LogOptionsError as error:
             return text(str(error), 400)
-        run = slot.previous if options.previous and slot.waiting is None else slot.current
-        if options.previous and slot.waiting is not None and slot.current is not None:
-            run = slot.current
+        run = state.previous if options.previous and state.waiting is None else state.current
+        if options.previous and state.waiting is not None and state.current is not None:
+            run = state.current
         if run is None or (options.previous and run.exit is None):
-            return text(_no_run(work, slot, previous=options.previous), 400)
+            return text(_no_run(work, state, previous=options.previous), 400)
         run_id = run.id
         path = self._log_root / f"{namespace}_{pod}_{work.uid}" / container / f"{run.attempt}.log"
-        return Reply(content_type="text/plain", stream=stream(path, options, lambda: _runs(slot, run_id)))
+        return Reply(content_type="text/plain", stream=stream(path, options, lambda: _runs(state, run_id)))
 
 
-def _runs(slot: Slot, container_id: str) -> bool:
-    return slot.current is not None and slot.current.id == container_id and slot.current.exit is None
+def _runs(state: ContainerState, container_id: str) -> bool:
+    return state.current is not None and state.current.id == container_id and state.current.exit is None
 
 
-def _no_run(work: PodWork, slot: Slot, *, previous: bool) -> str:
+def _no_run(work: PodWorker, state: ContainerState, *, previous: bool) -> str:
     """Why there is no log; kubelet's words."""
     name = work.pod.metadata.name
     if previous:
-        return f'previous terminated container "{slot.name}" in pod "{name}" not found'
-    reason = slot.waiting.reason if slot.waiting is not None else "ContainerCreating"
+        return f'previous terminated container "{state.name}" in pod "{name}" not found'
+    reason = state.waiting.reason if state.waiting is not None else "ContainerCreating"
     if reason in ("ErrImagePull", "ImagePullBackOff"):
-        return f'container "{slot.name}" in pod "{name}" is waiting to start: trying and failing to pull image'
-    return f'container "{slot.name}" in pod "{name}" is waiting to start: {reason}'
+        return f'container "{state.name}" in pod "{name}" is waiting to start: trying and failing to pull image'
+    return f'container "{state.name}" in pod "{name}" is waiting to start: {reason}'
 
 
 def checked(handler: Handler) -> Handler:

@@ -8,15 +8,15 @@ import shutil
 import socket
 from pathlib import Path
 
-from dray.node.agent.node_object import Machine
+from dray.node.agent.node_object import MachineInfo
 
 
-def read_machine(root: Path, hostname: str = "", address: str = "") -> Machine:
+def read_machine(root: Path, hostname: str = "", address: str = "") -> MachineInfo:
     """What this machine has."""
     memory = _memory()
     disk = shutil.disk_usage(root if root.exists() else "/")
     release = _release()
-    return Machine(
+    return MachineInfo(
         hostname=hostname or socket.gethostname().lower(),
         addresses=(address or _address(),),
         architecture=platform.machine(),

@@ -27,7 +27,7 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm",
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineInfo:
     """What is known of the machine."""
 
     hostname: str
@@ -49,7 +49,7 @@ class NodeSpec:
     """What the agent was told about its node."""
 
     name: str
-    machine: Machine
+    machine: MachineInfo
     runtime_version: str
     port: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -17,13 +17,13 @@ from dray.client.interface import Client, Resource, unstructured
 from dray.lib.clock import Clock
 from dray.node.agent import volume_files
 from dray.node.agent.logs.reader import last_output
-from dray.node.agent.pod.container_spec import Wiring, container_spec, sandbox_of, volume_mounts
+from dray.node.agent.pod.container_spec import ContainerInputs, container_spec, sandbox_of, volume_mounts
 from dray.node.agent.pod.environment import (
     CONFIG_MAP,
     SECRET,
     ConfigError,
+    DownwardContext,
     Sources,
-    Surroundings,
     environment,
     referenced,
 )
@@ -48,7 +48,7 @@ TOKEN_RENEW_AT: Final = 0.8
 REFRESH_SECONDS: Final = 60.0
 
 
-class PodBuilder(Protocol):
+class PodSetup(Protocol):
     """Makes ready what a Pod needs besides devices; the simulated nodes have one that does nothing."""
 
     def sandbox(self, pod: Pod) -> Sandbox:
@@ -79,14 +79,14 @@ class _Token:
 
 
 @dataclass(slots=True)
-class LocalPods:
+class LocalPodSetup:
     """Implements `PodBuilder` on this machine's disk."""
 
     client: Client
     clock: Clock
     root: Path
     # Asked each time: addresses and allocatable change.
-    around: Callable[[], Surroundings]
+    around: Callable[[], DownwardContext]
     _tokens: dict[tuple[str, ServiceAccountTokenProjection], _Token] = field(default_factory=dict)
 
     @property
@@ -139,7 +139,7 @@ class LocalPods:
         message = await asyncio.to_thread(volume_files.make_message_file, self.root, uid, container.name, attempt)
         path = container.termination_message_path or DEFAULT_MESSAGE_PATH
         mounts.append(BindMount(str(message), path, volume="termination-log"))
-        return container_spec(pod, container, attempt, self.sandbox(pod), Wiring(variables, mounts, options))
+        return container_spec(pod, container, attempt, self.sandbox(pod), ContainerInputs(variables, mounts, options))
 
     def _folder(self, uid: str, volume: Volume) -> str:
         if volume.host_path is not None:

@@ -12,12 +12,12 @@ from dray.api.types.core_v1 import Pod
 from dray.client.events import ObjectReference, reference_to
 from dray.lib.clock import Clock
 from dray.node.agent.admission import own_requests
-from dray.node.agent.cpuset_reconciler import Pinning
+from dray.node.agent.cpuset_reconciler import CpusetLookup
 from dray.node.agent.pod.events import KUBELET_TIMING, Timing
 from dray.node.agent.pod.machine import PodMachine
-from dray.node.agent.pod_setup import PodBuilder
-from dray.node.agent.probes.prober import Asker
-from dray.node.agent.status_manager import StatusReporter
+from dray.node.agent.pod_setup import PodSetup
+from dray.node.agent.probes.prober import Prober
+from dray.node.agent.status_manager import StatusManager
 from dray.node.resource_manager import Rejection, ResourceManager
 from dray.node.runtimes.runtime import Runtime
 from dray.runtime.metrics import Metrics
@@ -28,7 +28,7 @@ POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeInfo:
     """What Pods are told of their node, and what they are measured against; asked anew each time."""
 
     name: str
@@ -45,7 +45,7 @@ class Recorder(Protocol):
 
 
 @dataclass(slots=True)
-class PodWork:
+class PodWorker:
     """One Pod in the agent's hands."""
 
     pod: Pod
@@ -62,7 +62,7 @@ class PodWork:
     contradicted: bool = False
     delete: bool = False
     _requests: Mapping[str, int] | None = None
-    status_source: Callable[[PodWork], Document | None] = lambda _work: None
+    status_source: Callable[[PodWorker], Document | None] = lambda _work: None
 
     @property
     def uid(self) -> str:
@@ -73,7 +73,7 @@ class PodWork:
         """What an event about the Pod, or about one of its containers, refers to."""
         path = ""
         if container:
-            is_init = any(slot.name == container for slot in self.machine.slots.initial)
+            is_init = any(state.name == container for state in self.machine.containers.initial)
             path = f"spec.{'initContainers' if is_init else 'containers'}{{{container}}}"
         return reference_to(POD_KIND, self.pod, field_path=path)
 
@@ -94,7 +94,7 @@ class PodWork:
             task.cancel()
 
 
-class StartMetrics:
+class ContainerStartMetrics:
     """How often containers were started, and why they were not."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -115,15 +115,15 @@ class StartMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """What an agent works with."""
 
     clock: Clock
     runtime: Runtime
-    builder: PodBuilder
-    reporter: StatusReporter
+    builder: PodSetup
+    reporter: StatusManager
     recorder: Recorder
-    asker: Asker
+    asker: Prober
     managers: Sequence[ResourceManager] = ()
     timing: Timing = KUBELET_TIMING
     # Asked of a running Pod when a manager says that it changed: why it has to be failed.
@@ -131,5 +131,5 @@ class Parts:
     # What the node has, when a Pod is measured against it: at least what the Pod has been given of it already.
     raised: Callable[[Pod, Mapping[str, int]], Mapping[str, int]] = lambda _pod, allocatable: allocatable
     # Where containers run; None when they run anywhere.
-    pinning: Pinning | None = None
-    starts: StartMetrics | None = None
+    pinning: CpusetLookup | None = None
+    starts: ContainerStartMetrics | None = None

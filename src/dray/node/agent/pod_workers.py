@@ -14,43 +14,43 @@ from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
 from dray.framework.resources import amounts_of
 from dray.node.agent.admission import check_fit, check_place
-from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, Starter, Stopper
-from dray.node.agent.cpuset_reconciler import Pins, Running
+from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, ContainerStarter, ContainerStopper
+from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
 from dray.node.agent.pod.events import (
     Admit,
     Admitted,
-    BeginProbes,
+    CleanUp,
     ContainerExited,
-    DeleteObject,
-    Doomed,
+    DeletePod,
     Event,
-    Forget,
-    HelpArrived,
+    MustFail,
     PodRemoved,
     PodUpdated,
-    PostStartDone,
+    PostStartFinished,
     Prepare,
     Prepared,
     PrepareFailed,
     ProbeKind,
+    RecordEvent,
     Rejected,
     Release,
     Released,
     ReleaseFailed,
     RemoveContainer,
+    RetryNow,
     RunPostStart,
     StartContainer,
+    StartProbes,
     StopContainer,
-    Tell,
-    TimePassed,
+    TimerFired,
 )
 from dray.node.agent.pod.machine import WARNING, PodMachine
 from dray.node.agent.pod.stages import Stage
-from dray.node.agent.pod.status import Place, pod_status
+from dray.node.agent.pod.status import HostInfo, pod_status
 from dray.node.agent.pod_setup import REFRESH_SECONDS
-from dray.node.agent.pod_worker import NodeFacts, Parts, PodWork
+from dray.node.agent.pod_worker import Dependencies, NodeInfo, PodWorker
 from dray.node.agent.probes.thresholds import probe_of
-from dray.node.agent.probes.worker import Probed, Prober
+from dray.node.agent.probes.worker import ProbedContainer, ProbeWorker
 from dray.node.resource_manager import (
     UNEXPECTED_ADMISSION_ERROR,
     Rejection,
@@ -64,14 +64,14 @@ _log = logging.getLogger(__name__)
 ORPHAN_GRACE_SECONDS: Final = 30.0
 
 
-class PodAgent:
+class PodWorkers:
     """The Pods of one node."""
 
-    def __init__(self, facts: Callable[[], NodeFacts], parts: Parts) -> None:
+    def __init__(self, facts: Callable[[], NodeInfo], parts: Dependencies) -> None:
         self._facts = facts
         self._parts = parts
         self._clock = parts.clock
-        self._works: dict[str, PodWork] = {}
+        self._works: dict[str, PodWorker] = {}
         # Runs found at the start, by Pod, until their Pod is seen.
         self._found: dict[str, list[ContainerRecord]] = {}
         # UIDs of Pods that are gone, whose containers are being ended; one for each container.
@@ -82,10 +82,10 @@ class PodAgent:
         self.ran_before: frozenset[tuple[str, str]] = frozenset()
         # Whether every Pod of the node has been fed in.
         self.all_seen = False
-        self._prober = Prober(parts.asker, parts.clock)
-        self._pins = Pins(parts.runtime, parts.clock, parts.pinning)
-        self._starter = Starter(parts, self._pins, self._tell_of)
-        self._stopper = Stopper(parts, self._address, self._tell_of)
+        self._prober = ProbeWorker(parts.asker, parts.clock)
+        self._pins = CpusetReconciler(parts.runtime, parts.clock, parts.pinning)
+        self._starter = ContainerStarter(parts, self._pins, self._tell_of)
+        self._stopper = ContainerStopper(parts, self._address, self._tell_of)
         self._admission = asyncio.Lock()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -146,12 +146,12 @@ class PodAgent:
         """A manager's listener: what was missing for a Pod may be there now."""
         for work in tuple(self._works.values()):
             if work.machine.stage in (Stage.PREPARING, Stage.RELEASING):
-                self._post(work, HelpArrived())
+                self._post(work, RetryNow())
 
-    def _judge(self, work: PodWork) -> None:
+    def _judge(self, work: PodWorker) -> None:
         doom = next(filter(None, (verdict(work.pod) for verdict in self._parts.verdicts)), None)
         if doom is not None:
-            self._post(work, Doomed(doom))
+            self._post(work, MustFail(doom))
 
     async def stop(self) -> None:
         """Let go of everything; containers run on."""
@@ -175,11 +175,11 @@ class PodAgent:
                 if work.machine.stage is Stage.RUNNING:
                     await self._refresh(work)
 
-    async def _refresh(self, work: PodWork) -> None:
+    async def _refresh(self, work: PodWorker) -> None:
         try:
             await self._parts.builder.prepare(work.pod)
         except ResourceError as error:
-            self._tell_of(work, Tell(WARNING, error.reason, error.message))
+            self._tell_of(work, RecordEvent(WARNING, error.reason, error.message))
         except Exception:  # noqa: BLE001 - the outer edge: a full disk must not end the agent
             _log.exception("volumes", extra=fields(pod=str(key_of(work.pod))))
 
@@ -187,12 +187,12 @@ class PodAgent:
         """Keep containers on their CPUs until cancelled."""
         await self._pins.keep(self._running)
 
-    def _running(self) -> list[Running]:
+    def _running(self) -> list[RunningContainer]:
         return [
-            Running(work.pod, slot.name, slot.current.id)
+            RunningContainer(work.pod, state.name, state.current.id)
             for work in self._works.values()
-            for slot in work.machine.slots.all
-            if slot.current is not None and slot.current.exit is None
+            for state in work.machine.containers.all
+            if state.current is not None and state.current.exit is None
         ]
 
     # --- `PodSource`. ---
@@ -214,12 +214,12 @@ class PodAgent:
         """UIDs of Pods that are gone, though containers of theirs may still run."""
         return frozenset(self._orphans)
 
-    def work_of(self, namespace: str, name: str) -> PodWork | None:
+    def work_of(self, namespace: str, name: str) -> PodWorker | None:
         """A Pod by its name; of several, of which the API server has forgotten the others, the newest."""
         wanted = NamespacedName(namespace, name)
         return next((work for work in reversed(self._works.values()) if key_of(work.pod) == wanted), None)
 
-    def status_of(self, work: PodWork) -> Document | None:
+    def status_of(self, work: PodWorker) -> Document | None:
         """What to report of a Pod; None when the API server has it as finished from before."""
         if work.machine.settled:
             return None
@@ -228,7 +228,7 @@ class PodAgent:
         def allocated(container: str) -> Sequence[Document]:
             return [item for part in self._parts.managers for item in part.container_resources(work.pod, container)]
 
-        place = Place(self._parts.runtime.name, facts.addresses)
+        place = HostInfo(self._parts.runtime.name, facts.addresses)
         return pod_status(work.machine, place, self._clock.now(), told=work.told, allocated=allocated)
 
     # --- Events in, actions out. ---
@@ -237,18 +237,18 @@ class PodAgent:
         uid = pod.metadata.uid or ""
         records = self._found.pop(uid, [])
         machine = PodMachine(pod, records, now=self._clock.now(), timing=self._parts.timing)
-        work = PodWork(pod, machine, status_source=self.status_of)
+        work = PodWorker(pod, machine, status_source=self.status_of)
         self._works[uid] = work
         self._post(work, None)
 
-    def _post(self, work: PodWork, event: Event | None) -> None:
+    def _post(self, work: PodWorker, event: Event | None) -> None:
         for action in work.machine.handle(event, self._clock.now()):
             _PERFORM[type(action)](self, work, action)
         self._arm(work)
         if work.machine.stage < Stage.FORGOTTEN:
             self._parts.reporter.changed(work)
 
-    def _arm(self, work: PodWork) -> None:
+    def _arm(self, work: PodWorker) -> None:
         if work.timer is not None:
             work.timer.cancel()
             work.timer = None
@@ -256,12 +256,12 @@ class PodAgent:
         if wake is not None:
             work.timer = asyncio.create_task(self._wake(work, (wake - self._clock.now()).total_seconds()))
 
-    async def _wake(self, work: PodWork, seconds: float) -> None:
+    async def _wake(self, work: PodWorker, seconds: float) -> None:
         await self._clock.sleep(max(seconds, 0.001))
         work.timer = None
-        self._post(work, TimePassed())
+        self._post(work, TimerFired())
 
-    def _do(self, work: PodWork, job: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
+    def _do(self, work: PodWorker, job: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(job, name=f"{key_of(work.pod)} {name}")
         work.tasks.add(task)
         task.add_done_callback(lambda done: self._done(done, work.tasks))
@@ -279,10 +279,10 @@ class PodAgent:
 
     # --- Admission, preparation, release. ---
 
-    def _perform_admit(self, work: PodWork, _action: Admit) -> None:
+    def _perform_admit(self, work: PodWorker, _action: Admit) -> None:
         self._do(work, self._admit(work), "admission")
 
-    async def _admit(self, work: PodWork) -> None:
+    async def _admit(self, work: PodWorker) -> None:
         async with self._admission:
             try:
                 rejection = await self._ask_admission(work)
@@ -296,7 +296,7 @@ class PodAgent:
         # What happened to its devices while it was being admitted was not its affair yet.
         self._judge(work)
 
-    async def _ask_admission(self, work: PodWork) -> Rejection | None:
+    async def _ask_admission(self, work: PodWorker) -> Rejection | None:
         facts = self._facts()
         # Running Pods found at the start count before they are admitted once more: newer ones must not take their room.
         others = [
@@ -323,10 +323,10 @@ class PodAgent:
         except Exception as error:  # noqa: BLE001 - told to people; the rest goes on
             _log.warning(what, extra=fields(error=str(error)))
 
-    def _perform_prepare(self, work: PodWork, _action: Prepare) -> None:
+    def _perform_prepare(self, work: PodWorker, _action: Prepare) -> None:
         work.preparing = self._do(work, self._prepare(work), "preparation")
 
-    async def _prepare(self, work: PodWork) -> None:
+    async def _prepare(self, work: PodWorker) -> None:
         try:
             await self._parts.builder.prepare(work.pod)
             for manager in self._parts.managers:
@@ -341,10 +341,10 @@ class PodAgent:
         else:
             self._post(work, Prepared(addresses))
 
-    def _perform_release(self, work: PodWork, _action: Release) -> None:
+    def _perform_release(self, work: PodWorker, _action: Release) -> None:
         self._do(work, self._release(work), "release")
 
-    async def _release(self, work: PodWork) -> None:
+    async def _release(self, work: PodWorker) -> None:
         if work.preparing is not None and not work.preparing.done():
             work.preparing.cancel()
             await asyncio.gather(work.preparing, return_exceptions=True)
@@ -362,28 +362,28 @@ class PodAgent:
 
     # --- Starting. ---
 
-    def _perform_start(self, work: PodWork, action: StartContainer) -> None:
+    def _perform_start(self, work: PodWorker, action: StartContainer) -> None:
         self._do(work, self._start_container(work, action), f"start of {action.container}")
 
-    async def _start_container(self, work: PodWork, action: StartContainer) -> None:
+    async def _start_container(self, work: PodWorker, action: StartContainer) -> None:
         self._post(work, await self._starter.start(work, action))
 
-    def _perform_post_start(self, work: PodWork, action: RunPostStart) -> None:
+    def _perform_post_start(self, work: PodWorker, action: RunPostStart) -> None:
         self._do(work, self._post_start(work, action), f"hook of {action.container}")
 
-    async def _post_start(self, work: PodWork, action: RunPostStart) -> None:
+    async def _post_start(self, work: PodWorker, action: RunPostStart) -> None:
         failure = await self._stopper.post_start(work, action.container, action.container_id)
         text = f"PostStartHook failed: {failure}" if failure else ""
-        self._post(work, PostStartDone(action.container, action.container_id, text))
+        self._post(work, PostStartFinished(action.container, action.container_id, text))
 
     # --- Probes. ---
 
-    def _perform_probes(self, work: PodWork, action: BeginProbes) -> None:
-        slot = work.machine.slots.by_name[action.container]
+    def _perform_probes(self, work: PodWorker, action: StartProbes) -> None:
+        state = work.machine.containers.by_name[action.container]
         self._end_probes(work, action.container)
-        subject = Probed(
+        subject = ProbedContainer(
             action,
-            slot,
+            state,
             address=lambda: self._address(work),
             post=lambda event: self._post(work, event),
             tell=lambda tell: self._tell_of(work, tell),
@@ -391,32 +391,32 @@ class PodAgent:
         work.probes[action.container] = [
             self._do(work, self._prober.probe(subject, kind), f"{kind} probe of {action.container}")
             for kind in ProbeKind
-            if probe_of(slot.spec, kind) is not None
+            if probe_of(state.spec, kind) is not None
         ]
 
-    def _end_probes(self, work: PodWork, container: str) -> None:
+    def _end_probes(self, work: PodWorker, container: str) -> None:
         for task in work.probes.pop(container, ()):
             task.cancel()
 
-    def _address(self, work: PodWork) -> str:
+    def _address(self, work: PodWorker) -> str:
         addresses = work.machine.addresses or self._facts().addresses
         return addresses[0] if addresses else "127.0.0.1"
 
     # --- Stopping. ---
 
-    def _perform_stop(self, work: PodWork, action: StopContainer) -> None:
+    def _perform_stop(self, work: PodWorker, action: StopContainer) -> None:
         earlier = work.stopping.pop(action.container_id, None)
         if earlier is not None:
             earlier.cancel()
         task = self._do(work, self._stopper.stop(work, action), f"stop of {action.container}")
         work.stopping[action.container_id] = task
 
-    async def _tell_exit(self, work: PodWork, record: ContainerRecord) -> None:
+    async def _tell_exit(self, work: PodWorker, record: ContainerRecord) -> None:
         self._end_probes(work, record.name)
         work.stopping.pop(record.id, None)
         self._post(work, ContainerExited(await self._with_message(work, record)))
 
-    async def _with_message(self, work: PodWork, record: ContainerRecord) -> ContainerRecord:
+    async def _with_message(self, work: PodWorker, record: ContainerRecord) -> ContainerRecord:
         assert record.exit is not None
         if record.exit.message:
             return record
@@ -428,26 +428,26 @@ class PodAgent:
 
     # --- The end. ---
 
-    def _perform_remove(self, work: PodWork, action: RemoveContainer) -> None:
+    def _perform_remove(self, work: PodWorker, action: RemoveContainer) -> None:
         self._do(work, self._remove_run(work, action.record), f"removal of {action.record.name}")
 
-    async def _remove_run(self, work: PodWork, record: ContainerRecord) -> None:
+    async def _remove_run(self, work: PodWorker, record: ContainerRecord) -> None:
         await self._parts.runtime.remove_container(record.id)
         await self._parts.builder.forget_run(work.pod, record.name, record.attempt)
 
-    def _perform_delete(self, work: PodWork, _action: DeleteObject) -> None:
+    def _perform_delete(self, work: PodWorker, _action: DeletePod) -> None:
         work.delete = True
 
-    def _perform_forget(self, work: PodWork, _action: Forget) -> None:
+    def _perform_forget(self, work: PodWorker, _action: CleanUp) -> None:
         self._works.pop(work.uid, None)
         self._parts.reporter.forget(work)
         work.cancel()
         self._spawn(self._forget(work), f"removal of {key_of(work.pod)}")
 
-    async def _forget(self, work: PodWork) -> None:
+    async def _forget(self, work: PodWorker) -> None:
         runtime, what = self._parts.runtime, f"removal of {key_of(work.pod)}"
-        for slot in work.machine.slots.all:
-            for record in (slot.current, slot.previous):
+        for state in work.machine.containers.all:
+            for record in (state.current, state.previous):
                 if record is not None:
                     await self._quietly(runtime.remove_container(record.id), what)
         await self._quietly(runtime.remove_sandbox(work.uid), what)
@@ -467,21 +467,21 @@ class PodAgent:
         await self._quietly(self._parts.runtime.remove_container(record.id), "removal of an orphan")
         await self._quietly(self._parts.runtime.remove_sandbox(record.pod_uid), "removal of an orphan")
 
-    def _tell_of(self, work: PodWork, action: Tell) -> None:
+    def _tell_of(self, work: PodWorker, action: RecordEvent) -> None:
         about = work.reference(action.container)
         self._parts.recorder.event_at(about, action.type, action.reason, action.message)
 
 
-_PERFORM: Final[Mapping[type[Any], Callable[[PodAgent, PodWork, Any], None]]] = {
-    Admit: PodAgent._perform_admit,  # noqa: SLF001 - the class's own table
-    Prepare: PodAgent._perform_prepare,  # noqa: SLF001
-    StartContainer: PodAgent._perform_start,  # noqa: SLF001
-    RunPostStart: PodAgent._perform_post_start,  # noqa: SLF001
-    BeginProbes: PodAgent._perform_probes,  # noqa: SLF001
-    StopContainer: PodAgent._perform_stop,  # noqa: SLF001
-    RemoveContainer: PodAgent._perform_remove,  # noqa: SLF001
-    Release: PodAgent._perform_release,  # noqa: SLF001
-    Tell: PodAgent._tell_of,  # noqa: SLF001
-    DeleteObject: PodAgent._perform_delete,  # noqa: SLF001
-    Forget: PodAgent._perform_forget,  # noqa: SLF001
+_PERFORM: Final[Mapping[type[Any], Callable[[PodWorkers, PodWorker, Any], None]]] = {
+    Admit: PodWorkers._perform_admit,  # noqa: SLF001 - the class's own table
+    Prepare: PodWorkers._perform_prepare,  # noqa: SLF001
+    StartContainer: PodWorkers._perform_start,  # noqa: SLF001
+    RunPostStart: PodWorkers._perform_post_start,  # noqa: SLF001
+    StartProbes: PodWorkers._perform_probes,  # noqa: SLF001
+    StopContainer: PodWorkers._perform_stop,  # noqa: SLF001
+    RemoveContainer: PodWorkers._perform_remove,  # noqa: SLF001
+    Release: PodWorkers._perform_release,  # noqa: SLF001
+    RecordEvent: PodWorkers._tell_of,  # noqa: SLF001
+    DeletePod: PodWorkers._perform_delete,  # noqa: SLF001
+    CleanUp: PodWorkers._perform_forget,  # noqa: SLF001
 }

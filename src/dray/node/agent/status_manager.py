@@ -22,7 +22,7 @@ _READY: Final = "Ready"
 _STATUS: Final = WriteOptions(subresource="status")
 
 
-class Reported(Protocol):
+class ReportedPod(Protocol):
     """A Pod whose status is written."""
 
     pod: Pod
@@ -44,26 +44,26 @@ class Reported(Protocol):
         """What to write now; None when the status is not ours to write any more."""
 
 
-class StatusReporter:
+class StatusManager:
     """Shared by all nodes of a process."""
 
     def __init__(self, client: Client, clock: Clock, workers: int = WORKERS) -> None:
         self._client = client
-        self._works: dict[str, Reported] = {}
+        self._works: dict[str, ReportedPod] = {}
         self._controller: Controller[str] = Controller("pod_status", self._report, clock, workers=workers)
 
-    def changed(self, work: Reported) -> None:
+    def changed(self, work: ReportedPod) -> None:
         """The Pod's status may have to be written."""
         self._works[work.uid] = work
         self._controller.queue.add(work.uid)
 
-    def seen(self, work: Reported) -> None:
+    def seen(self, work: ReportedPod) -> None:
         """The Pod came from the API server; what we say of its readiness wins over what a controller said."""
         if not work.contradicted and is_contradicted(work.pod, work.sent, work.told_version):
             work.contradicted = True
             self._controller.queue.add(work.uid)
 
-    def forget(self, work: Reported) -> None:
+    def forget(self, work: ReportedPod) -> None:
         """The Pod is gone."""
         self._works.pop(work.uid, None)
 
@@ -84,7 +84,7 @@ class StatusReporter:
             _log.debug("status not written", extra=fields(pod=str(key_of(work.pod)), error=str(error)))
         return None
 
-    async def _write(self, work: Reported) -> None:
+    async def _write(self, work: ReportedPod) -> None:
         status = work.status()
         if status is None or (status == work.told and not work.contradicted):
             return
@@ -94,7 +94,7 @@ class StatusReporter:
         answer = await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
         work.told, work.told_version = status, answer.metadata.resource_version or ""
 
-    async def _delete(self, work: Reported) -> None:
+    async def _delete(self, work: ReportedPod) -> None:
         key = key_of(work.pod)
         await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
 

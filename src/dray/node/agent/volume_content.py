@@ -18,8 +18,8 @@ from dray.node.agent.pod.environment import (
     CONFIG_MAP,
     SECRET,
     ConfigError,
+    DownwardContext,
     Sources,
-    Surroundings,
     field_value,
     resource_value,
 )
@@ -69,7 +69,7 @@ def is_made_of_objects(volume: Volume) -> bool:
     return any(part is not None for part in (volume.config_map, volume.secret, volume.downward_api, volume.projected))
 
 
-def render_volume(pod: Pod, volume: Volume, sources: Sources, tokens: Tokens, around: Surroundings) -> Files:
+def render_volume(pod: Pod, volume: Volume, sources: Sources, tokens: Tokens, around: DownwardContext) -> Files:
     """All files of the volume by their path in it; raises `ConfigError`."""
     if volume.config_map is not None:
         plain = volume.config_map
@@ -90,7 +90,7 @@ def render_volume(pod: Pod, volume: Volume, sources: Sources, tokens: Tokens, ar
 
 
 def _projection(
-    pod: Pod, source: VolumeProjection, sources: Sources, tokens: Tokens, around: Surroundings, mode: int
+    pod: Pod, source: VolumeProjection, sources: Sources, tokens: Tokens, around: DownwardContext, mode: int
 ) -> Files:
     if source.config_map is not None:
         plain = source.config_map
@@ -147,7 +147,7 @@ def _pick(content: Mapping[str, bytes], items: Sequence[KeyToPath], mode: int, *
     return result
 
 
-def _downward(pod: Pod, items: Iterable[DownwardAPIVolumeFile], around: Surroundings, mode: int) -> Files:
+def _downward(pod: Pod, items: Iterable[DownwardAPIVolumeFile], around: DownwardContext, mode: int) -> Files:
     result: Files = {}
     for item in items:
         if item.field_ref is not None:

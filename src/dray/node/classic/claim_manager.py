@@ -31,11 +31,11 @@ from dray.node.classic.claims import (
     possible_entries,
     prepared_device,
 )
-from dray.node.classic.driver_client import ClassicConnection, UnknownResourceError
+from dray.node.classic.driver_client import ClassicDriverClient, UnknownResourceError
 from dray.node.dra.claim_info_cache import CallPrepare, CallUnprepare, ClaimRef, DriverPrepared, DriverUnprepared
 from dray.node.dra.claim_manager import EXPECTED, ClaimKeeper
 from dray.node.dra.claims import ClaimError, ClaimInfo
-from dray.node.dra.driver_registry import RegisteredInstances
+from dray.node.dra.driver_registry import DriverRegistry
 from dray.node.dra.manager import CLAIMS as STRUCTURED_CLAIMS
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin, PluginError
@@ -69,7 +69,7 @@ class ClassicResources:
         self._metrics = DriverMetrics(metrics, prefix="classic_")
         self._keeper = ClaimKeeper(str(Path(root) / FILE_NAME), self._call, clock, self._show_claims, batched=False)
         self._book = self._keeper.book
-        self._instances: RegisteredInstances[ClassicConnection] = RegisteredInstances()
+        self._instances: DriverRegistry[ClassicDriverClient] = DriverRegistry()
         # Until then the server is known to have no classic claims.
         self._absent_until = 0.0
         # Told that a driver has come; set by the owner.
@@ -148,7 +148,7 @@ class ClassicResources:
         """Connect to the instance; the newest connected one is used from then on."""
         await self._instances.wait_running()
         await self._instances.add(
-            ClassicConnection(plugin.name, plugin.endpoint, self._metrics, self._clock, lambda: None)
+            ClassicDriverClient(plugin.name, plugin.endpoint, self._metrics, self._clock, lambda: None)
         )
         # What could not be unprepared without the driver now can.
         self._keeper.look_again()
@@ -262,7 +262,7 @@ class ClassicResources:
 
     # --- Inside. ---
 
-    def _connection(self, driver: str) -> ClassicConnection:
+    def _connection(self, driver: str) -> ClassicDriverClient:
         connection = self._instances.get(driver)
         if connection is None:
             raise ClaimError(f"resource driver {driver} is not registered")

@@ -10,7 +10,7 @@ import grpc.aio
 
 from dray.api.document import UID
 from dray.lib.clock import Clock
-from dray.node.dra.driver_client import PluginConnection, ResponseError
+from dray.node.dra.driver_client import PluginClient, ResponseError
 from dray.node.dra.metrics import DriverMetrics
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
@@ -23,7 +23,7 @@ class UnknownResourceError(ResponseError):
     """The plugin says that there is no such resource; whoever asked has to make sure of that."""
 
 
-class ClassicConnection(PluginConnection):
+class ClassicDriverClient(PluginClient):
     """Speaks to one registered instance."""
 
     service_name = "Node"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
-from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, Assignments, Slot
-from dray.node.devices.device_selection import Candidates, Question, TooFewError, choose
+from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, AssignmentKey, Assignments
+from dray.node.devices.device_selection import Candidates, PreferenceRequest, TooFewError, choose
 from dray.node.devices.inventory import Inventory, in_order
 from dray.node.topology.hints import NUMA_NODES_MAX, Hint, item_hints
 
@@ -22,10 +22,10 @@ Ticket = NewType("Ticket", int)
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class AllocationRequest:
     """So many devices of one resource for one container; `reusable` is what it may take over."""
 
-    slot: Slot
+    slot: AssignmentKey
     amount: int
     reusable: frozenset[str] = frozenset()
     # The container ran before the agent did: it has its devices, whether or not the plugin is there to say so.
@@ -45,10 +45,10 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskPreference:
     """Ask the plugin which devices it prefers, and begin again with the answer."""
 
-    question: Question
+    question: PreferenceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +59,23 @@ class CallAllocate:
     ids: tuple[str, ...]
 
 
-Step = Nothing | Refused | Ask | CallAllocate
+Step = Nothing | Refused | AskPreference | CallAllocate
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    slot: Slot
+    slot: AssignmentKey
     devices: dict[int, tuple[str, ...]]
     ids: frozenset[str]
 
 
-class DeviceBook:
+class DeviceAllocator:
     """See the module; changed only by its methods and those of its `inventory`."""
 
     def __init__(
         self,
         inventory: Inventory,
-        assigned: Iterable[tuple[Slot, Assignment]] = (),
+        assigned: Iterable[tuple[AssignmentKey, Assignment]] = (),
         machine: int = (1 << NUMA_NODES_MAX) - 1,
     ) -> None:
         """`machine` is the set of its NUMA nodes; plugins may speak of others, which no hint then does."""
@@ -101,7 +101,9 @@ class DeviceBook:
 
     # --- Allocation. ---
 
-    def begin(self, need: Need, affinity: int | None, *, asks: bool, preference: Sequence[str] | None = None) -> Step:
+    def begin(
+        self, need: AllocationRequest, affinity: int | None, *, asks: bool, preference: Sequence[str] | None = None
+    ) -> Step:
         """The next step; `asks` says whether the plugin has preferences."""
         held = self.assignments.get(need.slot)
         refusal = self._refusal(need, held)
@@ -117,7 +119,7 @@ class DeviceBook:
                 f"requested number of devices unavailable for {need.slot.resource}. "
                 f"Requested: {error.needed}, Available: {error.available}"
             )
-        return Ask(chosen) if isinstance(chosen, Question) else self._mark(need.slot, chosen)
+        return AskPreference(chosen) if isinstance(chosen, PreferenceRequest) else self._mark(need.slot, chosen)
 
     def succeeded(self, ticket: Ticket, response: bytes) -> bool:
         """The plugin has allocated the devices; False when the Pod has been freed in the meantime."""
@@ -137,7 +139,7 @@ class DeviceBook:
             del self._marks[ticket]
         return self.assignments.remove(pod_uid)
 
-    def _refusal(self, need: Need, held: Assignment | None) -> Refused | Nothing | None:
+    def _refusal(self, need: AllocationRequest, held: Assignment | None) -> Refused | Nothing | None:
         """What is decided before looking for devices; None when there is something to look for."""
         slot, resource = need.slot, need.slot.resource
         if held is not None and len(held.ids) != need.amount:
@@ -158,7 +160,7 @@ class DeviceBook:
             )
         return None
 
-    def _candidates(self, need: Need, affinity: int | None) -> Candidates:
+    def _candidates(self, need: AllocationRequest, affinity: int | None) -> Candidates:
         resource = need.slot.resource
         used = self.in_use(resource)
         free = tuple([device for device in self.inventory.healthy_devices(resource) if device.id not in used])
@@ -166,7 +168,7 @@ class DeviceBook:
         wanted = affinity if self.inventory.has_topology(resource) else None
         return Candidates(need.amount, free, in_order(reusable), wanted)
 
-    def _mark(self, slot: Slot, ids: Sequence[str]) -> CallAllocate:
+    def _mark(self, slot: AssignmentKey, ids: Sequence[str]) -> CallAllocate:
         self._tickets += 1
         ticket = Ticket(self._tickets)
         self._marks[ticket] = _Mark(slot, self._by_numa_node(slot.resource, ids), frozenset(ids))

@@ -20,7 +20,7 @@ from dray.node.topology.containers import peak
 NO_NUMA_NODE = -1
 
 
-class Slot(NamedTuple):
+class AssignmentKey(NamedTuple):
     """One resource of one container."""
 
     pod_uid: str
@@ -44,9 +44,9 @@ class Assignment:
 class Assignments:
     """All assignments of the node; changed only by `put` and `remove`."""
 
-    def __init__(self, items: Iterable[tuple[Slot, Assignment]] = ()) -> None:
+    def __init__(self, items: Iterable[tuple[AssignmentKey, Assignment]] = ()) -> None:
         # By Pod, since Pods come and go as a whole; each sorted.
-        self._pods: dict[str, tuple[tuple[Slot, Assignment], ...]] = {}
+        self._pods: dict[str, tuple[tuple[AssignmentKey, Assignment], ...]] = {}
         # What follows is known from the Pods: no Pod's admission should have to go through all of them.
         self._uids: list[str] = []
         self._holders: dict[str, Counter[str]] = {}
@@ -55,7 +55,7 @@ class Assignments:
         for slot, assignment in items:
             self.put(slot, assignment)
 
-    def put(self, slot: Slot, assignment: Assignment) -> None:
+    def put(self, slot: AssignmentKey, assignment: Assignment) -> None:
         """Note what the slot has."""
         if slot.pod_uid not in self._pods:
             bisect.insort(self._uids, slot.pod_uid)
@@ -77,7 +77,7 @@ class Assignments:
         self.revision += 1
         return True
 
-    def _uncount(self, slot: Slot, assignment: Assignment) -> None:
+    def _uncount(self, slot: AssignmentKey, assignment: Assignment) -> None:
         holders = self._holders.get(slot.resource, Counter())
         for name in assignment.ids:
             holders[name] -= 1
@@ -86,19 +86,19 @@ class Assignments:
         if not holders:
             self._holders.pop(slot.resource, None)
 
-    def get(self, slot: Slot) -> Assignment | None:
+    def get(self, slot: AssignmentKey) -> Assignment | None:
         """What the slot has."""
         return next((held for found, held in self.of_pod(slot.pod_uid) if found == slot), None)
 
-    def all(self) -> Iterator[tuple[Slot, Assignment]]:
+    def all(self) -> Iterator[tuple[AssignmentKey, Assignment]]:
         """Everything, in the order of Pods, containers and resources."""
         return itertools.chain.from_iterable(map(self._pods.__getitem__, self._uids))
 
-    def of_pod(self, pod_uid: str) -> tuple[tuple[Slot, Assignment], ...]:
+    def of_pod(self, pod_uid: str) -> tuple[tuple[AssignmentKey, Assignment], ...]:
         """What the Pod's containers have."""
         return self._pods.get(pod_uid, ())
 
-    def of_container(self, pod_uid: str, container: str) -> tuple[tuple[Slot, Assignment], ...]:
+    def of_container(self, pod_uid: str, container: str) -> tuple[tuple[AssignmentKey, Assignment], ...]:
         """What one container has."""
         return tuple(item for item in self.of_pod(pod_uid) if item[0].container == container)
 
@@ -121,7 +121,7 @@ class Assignments:
         )
 
 
-def _slot(item: tuple[Slot, Assignment]) -> Slot:
+def _slot(item: tuple[AssignmentKey, Assignment]) -> AssignmentKey:
     return item[0]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.inventory import in_order
 
 FILE_NAME: Final = "kubelet_internal_checkpoint"
@@ -30,7 +30,7 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """What outlives the agent: assignments, and the devices each registered resource had."""
 
-    assigned: tuple[tuple[Slot, Assignment], ...] = ()
+    assigned: tuple[tuple[AssignmentKey, Assignment], ...] = ()
     registered: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
@@ -38,7 +38,7 @@ class Checkpoint:
 class Written:
     """What was last written of each assignment and each resource, and of what it was made."""
 
-    assigned: dict[Slot, tuple[Assignment, bytes]] = field(default_factory=dict)
+    assigned: dict[AssignmentKey, tuple[Assignment, bytes]] = field(default_factory=dict)
     registered: dict[str, tuple[Collection[str], bytes]] = field(default_factory=dict)
 
 
@@ -85,7 +85,7 @@ def _checksum(data: Any) -> int:
     return zlib.crc32(orjson.dumps(data, option=orjson.OPT_SORT_KEYS))
 
 
-def _entry(slot: Slot, assignment: Assignment) -> bytes:
+def _entry(slot: AssignmentKey, assignment: Assignment) -> bytes:
     content = {
         "PodUID": slot.pod_uid,
         "ContainerName": slot.container,
@@ -100,12 +100,14 @@ def _registered(name: str, ids: Iterable[str]) -> bytes:
     return b"%b:%b" % (orjson.dumps(name), orjson.dumps(in_order(ids)))
 
 
-def _from_entry(entry: Mapping[str, Any]) -> tuple[Slot, Assignment]:
-    slot = Slot(entry["PodUID"], entry["ContainerName"], entry["ResourceName"])
+def _from_entry(entry: Mapping[str, Any]) -> tuple[AssignmentKey, Assignment]:
+    slot = AssignmentKey(entry["PodUID"], entry["ContainerName"], entry["ResourceName"])
     devices = {int(node): tuple(ids) for node, ids in sorted(entry["DeviceIDs"].items(), key=lambda item: int(item[0]))}
     return slot, Assignment(devices, base64.b64decode(entry["AllocResp"] or "", validate=True))
 
 
-def sample(assigned: Iterable[tuple[Slot, Assignment]], registered: Mapping[str, frozenset[str]]) -> Checkpoint:
+def sample(
+    assigned: Iterable[tuple[AssignmentKey, Assignment]], registered: Mapping[str, frozenset[str]]
+) -> Checkpoint:
     """The state as it is now."""
     return Checkpoint(tuple(assigned), dict(registered))

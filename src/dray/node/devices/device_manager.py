@@ -20,12 +20,19 @@ from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
 from dray.node.checkpoint_file import CheckpointFile
 from dray.node.devices import checkpoint
-from dray.node.devices.allocator import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
-from dray.node.devices.assignments import NO_NUMA_NODE, Slot, container_request, pod_request
+from dray.node.devices.allocator import (
+    AllocationRequest,
+    AskPreference,
+    CallAllocate,
+    DeviceAllocator,
+    Nothing,
+    Refused,
+)
+from dray.node.devices.assignments import NO_NUMA_NODE, AssignmentKey, container_request, pod_request
 from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
-from dray.node.devices.plugin_handler import Connections
+from dray.node.devices.plugin_handler import DevicePluginHandler
 from dray.node.devices.responses import resource_statuses, run_options, verdict
 from dray.node.devices.servicer import DeviceMetrics, Registration
 from dray.node.resource_manager import (
@@ -96,7 +103,7 @@ class HeldDevice:
     numa_node: int | None
 
 
-class PluginDevices:
+class DeviceManager:
     """See the module."""
 
     def __init__(
@@ -119,9 +126,9 @@ class PluginDevices:
         saved = load_checkpoint(path)
         inventory = Inventory(settings.grace_seconds)
         inventory.restore(saved.registered, clock.monotonic())
-        self._book = DeviceBook(inventory, saved.assigned, settings.machine)
+        self._book = DeviceAllocator(inventory, saved.assigned, settings.machine)
         # Registers plugins, also those of the registration folder: the handler of type `DevicePlugin`.
-        self.connections = Connections(inventory, clock, self._told)
+        self.connections = DevicePluginHandler(inventory, clock, self._told)
         # Its devices must not be freed while it is being admitted, though it is not active yet.
         self._admitting = ""
         self._allocating = asyncio.Lock()
@@ -264,17 +271,17 @@ class PluginDevices:
             changed = False
             for resource, amount in container_request(pod, container, self._book.knows).items():
                 spare = self._reusable(pod, container.name, resource)
-                need = Need(Slot(uid, container.name, resource), amount, spare, runs_already)
+                need = AllocationRequest(AssignmentKey(uid, container.name, resource), amount, spare, runs_already)
                 changed |= await self._allocate_one(need, affinity)
             if changed:
                 await self._save()
 
-    async def _allocate_one(self, need: Need, affinity: int | None) -> bool:
+    async def _allocate_one(self, need: AllocationRequest, affinity: int | None) -> bool:
         endpoint = self.connections.get(need.slot.resource)
         asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
         step = self._book.begin(need, affinity, asks=asks)
         try:
-            if isinstance(step, Ask):
+            if isinstance(step, AskPreference):
                 assert endpoint is not None
                 preference = await endpoint.preferred(step.question)
                 # Devices may have become unhealthy meanwhile: everything is looked at again.
@@ -289,7 +296,7 @@ class PluginDevices:
             raise AllocationError(str(error)) from error
         return True
 
-    async def _call_allocate(self, endpoint: Endpoint | None, slot: Slot, step: CallAllocate) -> None:
+    async def _call_allocate(self, endpoint: Endpoint | None, slot: AssignmentKey, step: CallAllocate) -> None:
         started = self._clock.monotonic()
         try:
             response = await _endpoint(endpoint, slot.resource).allocate(step.ids)
@@ -302,7 +309,7 @@ class PluginDevices:
             raise AllocationError(f"pod {slot.pod_uid} was removed while its devices were allocated")
 
     def _held(self, pod_uid: str, container: str, resource: str) -> frozenset[str]:
-        found = self._book.assignments.get(Slot(pod_uid, container, resource))
+        found = self._book.assignments.get(AssignmentKey(pod_uid, container, resource))
         return frozenset() if found is None else found.ids
 
     def _reusable(self, pod: Pod, container: str, resource: str) -> frozenset[str]:
@@ -354,7 +361,7 @@ class PluginDevices:
     def _missing(self, pod: Pod, container: Container) -> list[str]:
         uid = pod.metadata.uid or ""
         wanted = container_request(pod, container, self._book.knows)
-        return [name for name in wanted if self._book.assignments.get(Slot(uid, container.name, name)) is None]
+        return [name for name in wanted if self._book.assignments.get(AssignmentKey(uid, container.name, name)) is None]
 
     # --- What is known about Pods. ---
 

@@ -14,7 +14,7 @@ from dray.node.devices.inventory import Device, in_order
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PreferenceRequest:
     """What a plugin is asked: choose `size` of the available ones, among them those that must be included."""
 
     available: tuple[str, ...]
@@ -42,7 +42,7 @@ class TooFewError(Exception):
         self.available = available
 
 
-def choose(candidates: Candidates, preference: Sequence[str] | None) -> Question | tuple[str, ...]:
+def choose(candidates: Candidates, preference: Sequence[str] | None) -> PreferenceRequest | tuple[str, ...]:
     """The devices; or the question to ask first, unless a preference (which may be empty) is given."""
     taken = candidates.reusable[: candidates.needed]
     missing = candidates.needed - len(taken)
@@ -59,7 +59,7 @@ def choose(candidates: Candidates, preference: Sequence[str] | None) -> Question
         missing -= len(aligned)
         pool, rest = tuple([device.id for device in candidates.free]), unaligned + elsewhere
     if missing and preference is None:
-        return Question(in_order({*pool, *taken}), in_order(taken), candidates.needed)
+        return PreferenceRequest(in_order({*pool, *taken}), in_order(taken), candidates.needed)
     preferred = set(pool).intersection(preference or ())
     return _fill(taken, candidates.needed, [name for name in preference or () if name in preferred], rest)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dray.node.devices.device_selection import Question
+from dray.node.devices.device_selection import PreferenceRequest
 from dray.node.devices.inventory import Device
 from dray.node.devices.responses import device_from_wire
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
@@ -79,7 +79,7 @@ class Endpoint:
         finally:
             stream.cancel()
 
-    async def preferred(self, question: Question) -> tuple[str, ...]:
+    async def preferred(self, question: PreferenceRequest) -> tuple[str, ...]:
         """Which devices the plugin would choose; may be fewer, or others."""
         self._check()
         request = pb.PreferredAllocationRequest(

@@ -32,7 +32,7 @@ class OnDevices(Protocol):
         """Take it in."""
 
 
-class Connections:
+class DevicePluginHandler:
     """The connected plugins; changes the inventory as they come, tell of devices, and go."""
 
     def __init__(self, inventory: Inventory, clock: Clock, on_devices: OnDevices) -> None:

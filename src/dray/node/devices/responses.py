@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.inventory import Device, Inventory, in_order
 from dray.node.resource_manager import HostDevice, Mount, Rejection, RunOptions
 from dray.node.topology.containers import is_ordinary_init
@@ -23,7 +23,7 @@ UNHEALTHY = "Unhealthy"
 UNKNOWN = "Unknown"
 
 
-def run_options(assigned: Iterable[tuple[Slot, Assignment]]) -> RunOptions:
+def run_options(assigned: Iterable[tuple[AssignmentKey, Assignment]]) -> RunOptions:
     """What the answers give to one container; of two for the same name or path the first counts."""
     answers = [pb.ContainerAllocateResponse.FromString(assignment.response) for _, assignment in assigned]
     mounts = [
@@ -57,7 +57,7 @@ def device_from_wire(message: pb.Device) -> Device:
     return Device(message.id, message.health == HEALTHY, tuple(nodes))
 
 
-def resource_statuses(assigned: Iterable[tuple[Slot, Assignment]], inventory: Inventory) -> list[Document]:
+def resource_statuses(assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory) -> list[Document]:
     """The `allocatedResourcesStatus` entries of one container."""
     return [
         {
@@ -81,7 +81,7 @@ def health_of(inventory: Inventory, resource: str, device_id: str) -> str:
 REASON: Final = "UnhealthyDevice"
 
 
-def verdict(pod: Pod, assigned: Iterable[tuple[Slot, Assignment]], inventory: Inventory) -> Rejection | None:
+def verdict(pod: Pod, assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory) -> Rejection | None:
     """The first unhealthy device that a container still uses."""
     done = _finished_init_containers(pod)
     for slot, assignment in assigned:

@@ -156,7 +156,7 @@ def _key(entry: _Entry) -> NamespacedName:
     return entry.info.key
 
 
-class ClaimBook:
+class ClaimInfoCache:
     """The node's claims; changed only by `handle`."""
 
     def __init__(self, restored: Iterable[ClaimInfo] = ()) -> None:

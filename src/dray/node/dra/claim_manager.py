@@ -19,7 +19,7 @@ from dray.node.dra.claim_info_cache import (
     Action,
     CallPrepare,
     CallUnprepare,
-    ClaimBook,
+    ClaimInfoCache,
     DriverPrepared,
     DriverUnprepared,
     OldClaimError,
@@ -66,7 +66,7 @@ class ClaimKeeper:
         # Hears of each change that is about to be written.
         self._on_save = on_save
         self._batched = batched
-        self.book = ClaimBook(load_checkpoint(path))
+        self.book = ClaimInfoCache(load_checkpoint(path))
         self._locks = KeyedLocks()
         self._save = CoalescedCall(self._write)
         self._written: checkpoint.Written = {}

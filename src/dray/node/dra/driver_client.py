@@ -27,7 +27,7 @@ CALL_TIMEOUT_SECONDS: Final = 45.0
 _GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
 
 
-class PluginConnection:
+class PluginClient:
     """Speaks to one registered instance of a plugin; `on_change` hears when it connects or disconnects."""
 
     # The gRPC service's name without its package.
@@ -88,7 +88,7 @@ class PluginConnection:
             self._metrics.observe_call(self.driver, path, code_name(code), self._clock.monotonic() - started)
 
 
-class DriverConnection(PluginConnection):
+class DriverClient(PluginClient):
     """Speaks to one registered instance of a DRA driver."""
 
     service_name = "DRAPlugin"

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dray.node.dra.driver_client import PluginConnection
+from dray.node.dra.driver_client import PluginClient
 from dray.node.dra.drivers.choice import Instances
 from dray.node.plugins.handler import Plugin
 from dray.runtime.tasks import TaskGroup
 
-C = TypeVar("C", bound=PluginConnection)
+C = TypeVar("C", bound=PluginClient)
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class _Instance(Generic[C]):
         return self.connection.connected
 
 
-class RegisteredInstances(Generic[C]):
+class DriverRegistry(Generic[C]):
     """The instances of all drivers of a kind; they come and go only while it is `running`."""
 
     def __init__(self) -> None:

@@ -40,8 +40,8 @@ from dray.node.dra.claims import (
     optional_names,
     pod_claims,
 )
-from dray.node.dra.driver_client import DriverConnection
-from dray.node.dra.driver_registry import RegisteredInstances
+from dray.node.dra.driver_client import DriverClient
+from dray.node.dra.driver_registry import DriverRegistry
 from dray.node.dra.drivers.choice import choose_service
 from dray.node.dra.health import cache as health_cache
 from dray.node.dra.health.cache import DeviceKey
@@ -103,7 +103,7 @@ class DynamicResources:
         path = str(Path(root) / checkpoint.FILE_NAME)
         self._keeper = ClaimKeeper(path, self._call, clock, self._show_claims)
         self._book = self._keeper.book
-        self._instances: RegisteredInstances[DriverConnection] = RegisteredInstances()
+        self._instances: DriverRegistry[DriverClient] = DriverRegistry()
         self._cleaner = SliceCleaner(client, node_name, clock)
         self._health = HealthWatcher(str(Path(root) / health_cache.FILE_NAME), clock, self._health_changed)
         # Whether a claim that the Pod names is one of cdi.k8s.io, and so not ours; set by the owner.
@@ -199,7 +199,7 @@ class DynamicResources:
         await self._instances.wait_running()
         service = choose_service(plugin)
         driver = plugin.name
-        connection = DriverConnection(
+        connection = DriverClient(
             driver, plugin.endpoint, service, self._metrics, self._clock, lambda: self._sync_slices(driver)
         )
         await self._instances.add(connection, [self._health.follow(connection)] if self._follow_health else ())
@@ -255,7 +255,7 @@ class DynamicResources:
             if not self.is_classic(pod, name) and (name not in optional or self.has_claim(pod, name)):
                 yield name, request
 
-    def _connection(self, driver: str) -> DriverConnection:
+    def _connection(self, driver: str) -> DriverClient:
         connection = self._instances.get(driver)
         if connection is None:
             raise ClaimError(f"DRA driver {driver} is not registered")

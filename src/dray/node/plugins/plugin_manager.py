@@ -19,7 +19,7 @@ import grpc.aio
 from dray.lib.clock import Clock
 from dray.node.plugins.handler import Plugin, PluginError, PluginHandler
 from dray.node.plugins.socket_scan import find_sockets, make_folder
-from dray.node.plugins.sockets import Action, Deregister, Register, SocketBook, SocketFile
+from dray.node.plugins.sockets import Action, Deregister, Register, SocketFile, SocketStates
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as pb
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect, error_text
@@ -43,14 +43,14 @@ class RegistrationError(Exception):
     """One failed attempt to register a socket; logged and retried."""
 
 
-class PluginRegistry:
+class PluginManager:
     """Keeps the plugins of one folder registered; `handlers` is by plugin type."""
 
     def __init__(self, folder: str, handlers: Mapping[str, PluginHandler], clock: Clock, metrics: Metrics) -> None:
         self._folder = folder
         self._handlers = handlers
         self._clock = clock
-        self._book = SocketBook()
+        self._book = SocketStates()
         self._wake = asyncio.Event()
         self._gauge = metrics.gauge(
             "plugin_manager_total_plugins", "Number of plugins by socket and state", ["socket_path", "state"]

@@ -82,7 +82,7 @@ class _Entry:
     due: float = 0.0
 
 
-class SocketBook:
+class SocketStates:
     """All sockets known; changed only by its methods, by one caller at a time."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from dray.node.pod_resources.sources import Sources
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 
 
-class Answers:
+class ListResponseCache:
     """Makes answers and keeps the last one; Pods are never changed, only replaced."""
 
     def __init__(self, sources: Sources, *, dynamic: bool, extended: bool) -> None:

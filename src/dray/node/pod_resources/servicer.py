@@ -13,7 +13,7 @@ import grpc.aio
 from dray.api.document import NamespacedName
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed
 from dray.node.pod_resources.metrics import EndpointMetrics, Method
-from dray.node.pod_resources.response_cache import Answers
+from dray.node.pod_resources.response_cache import ListResponseCache
 from dray.node.pod_resources.sources import Sources
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
@@ -55,7 +55,7 @@ class PodResources:
     def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
         self._sources = sources
         self._gates = gates
-        self._answers = Answers(sources, dynamic=gates.dynamic, extended=gates.extended)
+        self._answers = ListResponseCache(sources, dynamic=gates.dynamic, extended=gates.extended)
         self._metrics = metrics
         self._limit = limit
 

@@ -126,7 +126,7 @@ class SimulatedRuntime:
         asyncio.get_running_loop().call_soon(self._on_exit, ended)
 
 
-class SimulatedPods:
+class SimulatedPodSetup:
     """Implements `PodBuilder` without a disk."""
 
     def sandbox(self, pod: Pod) -> Sandbox:

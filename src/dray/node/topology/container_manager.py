@@ -9,16 +9,16 @@ from typing import Final
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.types.core_v1 import Pod
 from dray.lib.clock import Clock
-from dray.node.devices.device_manager import DeviceSettings, NodePods, PluginDevices
+from dray.node.devices.device_manager import DeviceManager, DeviceSettings, NodePods
 from dray.node.topology import cpu_manager, memory_manager
-from dray.node.topology.cpu_manager import CPUBook
+from dray.node.topology.cpu_manager import CPUManager
 from dray.node.topology.hints import Policy, Scope
 from dray.node.topology.machine import Machine, format_cpus, parse_cpus
 from dray.node.topology.machine_reader import read_file, read_machine
-from dray.node.topology.memory_manager import MemoryBook
-from dray.node.topology.reserved_resource import BookedResource
+from dray.node.topology.memory_manager import MemoryManager
+from dray.node.topology.reserved_resource import ReservedResource
 from dray.node.topology.state_file import StateError, decode
-from dray.node.topology.topology_manager import AlignedResources, Alignment
+from dray.node.topology.topology_manager import Alignment, TopologyManager
 from dray.runtime.metrics import Metrics
 
 DEVICES_FOLDER: Final = "device-plugins"
@@ -64,13 +64,13 @@ class TopologySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalResources:
+class ContainerManager:
     """The parts; `manager` is what the agent admits Pods with. `devices`, `cpus` and `memory` are None when off."""
 
-    manager: AlignedResources
-    devices: PluginDevices | None
-    cpus: CPUBook | None
-    memory: MemoryBook | None
+    manager: TopologyManager
+    devices: DeviceManager | None
+    cpus: CPUManager | None
+    memory: MemoryManager | None
 
     def cpuset(self, pod: Pod, container: str) -> str:
         """The CPUs the container may run on, as the kernel writes them; empty when all.
@@ -87,7 +87,7 @@ class LocalResources:
         return format_cpus(node for block in blocks for node in block.nodes)
 
 
-def local_resources(
+def make_container_manager(
     root: str,
     pods: NodePods,
     clock: Clock,
@@ -95,7 +95,7 @@ def local_resources(
     *,
     devices: DeviceSettings | None = DeviceSettings(),  # noqa: B008 - immutable
     topology: TopologySettings = TopologySettings(),  # noqa: B008 - immutable
-) -> LocalResources:
+) -> ContainerManager:
     """The node's own resources below kubelet's root folder; without device settings there are no device plugins.
 
     Raises `StateError` or `TopologyError` when the node must not start so.
@@ -104,30 +104,30 @@ def local_resources(
     plugins = None
     if devices is not None:
         here = replace(devices, machine=machine.mask)
-        plugins = PluginDevices(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, here)
+        plugins = DeviceManager(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, here)
     cpus = _cpus(root, machine, topology)
     memory = _memory(root, machine, topology)
     booked = [
-        BookedResource(book, str(Path(root) / name), pods.holders)
+        ReservedResource(book, str(Path(root) / name), pods.holders)
         for book, name in ((cpus, cpu_manager.FILE_NAME), (memory, memory_manager.FILE_NAME))
         if book is not None
     ]
     alignment = Alignment(topology.topology_manager_policy, topology.topology_manager_scope, machine.mask)
-    return LocalResources(AlignedResources(plugins, booked, alignment), plugins, cpus, memory)
+    return ContainerManager(TopologyManager(plugins, booked, alignment), plugins, cpus, memory)
 
 
-def _cpus(root: str, machine: Machine, settings: TopologySettings) -> CPUBook | None:
+def _cpus(root: str, machine: Machine, settings: TopologySettings) -> CPUManager | None:
     if settings.cpu_manager_policy != cpu_manager.POLICY:
         _refuse_state_of(root, cpu_manager.FILE_NAME, "none", "CPU")
         return None
-    return CPUBook(machine, settings.reserved_cpu_ids)
+    return CPUManager(machine, settings.reserved_cpu_ids)
 
 
-def _memory(root: str, machine: Machine, settings: TopologySettings) -> MemoryBook | None:
+def _memory(root: str, machine: Machine, settings: TopologySettings) -> MemoryManager | None:
     if settings.memory_manager_policy != memory_manager.POLICY:
         _refuse_state_of(root, memory_manager.FILE_NAME, "None", "memory")
         return None
-    return MemoryBook(machine, settings.reserved_bytes)
+    return MemoryManager(machine, settings.reserved_bytes)
 
 
 def _refuse_state_of(root: str, name: str, policy: str, what: str) -> None:

@@ -22,7 +22,7 @@ POLICY: Final = "static"
 CPU_RESOURCE: Final = "cpu"
 
 
-class CPUBook:
+class CPUManager:
     """The assignments; changed only by `allocate`, `free` and `restore`."""
 
     def __init__(self, machine: Machine, reserved: frozenset[int]) -> None:

@@ -32,7 +32,7 @@ class Block:
     size: int
 
 
-class MemoryBook:
+class MemoryManager:
     """The assignments; changed only by `allocate`, `free` and `restore`."""
 
     def __init__(self, machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:

@@ -16,7 +16,7 @@ from dray.runtime.logs import fields
 _log = logging.getLogger(__name__)
 
 
-class Book(Protocol):
+class Reservations(Protocol):
     """Who has what."""
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
@@ -41,13 +41,13 @@ class Book(Protocol):
         """Take over a state file's content; raises `StateError`."""
 
 
-class BookedResource:
+class ReservedResource:
     """A book at a path; raises `StateError` when the file there is of another machine, policy or damaged.
 
     `known_pods` tells the UIDs of Pods that may hold something, None while they are not all known.
     """
 
-    def __init__(self, book: Book, path: str, known_pods: Callable[[], Collection[str] | None]) -> None:
+    def __init__(self, book: Reservations, path: str, known_pods: Callable[[], Collection[str] | None]) -> None:
         self._book = book
         self._path = path
         self._known_pods = known_pods

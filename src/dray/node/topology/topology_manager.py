@@ -64,7 +64,7 @@ class Alignment:
     machine: int = 1
 
 
-class AlignedResources:
+class TopologyManager:
     """See the module; a `ResourceManager`. Without device plugins `devices` is None."""
 
     name = "aligned resources"

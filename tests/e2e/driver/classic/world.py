@@ -19,7 +19,7 @@ from dray.node.agent.claim_managers import ClaimManager, ClassicManager
 from dray.node.classic.claim_manager import ClassicResources
 from dray.node.dra.manager import DynamicResources
 from dray.node.plugins.handler import DRA_PLUGIN, RESOURCE_PLUGIN
-from dray.node.plugins.plugin_manager import PluginRegistry
+from dray.node.plugins.plugin_manager import PluginManager
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2_grpc as pb_grpc
 from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 from dray.rpc.sockets import listen, remove_socket
@@ -40,7 +40,7 @@ class ClassicNode:
     claims: ClassicResources
     manager: ClassicManager
     structured: ClaimManager
-    plugins: PluginRegistry
+    plugins: PluginManager
     metrics: Metrics
     known: Collection[UID] | None = None
 
@@ -57,7 +57,7 @@ async def classic_node(root: Path, client: Client, known: Collection[UID] | None
     metrics = Metrics()
     claims = ClassicResources(client, str(root), CLOCK, metrics)
     dynamic = DynamicResources(client, NODE, str(root), CLOCK, metrics)
-    plugins = PluginRegistry(
+    plugins = PluginManager(
         str(root / "plugins_registry"), {RESOURCE_PLUGIN: claims, DRA_PLUGIN: dynamic}, CLOCK, metrics
     )
     node = ClassicNode(

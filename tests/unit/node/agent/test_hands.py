@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, Starter, Stopper
-from dray.node.agent.cpuset_reconciler import Pins, Running
+from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, ContainerStarter, ContainerStopper
+from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
 from dray.node.agent.pod.events import ContainerStarted, StartContainer, StopContainer
-from dray.node.agent.pod_worker import Parts, PodWork, StartMetrics
+from dray.node.agent.pod_worker import ContainerStartMetrics, Dependencies, PodWorker
 from dray.node.runtimes.runtime import ImageFailure, RuntimeFailure
 from dray.runtime.metrics import Metrics
 from tests.unit.node.agent.builders import Life, pod
@@ -48,12 +48,14 @@ class Runtime:
             raise RuntimeFailure("not now")
 
 
-A, B = (Running(pod(), name, f"id-{name}") for name in ("a", "b"))
+A, B = (RunningContainer(pod(), name, f"id-{name}") for name in ("a", "b"))
 
 
 async def test_containers_are_told_once_and_again_when_their_cpus_are_others() -> None:
     runtime, shared = Runtime(), ["0-3"]
-    pins = Pins(cast(Any, runtime), cast(Any, Clock()), lambda _pod, name: (shared[0] if name == "a" else "7", ""))
+    pins = CpusetReconciler(
+        cast(Any, runtime), cast(Any, Clock()), lambda _pod, name: (shared[0] if name == "a" else "7", "")
+    )
     pins.started("id-a", "0-3")
     # The other one was started by an earlier agent.
     await pins.follow([A, B])
@@ -66,7 +68,7 @@ async def test_containers_are_told_once_and_again_when_their_cpus_are_others() -
 
 async def test_a_container_that_was_not_moved_is_tried_again() -> None:
     runtime = Runtime(failures=1)
-    pins = Pins(cast(Any, runtime), cast(Any, Clock()), lambda _pod, _name: ("0", ""))
+    pins = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), lambda _pod, _name: ("0", ""))
     for _ in range(3):
         await pins.follow([A])
     assert runtime.told == [("id-a", "0")] * 2
@@ -74,7 +76,7 @@ async def test_a_container_that_was_not_moved_is_tried_again() -> None:
 
 async def test_where_nothing_is_pinned_nobody_is_told() -> None:
     runtime = Runtime()
-    pins = Pins(cast(Any, runtime), cast(Any, Clock()), None)
+    pins = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), None)
     assert pins.of(pod(), "a") == ("", "")
     await pins.follow([A])
     assert runtime.told == []
@@ -84,9 +86,9 @@ async def test_where_nothing_is_pinned_nobody_is_told() -> None:
 async def test_a_container_is_stopped_until_it_has_ended_within_its_grace(grace: float, expected: list[float]) -> None:
     runtime, clock, said = Runtime(failures=3), Clock(), []
     life = Life(pod())
-    work = PodWork(life.machine.pod, life.machine)
-    parts = cast(Parts, type("P", (), {"runtime": runtime, "clock": clock, "asker": None}))
-    stopper = Stopper(parts, lambda _work: "", lambda _work, tell: said.append(tell.reason))
+    work = PodWorker(life.machine.pod, life.machine)
+    parts = cast(Dependencies, type("P", (), {"runtime": runtime, "clock": clock, "asker": None}))
+    stopper = ContainerStopper(parts, lambda _work: "", lambda _work, tell: said.append(tell.reason))
     await stopper.stop(work, StopContainer("a", "id-a", grace, hook=False))
     assert [seconds for _, seconds in runtime.told] == expected
     assert said == ["FailedKillPod"] * 3
@@ -105,8 +107,8 @@ async def test_containers_that_do_not_start_are_counted_by_reason(
     answer: Exception | None, counted: dict[str, float]
 ) -> None:
     metrics, life = Metrics(), Life(pod())
-    parts = cast(Parts, type("P", (), {"starts": StartMetrics(metrics)}))
-    starter = Starter(parts, cast(Any, None), lambda _work, _tell: None)
+    parts = cast(Dependencies, type("P", (), {"starts": ContainerStartMetrics(metrics)}))
+    starter = ContainerStarter(parts, cast(Any, None), lambda _work, _tell: None)
 
     async def run(*_: Any) -> ContainerStarted:
         if answer is not None:
@@ -114,7 +116,7 @@ async def test_containers_that_do_not_start_are_counted_by_reason(
         return cast(ContainerStarted, object())
 
     starter._run = run  # type: ignore[assignment, method-assign]
-    await starter.start(PodWork(life.machine.pod, life.machine), StartContainer("a", 0))
+    await starter.start(PodWorker(life.machine.pod, life.machine), StartContainer("a", 0))
     failed = "kubelet_started_containers_errors"
     samples = {labels["code"]: value for family in metrics.families() if family.name == failed
                for _, labels, value in family.samples}  # fmt: skip

@@ -13,7 +13,7 @@ from dray.framework.resources import amounts_of
 from dray.node.agent.admission import check_fit, check_place, own_requests
 from dray.node.agent.logs.cri_format import LogOptions, LogOptionsError, cut, last_lines, read_options, render
 from dray.node.agent.node_object import (
-    Machine,
+    MachineInfo,
     NodeSpec,
     lease_document,
     node_document,
@@ -24,18 +24,18 @@ from dray.node.agent.node_object import (
     without_heartbeats,
 )
 from dray.node.agent.pod.events import ProbeKind
-from dray.node.agent.probes.thresholds import Judge, first_at, http_url, resolve_port
+from dray.node.agent.probes.thresholds import ThresholdCounter, first_at, http_url, resolve_port
 from dray.node.resource_manager import HostDevice, Mount, NodeResources, RunOptions, merge_options
 from tests.unit.node.agent.builders import START, a_container, at, container, pod
 
 # --- Probes. ---
 
 
-def judge(kind: ProbeKind = ProbeKind.LIVENESS, **probe: Any) -> Judge:
-    return Judge(msgspec.convert(probe, Probe), kind)
+def judge(kind: ProbeKind = ProbeKind.LIVENESS, **probe: Any) -> ThresholdCounter:
+    return ThresholdCounter(msgspec.convert(probe, Probe), kind)
 
 
-def verdicts(subject: Judge, answers: str) -> list[bool | None]:
+def verdicts(subject: ThresholdCounter, answers: str) -> list[bool | None]:
     return [subject.answer(healthy=answer == "+") for answer in answers]
 
 
@@ -123,7 +123,7 @@ def test_a_pod_that_selects_another_node_is_rejected() -> None:
 
 # --- The Node object. ---
 
-MACHINE = Machine("host", ("10.0.0.1",), "x86_64", 4, 8 * 1024**3, 100 * 1024**3, "6.1", "Debian")
+MACHINE = MachineInfo("host", ("10.0.0.1",), "x86_64", 4, 8 * 1024**3, 100 * 1024**3, "6.1", "Debian")
 SPEC = NodeSpec(
     "n1", MACHINE, "runc://1.1", port=10250, labels={"zone": "a"}, taints=({"key": "k", "effect": "NoSchedule"},)
 )

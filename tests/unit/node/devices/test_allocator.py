@@ -6,30 +6,43 @@ from collections.abc import Sequence
 
 import pytest
 
-from dray.node.devices.allocator import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused, Step, Ticket
-from dray.node.devices.assignments import Assignment, Slot
-from dray.node.devices.device_selection import Question
+from dray.node.devices.allocator import (
+    AllocationRequest,
+    AskPreference,
+    CallAllocate,
+    DeviceAllocator,
+    Nothing,
+    Refused,
+    Step,
+    Ticket,
+)
+from dray.node.devices.assignments import Assignment, AssignmentKey
+from dray.node.devices.device_selection import PreferenceRequest
 from dray.node.devices.inventory import Device, Inventory
 from tests.unit.node.devices.builders import FOO
 
-SLOT = Slot("u1", "main", FOO)
-OTHER = Slot("u2", "main", FOO)
+SLOT = AssignmentKey("u1", "main", FOO)
+OTHER = AssignmentKey("u2", "main", FOO)
 
 
-def book(*devices: Device | str, registered: bool = True, held: dict[Slot, Sequence[str]] | None = None) -> DeviceBook:
+def book(
+    *devices: Device | str, registered: bool = True, held: dict[AssignmentKey, Sequence[str]] | None = None
+) -> DeviceAllocator:
     inventory = Inventory(300)
     if registered:
         session = inventory.opened(FOO, "foo.sock")
         inventory.told(FOO, session, [item if isinstance(item, Device) else Device(item, True) for item in devices])
     assigned = [(slot, Assignment({-1: tuple(ids)}, b"")) for slot, ids in (held or {}).items()]
-    return DeviceBook(inventory, assigned)
+    return DeviceAllocator(inventory, assigned)
 
 
-def begin(given: DeviceBook, slot: Slot = SLOT, amount: int = 1, reusable: str = "", runs: bool = False) -> Step:
-    return given.begin(Need(slot, amount, frozenset(reusable), runs), None, asks=False)
+def begin(
+    given: DeviceAllocator, slot: AssignmentKey = SLOT, amount: int = 1, reusable: str = "", runs: bool = False
+) -> Step:
+    return given.begin(AllocationRequest(slot, amount, frozenset(reusable), runs), None, asks=False)
 
 
-def down(given: DeviceBook) -> DeviceBook:
+def down(given: DeviceAllocator) -> DeviceAllocator:
     session = given.inventory.session(FOO)
     assert session is not None
     given.inventory.closed(FOO, session, 0)
@@ -77,7 +90,7 @@ REFUSALS = {
         for name, row in REFUSALS.items()
     ],
 )
-def test_refusals(given: DeviceBook, amount: int, message: str) -> None:
+def test_refusals(given: DeviceAllocator, amount: int, message: str) -> None:
     assert begin(given, amount=amount) == Refused(message)
 
 
@@ -121,16 +134,16 @@ def test_an_answer_for_a_freed_pod_counts_for_nothing() -> None:
 @pytest.mark.behaviour("DP-28")
 def test_a_plugin_with_preferences_is_asked_once() -> None:
     given = book("a", "b", "c")
-    need = Need(SLOT, 2)
-    assert given.begin(need, None, asks=True) == Ask(Question(("a", "b", "c"), (), 2))
+    need = AllocationRequest(SLOT, 2)
+    assert given.begin(need, None, asks=True) == AskPreference(PreferenceRequest(("a", "b", "c"), (), 2))
     assert given.begin(need, None, asks=True, preference=("c", "x")) == CallAllocate(Ticket(1), ("a", "c"))
 
 
 @pytest.mark.behaviour("DP-28")
 def test_a_device_that_failed_while_asking_is_not_given() -> None:
     given = book("a", "b")
-    need = Need(SLOT, 1)
-    assert isinstance(given.begin(need, None, asks=True), Ask)
+    need = AllocationRequest(SLOT, 1)
+    assert isinstance(given.begin(need, None, asks=True), AskPreference)
     session = given.inventory.session(FOO)
     assert session is not None
     given.inventory.told(FOO, session, [Device("a", True), Device("b", False)])
@@ -145,7 +158,7 @@ def test_devices_go_in_the_order_of_their_names_and_numbers_count() -> None:
 
 @pytest.mark.behaviour("DP-29")
 def test_reusable_devices_come_first_and_must_be_healthy() -> None:
-    init = Slot("u1", "init", FOO)
+    init = AssignmentKey("u1", "init", FOO)
     given = book("a", "b", Device("c", False), held={init: ["b", "c"]})
     assert begin(given, reusable="bc") == CallAllocate(Ticket(1), ("b",))
     given.failed(Ticket(1))
@@ -161,7 +174,9 @@ def test_devices_are_noted_by_numa_node() -> None:
     assert given.assignments.in_use(FOO) == {"a", "b"}
 
 
-def hints(given: DeviceBook, amount: int, held: str = "", reusable: str = "") -> list[tuple[int | None, bool]] | None:
+def hints(
+    given: DeviceAllocator, amount: int, held: str = "", reusable: str = ""
+) -> list[tuple[int | None, bool]] | None:
     found = given.hints(FOO, amount, frozenset(held), frozenset(reusable))
     return None if found is None else [(hint.affinity, hint.preferred) for hint in found]
 
@@ -195,7 +210,7 @@ HINTS = {
         for name, row in HINTS.items()
     ],
 )
-def test_hints(given: DeviceBook, arguments: tuple[int], expected: list[tuple[int, bool]] | None) -> None:
+def test_hints(given: DeviceAllocator, arguments: tuple[int], expected: list[tuple[int, bool]] | None) -> None:
     assert hints(given, *arguments) == expected
 
 
@@ -204,9 +219,9 @@ def test_nodes_that_the_machine_has_not() -> None:
     inventory = Inventory(300)
     session = inventory.opened(FOO, "foo.sock")
     inventory.told(FOO, session, [Device("a", True, (0, 40)), Device("b", True, (2**40,)), Device("c", True, (1,))])
-    given = DeviceBook(inventory, machine=0b11)
+    given = DeviceAllocator(inventory, machine=0b11)
     assert hints(given, 1) == [(1, True), (2, True), (3, False)]
-    assert hints(DeviceBook(inventory, machine=0b100), 1) is None
+    assert hints(DeviceAllocator(inventory, machine=0b100), 1) is None
 
 
 @pytest.mark.behaviour("DP-40")
@@ -219,7 +234,7 @@ def test_hints_for_what_is_held() -> None:
 
 @pytest.mark.behaviour("DP-41")
 def test_hints_include_what_can_be_reused() -> None:
-    init = Slot("u1", "init", FOO)
+    init = AssignmentKey("u1", "init", FOO)
     given = book(*NUMA, held={init: ["a"]})
     assert hints(given, 1, reusable="a") == [(1, True), (3, False)]
     assert hints(given, 4, reusable="a") == [(3, True)]

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
 from dray.node.devices.files import load_checkpoint
 from tests.unit.node.devices.builders import BAR, FOO
 
 STATE = Checkpoint(
     (
-        (Slot("u1", "main", FOO), Assignment({-1: ("d1",), 0: ("d2", "d10")}, b"\n\x04\n\x01A")),
-        (Slot("u2", "x", BAR), Assignment({1: ("e",)}, b"")),
+        (AssignmentKey("u1", "main", FOO), Assignment({-1: ("d1",), 0: ("d2", "d10")}, b"\n\x04\n\x01A")),
+        (AssignmentKey("u2", "x", BAR), Assignment({1: ("e",)}, b"")),
     ),
     {FOO: ("d1", "d2", "d10"), BAR: ()},
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dray.node.devices.device_selection import Candidates, Question, TooFewError, choose, split_by_affinity
+from dray.node.devices.device_selection import Candidates, PreferenceRequest, TooFewError, choose, split_by_affinity
 from dray.node.devices.inventory import Device, in_order
 
 
@@ -19,7 +19,7 @@ def free(*names: str, **places: tuple[int, ...]) -> tuple[Device, ...]:
 @dataclass(frozen=True)
 class Case:
     given: Candidates
-    expected: tuple[str, ...] | Question
+    expected: tuple[str, ...] | PreferenceRequest
     preference: tuple[str, ...] | None = None
 
 
@@ -29,19 +29,19 @@ CASES = {
     "reusable ones alone": Case(Candidates(1, free("x"), ("r1", "r2")), ("r1",)),
     "reusable ones first": Case(Candidates(3, free("x", "y"), ("r1",)), ("r1", "x", "y"), ()),
     "asks with what is taken": Case(
-        Candidates(3, free("x", "y"), ("r1",)), Question(("r1", "x", "y"), ("r1",), 3), None
+        Candidates(3, free("x", "y"), ("r1",)), PreferenceRequest(("r1", "x", "y"), ("r1",), 3), None
     ),
     "prefers": Case(Candidates(2, free("a", "b", "c")), ("c", "b"), ("c", "b")),
     "bogus preference": Case(Candidates(2, free("a", "b")), ("b", "a"), ("bogus", "b")),
     "short preference": Case(Candidates(3, free("a", "b", "c")), ("c", "a", "b"), ("c",)),
     "long preference": Case(Candidates(1, free("a", "b", "c")), ("c",), ("c", "b", "a")),
     "aligned": Case(Candidates(1, NUMA, affinity=0b10), ("b1",), ()),
-    "asks about the aligned": Case(Candidates(1, NUMA, affinity=0b10), Question(("b1", "b2"), (), 1)),
+    "asks about the aligned": Case(Candidates(1, NUMA, affinity=0b10), PreferenceRequest(("b1", "b2"), (), 1)),
     "prefers among the aligned": Case(Candidates(1, NUMA, affinity=0b10), ("b2",), ("a1", "b2")),
     "all aligned, no question": Case(Candidates(2, NUMA, affinity=0b10), ("b1", "b2"), None),
     "aligned, then preferred": Case(Candidates(3, NUMA, affinity=0b10), ("b1", "b2", "n1"), ("n1",)),
     "asks beyond the aligned": Case(
-        Candidates(3, NUMA, affinity=0b10), Question(("a1", "a2", "b1", "b2", "n1"), ("b1", "b2"), 3)
+        Candidates(3, NUMA, affinity=0b10), PreferenceRequest(("a1", "a2", "b1", "b2", "n1"), ("b1", "b2"), 3)
     ),
     "aligned, unaligned, without place": Case(Candidates(5, NUMA, affinity=0b10), ("b1", "b2", "a1", "a2", "n1"), ()),
     "close to both": Case(Candidates(1, free(x=(1,), y=(0, 1)), affinity=0b1), ("y",), ()),

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.allocator import Ask, CallAllocate, DeviceBook, Need, Nothing, Refused
-from dray.node.devices.assignments import Slot, container_request
+from dray.node.devices.allocator import (
+    AllocationRequest,
+    AskPreference,
+    CallAllocate,
+    DeviceAllocator,
+    Nothing,
+    Refused,
+)
+from dray.node.devices.assignments import AssignmentKey, container_request
 from dray.node.devices.checkpoint import Written, decode, encode, sample
 from dray.node.devices.inventory import Device, Inventory, Session
 from dray.node.topology.containers import containers_of, is_ordinary_init, reusable
@@ -38,13 +45,13 @@ class World(RuleBasedStateMachine):
         self.now = 0.0
         self.saved = b""
         self.written = Written()
-        self.book = DeviceBook(Inventory(300))
+        self.book = DeviceAllocator(Inventory(300))
         self.session: Session | None = None
         self.pods: dict[str, Pod] = {}
         # What really runs, by Pod and container.
         self.running: dict[tuple[str, str], frozenset[str]] = {}
         self.ran_before: frozenset[tuple[str, str]] = frozenset()
-        self.calls: list[tuple[CallAllocate, Slot]] = []
+        self.calls: list[tuple[CallAllocate, AssignmentKey]] = []
 
     @initialize()
     def begin(self) -> None:
@@ -90,11 +97,11 @@ class World(RuleBasedStateMachine):
         item = self.pods[uid]
         for one in containers_of(item):
             for resource, amount in container_request(item, one, self.book.knows).items():
-                slot = Slot(uid, one.name, resource)
+                slot = AssignmentKey(uid, one.name, resource)
                 spare = reusable(item, one.name, lambda name: self.held(uid, name))
-                need = Need(slot, amount, spare, (uid, one.name) in self.ran_before)
+                need = AllocationRequest(slot, amount, spare, (uid, one.name) in self.ran_before)
                 step = self.book.begin(need, None, asks=True)
-                if isinstance(step, Ask):
+                if isinstance(step, AskPreference):
                     step = self.book.begin(need, None, asks=True, preference=step.question.available[-1:])
                 if isinstance(step, Refused):
                     self.remove(uid)
@@ -114,7 +121,7 @@ class World(RuleBasedStateMachine):
         """An Allocate during which the Pod may go away."""
         if uid in self.pods:
             return
-        step = self.book.begin(Need(Slot(uid, "a", FOO), 1), None, asks=False)
+        step = self.book.begin(AllocationRequest(AssignmentKey(uid, "a", FOO), 1), None, asks=False)
         if not isinstance(step, CallAllocate):
             return
         self.check()
@@ -160,7 +167,7 @@ class World(RuleBasedStateMachine):
         saved = decode(self.saved)
         inventory = Inventory(300)
         inventory.restore(saved.registered, self.now)
-        self.book = DeviceBook(inventory, saved.assigned)
+        self.book = DeviceAllocator(inventory, saved.assigned)
         self.session = None
         self.ran_before = frozenset(self.running)
         for uid in sorted(self.pods):
@@ -171,7 +178,7 @@ class World(RuleBasedStateMachine):
         self.save()
 
     def held(self, uid: str, name: str) -> frozenset[str]:
-        found = self.book.assignments.get(Slot(uid, name, FOO))
+        found = self.book.assignments.get(AssignmentKey(uid, name, FOO))
         return frozenset() if found is None else found.ids
 
     # --- What must hold. ---

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.inventory import Device, Inventory
 from dray.node.devices.responses import resource_statuses, run_options, verdict
 from dray.node.devices.servicer import RegistrationError, check_plugin, check_request
@@ -30,9 +30,9 @@ SECOND = pb.ContainerAllocateResponse(
 )
 
 
-def slots(**answers: pb.ContainerAllocateResponse) -> list[tuple[Slot, Assignment]]:
+def slots(**answers: pb.ContainerAllocateResponse) -> list[tuple[AssignmentKey, Assignment]]:
     return [
-        (Slot("u", "main", name), Assignment({-1: ("x",)}, answer.SerializeToString()))
+        (AssignmentKey("u", "main", name), Assignment({-1: ("x",)}, answer.SerializeToString()))
         for name, answer in answers.items()
     ]
 
@@ -64,8 +64,8 @@ def inventory(*devices: Device) -> Inventory:
 @pytest.mark.behaviour("DP-18")
 def test_statuses() -> None:
     assigned = [
-        (Slot("u", "main", BAR), Assignment({-1: ("z",)}, b"")),
-        (Slot("u", "main", FOO), Assignment({0: ("d10", "d2"), 1: ("d2",)}, b"")),
+        (AssignmentKey("u", "main", BAR), Assignment({-1: ("z",)}, b"")),
+        (AssignmentKey("u", "main", FOO), Assignment({0: ("d10", "d2"), 1: ("d2",)}, b"")),
     ]
     assert resource_statuses(assigned, inventory(Device("d2", True), Device("d10", False))) == [
         {"name": BAR, "resources": [{"resourceID": "z", "health": "Unknown"}]},
@@ -86,7 +86,7 @@ def ended(name: str) -> dict[str, object]:
 @pytest.mark.behaviour("DP-18")
 def test_an_unhealthy_device_fails_its_pod() -> None:
     item = pod("u", [container("main", {FOO: 1})])
-    held = [(Slot("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
+    held = [(AssignmentKey("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
     assert verdict(item, held, inventory(Device("a", True))) is None
     assert verdict(item, held, inventory(Device("a", False))) == FAILED
 
@@ -94,7 +94,7 @@ def test_an_unhealthy_device_fails_its_pod() -> None:
 @pytest.mark.behaviour("DP-13")
 def test_a_missing_plugin_or_device_fails_nothing() -> None:
     item = pod("u", [container("main", {FOO: 1})])
-    held = [(Slot("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
+    held = [(AssignmentKey("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
     gone = inventory(Device("a", False))
     session = gone.session(FOO)
     assert session is not None
@@ -107,7 +107,7 @@ def test_a_missing_plugin_or_device_fails_nothing() -> None:
 def test_what_a_finished_init_container_had_does_not_matter(ends: str, fails: bool) -> None:
     kind = sidecar("s", {FOO: 1}) if ends == "s" else container("i", {FOO: 1})
     item = pod("u", [container()], [kind], status=ended(ends) if ends else {})
-    held = [(Slot("u", kind["name"], FOO), Assignment({-1: ("a",)}, b""))]
+    held = [(AssignmentKey("u", kind["name"], FOO), Assignment({-1: ("a",)}, b""))]
     assert (verdict(item, held, inventory(Device("a", False))) is not None) == fails
 
 

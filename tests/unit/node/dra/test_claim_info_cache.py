@@ -11,7 +11,7 @@ from dray.node.dra.claim_info_cache import (
     NEXT_PHASE,
     CallPrepare,
     CallUnprepare,
-    ClaimBook,
+    ClaimInfoCache,
     ClaimRef,
     DriverPrepared,
     DriverUnprepared,
@@ -47,7 +47,7 @@ def unprepared(driver: str, *names: str) -> DriverUnprepared:
 
 @pytest.mark.behaviour("SP-111")
 def test_one_call_for_each_driver_after_the_checkpoint() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     actions = book.handle(PodAdmitted(A, (info("x", "d2", "d1"), info("y", "d1"))))
     assert actions == (SAVE, CallPrepare("d1", (ref("x"), ref("y"))), CallPrepare("d2", (ref("x"),)))
     assert [claim.pod_uids for claim in book.claims()] == [{A}, {A}]
@@ -55,7 +55,7 @@ def test_one_call_for_each_driver_after_the_checkpoint() -> None:
 
 @pytest.mark.behaviour("SP-111")
 def test_prepared_when_every_driver_has_answered_and_then_left_alone() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     book.handle(PodAdmitted(A, (info("x", "d1", "d2"),)))
     assert book.handle(prepared("d1", "x")) == (SAVE,)
     assert book.phase(ref("x").uid) is Phase.PREPARING
@@ -67,7 +67,7 @@ def test_prepared_when_every_driver_has_answered_and_then_left_alone() -> None:
 
 @pytest.mark.behaviour("SP-113")
 def test_a_retry_asks_all_drivers_again_and_devices_do_not_pile_up() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     admitted = PodAdmitted(A, (info("x", "d1", "d2"),))
     book.handle(admitted)
     book.handle(prepared("d1", "x"))
@@ -80,7 +80,7 @@ def test_a_retry_asks_all_drivers_again_and_devices_do_not_pile_up() -> None:
 
 @pytest.mark.behaviour("SP-114")
 def test_an_old_claim_of_the_same_name_blocks_and_nothing_is_changed() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     book.handle(PodAdmitted(A, (info("x", uid="old"),)))
     text = r"old ResourceClaim with same name x and different UID old still exists \(previous pod force-deleted\?!\)"
     with pytest.raises(OldClaimError, match=text):
@@ -93,7 +93,7 @@ def test_an_old_claim_of_the_same_name_blocks_and_nothing_is_changed() -> None:
 
 @pytest.mark.behaviour("SP-117")
 def test_only_the_last_pod_unprepares_and_the_claim_is_kept_until_all_drivers_are_done() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     for pod in (A, B):
         book.handle(PodAdmitted(pod, (info("x", "d1", "d2"),)))
     book.handle(prepared("d1", "x"))
@@ -111,11 +111,11 @@ def test_only_the_last_pod_unprepares_and_the_claim_is_kept_until_all_drivers_ar
 
 @pytest.mark.behaviour("SP-117")
 def test_a_pod_without_claims_here_is_skipped() -> None:
-    assert ClaimBook().handle(PodGone(A)) == ()
+    assert ClaimInfoCache().handle(PodGone(A)) == ()
 
 
 def test_a_pod_that_comes_while_the_claim_is_being_unprepared_has_it_prepared_again() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     book.handle(PodAdmitted(A, (info("x"),)))
     book.handle(prepared("d1", "x"))
     book.handle(PodGone(A))
@@ -127,10 +127,10 @@ def test_a_pod_that_comes_while_the_claim_is_being_unprepared_has_it_prepared_ag
 
 @pytest.mark.behaviour("SP-120")
 def test_after_a_restart_prepare_is_called_once_more_but_devices_are_known() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     book.handle(PodAdmitted(A, (info("x"),)))
     book.handle(prepared("d1", "x"))
-    restarted = ClaimBook(book.claims())
+    restarted = ClaimInfoCache(book.claims())
     assert restarted.claims() == book.claims()
     assert restarted.handle(PodAdmitted(A, (info("x"),))) == (SAVE, CallPrepare("d1", (ref("x"),)))
     restarted.handle(prepared("d1", "x"))
@@ -139,15 +139,15 @@ def test_after_a_restart_prepare_is_called_once_more_but_devices_are_known() -> 
 
 @pytest.mark.behaviour("SP-118")
 def test_after_a_restart_a_gone_pod_is_unprepared() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     book.handle(PodAdmitted(A, (info("x"),)))
-    restarted = ClaimBook(book.claims())
+    restarted = ClaimInfoCache(book.claims())
     assert restarted.pod_uids() == (A,)
     assert restarted.handle(PodGone(A)) == (CallUnprepare("d1", (ref("x"),)),)
 
 
 def test_a_claim_that_no_driver_has_a_part_in_needs_nobody() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     empty = ClaimInfo(UID("uid-x"), NamespacedName("default", "x"), {})
     assert book.handle(PodAdmitted(A, (empty,))) == (SAVE,)
     assert book.phase(empty.uid) is Phase.PREPARED
@@ -156,12 +156,12 @@ def test_a_claim_that_no_driver_has_a_part_in_needs_nobody() -> None:
 
 
 def test_two_entries_of_a_pod_may_name_one_claim() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     assert book.handle(PodAdmitted(A, (info("x"), info("x")))) == (SAVE, CallPrepare("d1", (ref("x"),)))
 
 
 def test_what_the_table_lacks_is_a_bug() -> None:
-    book = ClaimBook()
+    book = ClaimInfoCache()
     with pytest.raises(UnexpectedEventError, match="not in use"):
         book.handle(prepared("d1", "x"))
     book.handle(PodAdmitted(A, (info("x"),)))
@@ -179,15 +179,15 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.book, self.saved = ClaimBook(), ClaimBook().claims()
+        self.book, self.saved = ClaimInfoCache(), ClaimInfoCache().claims()
         self.held: dict[str, set[UID]] = {"d1": set(), "d2": set()}
 
     def restart(self) -> None:
-        self.book = ClaimBook(self.saved)
+        self.book = ClaimInfoCache(self.saved)
 
     def check_indices(self) -> None:
         """What the book keeps beside its entries is what these say."""
-        anew, kept = ClaimBook(self.book.claims()), self.book
+        anew, kept = ClaimInfoCache(self.book.claims()), self.book
         assert kept.claims() == tuple(sorted(kept.claims(), key=lambda claim: claim.key)) == anew.claims()
         assert kept.counts() == anew.counts()
         assert kept.pod_uids() == anew.pod_uids()

@@ -11,7 +11,7 @@ import pytest
 
 from dray.node.plugins.handler import Plugin
 from dray.node.plugins.socket_scan import find_sockets, make_folder
-from dray.node.plugins.sockets import RETRY_MAX_SECONDS, Deregister, Register, SocketBook, SocketFile
+from dray.node.plugins.sockets import RETRY_MAX_SECONDS, Deregister, Register, SocketFile, SocketStates
 
 
 def at(path: str, identity: int = 1) -> SocketFile:
@@ -22,8 +22,8 @@ def plugin(path: str) -> Plugin:
     return Plugin("DRAPlugin", f"driver-{path}", path, ("v1.DRAPlugin",), path)
 
 
-def registered_book(*sockets: SocketFile) -> SocketBook:
-    book = SocketBook()
+def registered_book(*sockets: SocketFile) -> SocketStates:
+    book = SocketStates()
     book.scanned(sockets)
     assert book.plan(0.0) == tuple(Register(item) for item in sorted(sockets))
     for item in sockets:
@@ -53,7 +53,7 @@ def test_a_socket_made_again_is_deregistered_then_registered_and_removals_come_f
 
 @pytest.mark.behaviour("SP-130")
 def test_a_socket_made_again_while_it_is_being_registered_is_registered_anew() -> None:
-    book = SocketBook()
+    book = SocketStates()
     book.scanned([at("a")])
     assert book.plan(0.0) == (Register(at("a")),)
     book.scanned([at("a", 2)])
@@ -64,7 +64,7 @@ def test_a_socket_made_again_while_it_is_being_registered_is_registered_anew() -
 
 @pytest.mark.behaviour("SP-128")
 def test_a_failed_registration_backs_off_from_half_a_second_to_two_minutes() -> None:
-    book = SocketBook()
+    book = SocketStates()
     book.scanned([at("a")])
     now, delays = 0.0, []
     for _ in range(12):
@@ -78,7 +78,7 @@ def test_a_failed_registration_backs_off_from_half_a_second_to_two_minutes() -> 
 
 
 def test_a_new_socket_does_not_inherit_the_backoff_of_the_old_one() -> None:
-    book = SocketBook()
+    book = SocketStates()
     book.scanned([at("a")])
     book.plan(0.0)
     book.failed(at("a"), 0.0)

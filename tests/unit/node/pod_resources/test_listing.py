@@ -11,7 +11,7 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.devices.device_manager import HeldDevice
 from dray.node.dra.claims import Device, class_name_of
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed, pod_resources
-from dray.node.pod_resources.response_cache import Answers
+from dray.node.pod_resources.response_cache import ListResponseCache
 from dray.node.pod_resources.server import gates_of
 from dray.node.pod_resources.servicer import Gates, Limiter
 from dray.node.pod_resources.sources import Sources
@@ -270,7 +270,7 @@ def test_class_names() -> None:
 def test_an_answer_is_made_again_when_a_pod_or_what_it_has_is_another() -> None:
     first, second = asking("u1"), asking("u2")
     devices = Devices({("u1", "main"): [HeldDevice(FOO, "a", 1)]})
-    answers = Answers(Sources(Pods(), devices), dynamic=True, extended=True)
+    answers = ListResponseCache(Sources(Pods(), devices), dynamic=True, extended=True)
     before = answers.all((first,))
     assert answers.all((first,)) is before
     # An equal Pod that is another object may have changed.

@@ -11,11 +11,11 @@ import pytest
 from dray.api.types.core_v1 import Pod
 from dray.node.devices.device_manager import NodePods
 from dray.node.resource_manager import Rejection
-from dray.node.topology.container_manager import LocalResources, TopologySettings, local_resources
+from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
 from dray.node.topology.hint_provider import AllocationError
 from dray.node.topology.hints import Hint, Policy, ResourceHints, Scope
 from dray.node.topology.state_file import StateError
-from dray.node.topology.topology_manager import AlignedResources, Alignment
+from dray.node.topology.topology_manager import Alignment, TopologyManager
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from tests.unit.node.devices.builders import Pods, container, pod
@@ -24,7 +24,7 @@ MACHINE = "nodes:\n- {id: 0, cpus: 0-3, memory: 4Gi}\n- {id: 1, cpus: 4-7, memor
 LOCALITY = Rejection("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
 
 
-def make(root: Path, pods: Pods, **changes: Any) -> LocalResources:
+def make(root: Path, pods: Pods, **changes: Any) -> ContainerManager:
     (root / "machine.yaml").write_text(MACHINE)
     settings: dict[str, Any] = {
         "cpu_manager_policy": "static",
@@ -34,7 +34,7 @@ def make(root: Path, pods: Pods, **changes: Any) -> LocalResources:
         "topology_file": str(root / "machine.yaml"),
     }
     topology = TopologySettings(**settings | changes)
-    return local_resources(str(root), NodePods(pods), SystemClock(), Metrics(), topology=topology)
+    return make_container_manager(str(root), NodePods(pods), SystemClock(), Metrics(), topology=topology)
 
 
 def guaranteed(uid: str, *containers: tuple[str, int, str]) -> Pod:
@@ -42,7 +42,7 @@ def guaranteed(uid: str, *containers: tuple[str, int, str]) -> Pod:
     return pod(uid, parts, status={"qosClass": "Guaranteed"})
 
 
-async def admit(local: LocalResources, pods: Pods, item: Pod) -> Rejection | None:
+async def admit(local: ContainerManager, pods: Pods, item: Pod) -> Rejection | None:
     rejection = await local.manager.admit(item)
     if rejection is None:
         pods.add(item)
@@ -127,7 +127,7 @@ def test_another_policy_needs_a_drained_node(tmp_path: Path, changes: dict[str, 
 
 @pytest.mark.behaviour("DP-15")
 async def test_without_device_plugins_there_is_no_folder(tmp_path: Path) -> None:
-    local = local_resources(str(tmp_path), NodePods(Pods()), SystemClock(), Metrics(), devices=None)
+    local = make_container_manager(str(tmp_path), NodePods(Pods()), SystemClock(), Metrics(), devices=None)
     item = pod("u", [container("a", {"vendor.com/foo": 1})])
     assert await local.manager.admit(item) is None
     await local.manager.prepare(item)
@@ -164,11 +164,11 @@ class Picky:
 @pytest.mark.behaviour("DP-23")
 async def test_failures_are_told_and_freed() -> None:
     picky = Picky()
-    manager = AlignedResources(None, [picky], Alignment(Policy.RESTRICTED, Scope.CONTAINER, 0b11))
+    manager = TopologyManager(None, [picky], Alignment(Policy.RESTRICTED, Scope.CONTAINER, 0b11))
     assert await manager.admit(pod("u")) == Rejection(
         "UnexpectedAdmissionError", "Allocate failed due to affinity 2, which is unexpected"
     )
     assert picky.freed == "u"
-    by_pod = AlignedResources(None, [picky], Alignment(Policy.RESTRICTED, Scope.POD, 0b11))
+    by_pod = TopologyManager(None, [picky], Alignment(Policy.RESTRICTED, Scope.POD, 0b11))
     assert await by_pod.admit(pod("v")) == LOCALITY
     assert picky.freed == "v"

@@ -10,7 +10,7 @@ import pytest
 
 from dray.api.types.core_v1 import Pod
 from dray.node.topology.cpu_assignment import TooFewCPUsError, take
-from dray.node.topology.cpu_manager import CPUBook
+from dray.node.topology.cpu_manager import CPUManager
 from dray.node.topology.hint_provider import AllocationError
 from dray.node.topology.machine import CPU, Machine, NUMANode, TopologyError, format_cpus, machine_of, parse_cpus
 from dray.node.topology.machine_reader import read_file, read_machine
@@ -29,15 +29,15 @@ SMT = machine_of(
 RESERVED = frozenset({0})
 
 
-def book(machine: Machine = SMT) -> CPUBook:
-    return CPUBook(machine, RESERVED)
+def book(machine: Machine = SMT) -> CPUManager:
+    return CPUManager(machine, RESERVED)
 
 
 def guaranteed(uid: str, cpus: int | str, init: list[dict[str, Any]] | None = None) -> Pod:
     return pod(uid, [container("main", {"cpu": cpus, "memory": "1Gi"})], init or [], status={"qosClass": "Guaranteed"})
 
 
-def give(given: CPUBook, item: Pod, name: str = "main", affinity: int | None = None) -> str:
+def give(given: CPUManager, item: Pod, name: str = "main", affinity: int | None = None) -> str:
     given.allocate(item, part(item, name), affinity)
     return format_cpus(given.exclusive(item.metadata.uid or "", name))
 
@@ -155,12 +155,12 @@ def test_states_that_are_refused() -> None:
     ):
         book().restore(changed(content, b"1,5", b"1,4"))
     with pytest.raises(StateError, match="not all reserved cpus"):
-        CPUBook(SMT, frozenset({1})).restore(content)
+        CPUManager(SMT, frozenset({1})).restore(content)
     small = Machine((CPU(0, 0, 0, 0), CPU(1, 1, 0, 0)), (NUMANode(0),))
     with pytest.raises(StateError, match="doesn't match with CPUs in state"):
-        CPUBook(small, frozenset({0})).restore(content)
+        CPUManager(small, frozenset({0})).restore(content)
     with pytest.raises(StateError, match="requires systemreserved"):
-        CPUBook(SMT, frozenset())
+        CPUManager(SMT, frozenset())
 
 
 @pytest.mark.parametrize(

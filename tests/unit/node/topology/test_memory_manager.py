@@ -11,7 +11,7 @@ from dray.api.types.core_v1 import Pod
 from dray.node.topology.container_manager import TopologySettings
 from dray.node.topology.hint_provider import AllocationError
 from dray.node.topology.machine import machine_of
-from dray.node.topology.memory_manager import Block, MemoryBook
+from dray.node.topology.memory_manager import Block, MemoryManager
 from dray.node.topology.state_file import StateError
 from tests.unit.node.devices.builders import container, part, pod
 
@@ -26,8 +26,8 @@ MACHINE = machine_of(
 )
 
 
-def book() -> MemoryBook:
-    return MemoryBook(MACHINE, {0: {"memory": GI}})
+def book() -> MemoryManager:
+    return MemoryManager(MACHINE, {0: {"memory": GI}})
 
 
 def wants(uid: str, memory: str, init: list[dict[str, Any]] | None = None, **more: str) -> Pod:
@@ -36,13 +36,13 @@ def wants(uid: str, memory: str, init: list[dict[str, Any]] | None = None, **mor
 
 
 def give(
-    given: MemoryBook, item: Pod, affinity: int | None = None, name: str = "main"
+    given: MemoryManager, item: Pod, affinity: int | None = None, name: str = "main"
 ) -> list[tuple[tuple[int, ...], int]]:
     given.allocate(item, part(item, name), affinity)
     return [(block.nodes, block.size // GI) for block in given.blocks(item.metadata.uid or "", name)]
 
 
-def hints(given: MemoryBook, item: Pod) -> list[tuple[int | None, bool]]:
+def hints(given: MemoryManager, item: Pod) -> list[tuple[int | None, bool]]:
     return [(hint.affinity, hint.preferred) for hint in given.hints(item, part(item, "main"))["memory"]]
 
 
@@ -131,7 +131,7 @@ def test_state_file() -> None:
     other.restore(given.encode())
     assert other.blocks("u1", "main") == given.blocks("u1", "main")
     with pytest.raises(StateError, match="the expected machine state is different from the real one"):
-        MemoryBook(MACHINE, {}).restore(given.encode())
+        MemoryManager(MACHINE, {}).restore(given.encode())
 
 
 def test_reserved_memory() -> None:

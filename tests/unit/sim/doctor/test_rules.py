@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dray.api.document import Document, NamespacedName
-from dray.node.devices.assignments import Assignment, Slot
+from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
@@ -173,6 +173,6 @@ def test_a_node_that_remembers_otherwise() -> None:
 
 def test_devices_given_to_nobody() -> None:
     snapshot = Snapshot.of([user()])
-    kept = Checkpoint(tuple((Slot(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
+    kept = Checkpoint(tuple((AssignmentKey(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
     (finding,) = devices_disagree("node-a", kept, snapshot)
     assert finding.what == "has given x/gpu to a Pod (uid uid-gone) that does not exist"

@@ -18,7 +18,7 @@ OWN: Final = (READY_TO_START, INITIALIZED, READY, CONTAINERS_READY)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ConditionInputs:
     """What the conditions follow from; the names are those of containers."""
 
     phase: str
@@ -35,7 +35,7 @@ class _Verdict:
     message: str = ""
 
 
-def conditions(pod: Pod, facts: Facts, known: Mapping[str, Document], now: str) -> list[Document]:
+def conditions(pod: Pod, facts: ConditionInputs, known: Mapping[str, Document], now: str) -> list[Document]:
     """The node's own conditions; `known` is what was said last, which tells when each last changed."""
     containers = _containers_ready(facts)
     verdicts = {
@@ -48,7 +48,7 @@ def conditions(pod: Pod, facts: Facts, known: Mapping[str, Document], now: str) 
     return [*mine, _scheduled(pod, known.get(SCHEDULED), now)]
 
 
-def _initialized(facts: Facts) -> _Verdict:
+def _initialized(facts: ConditionInputs) -> _Verdict:
     if facts.phase == "Succeeded":
         return _Verdict(status=True, reason="PodCompleted")
     if facts.incomplete:
@@ -57,7 +57,7 @@ def _initialized(facts: Facts) -> _Verdict:
     return _Verdict(status=True)
 
 
-def _containers_ready(facts: Facts) -> _Verdict:
+def _containers_ready(facts: ConditionInputs) -> _Verdict:
     if facts.phase == "Succeeded":
         return _Verdict(status=False, reason="PodCompleted")
     if facts.phase == "Failed":

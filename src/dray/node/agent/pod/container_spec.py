@@ -23,7 +23,7 @@ OOM_BEST_EFFORT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class ContainerInputs:
     """What was made ready for a container on this node."""
 
     environment: Mapping[str, str]
@@ -49,7 +49,9 @@ def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
     )
 
 
-def container_spec(pod: Pod, container: Container, attempt: int, sandbox: Sandbox, wiring: Wiring) -> ContainerSpec:
+def container_spec(
+    pod: Pod, container: Container, attempt: int, sandbox: Sandbox, wiring: ContainerInputs
+) -> ContainerSpec:
     """One run of a container; raises `ConfigError`."""
     # The Pod's own variables win over those of its devices.
     variables = {**wiring.options.envs, **wiring.environment}

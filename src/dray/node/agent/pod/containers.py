@@ -12,7 +12,7 @@ from dray.node.agent.pod.events import Timing
 from dray.node.runtimes.runtime import ContainerRecord
 
 
-class Kind(enum.Enum):
+class ContainerKind(enum.Enum):
     """What part a container plays."""
 
     INIT = enum.auto()
@@ -20,7 +20,7 @@ class Kind(enum.Enum):
     REGULAR = enum.auto()
 
 
-class Work(enum.Enum):
+class Operation(enum.Enum):
     """What the hand is doing for a container."""
 
     NONE = enum.auto()
@@ -39,17 +39,17 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Slot:
+class ContainerState:
     """A container's place in its Pod."""
 
     spec: Container
-    kind: Kind
+    kind: ContainerKind
     backoff: Backoff
     image_backoff: Backoff
     # The latest run, and the one before it.
     current: ContainerRecord | None = None
     previous: ContainerRecord | None = None
-    work: Work = Work.NONE
+    work: Operation = Operation.NONE
     waiting: Waiting | None = None
     # When to try again after `StartFailed`.
     retry_at: datetime | None = None
@@ -68,19 +68,21 @@ class Slot:
     @property
     def alive(self) -> bool:
         """Whether something runs, or may come to run."""
-        return self.work is Work.STARTING or (self.current is not None and self.current.exit is None)
+        return self.work is Operation.STARTING or (self.current is not None and self.current.exit is None)
 
     @property
     def running(self) -> bool:
         """Whether it runs and its hook is through."""
         return (
-            self.current is not None and self.current.exit is None and self.work not in (Work.STARTING, Work.POST_START)
+            self.current is not None
+            and self.current.exit is None
+            and self.work not in (Operation.STARTING, Operation.POST_START)
         )
 
     @property
     def exit_code(self) -> int | None:
         """What the latest run ended with."""
-        if self.current is None or self.current.exit is None or self.work is Work.STARTING:
+        if self.current is None or self.current.exit is None or self.work is Operation.STARTING:
             return None
         return self.current.exit.code
 
@@ -94,7 +96,7 @@ class Slot:
         code = self.exit_code
         if code is None:
             return False
-        return self.must_restart or wants_restart(self.spec, pod_policy, code, is_init=self.kind is Kind.INIT)
+        return self.must_restart or wants_restart(self.spec, pod_policy, code, is_init=self.kind is ContainerKind.INIT)
 
     def done(self, pod_policy: str) -> bool:
         """Whether it ended for good."""
@@ -102,60 +104,60 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Slots:
+class PodContainers:
     """All containers of a Pod, init containers first."""
 
-    initial: list[Slot]
-    regular: list[Slot]
-    by_name: dict[str, Slot] = field(default_factory=dict)
+    initial: list[ContainerState]
+    regular: list[ContainerState]
+    by_name: dict[str, ContainerState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.by_name = {slot.name: slot for slot in self.all}
+        self.by_name = {state.name: state for state in self.all}
 
     @property
-    def all(self) -> list[Slot]:
+    def all(self) -> list[ContainerState]:
         """In the order of the spec."""
         return [*self.initial, *self.regular]
 
     @property
-    def sidecars(self) -> list[Slot]:
+    def sidecars(self) -> list[ContainerState]:
         """The init containers that stay."""
-        return [slot for slot in self.initial if slot.kind is Kind.SIDECAR]
+        return [state for state in self.initial if state.kind is ContainerKind.SIDECAR]
 
     def update(self, pod: Pod) -> None:
         """Take over what may change of a container's spec."""
         for container in (*pod.spec.init_containers, *pod.spec.containers):
-            slot = self.by_name.get(container.name)
-            if slot is not None:
-                slot.spec = container
+            state = self.by_name.get(container.name)
+            if state is not None:
+                state.spec = container
 
 
-def make_slots(pod: Pod, records: Iterable[ContainerRecord], timing: Timing) -> Slots:
+def restore_containers(pod: Pod, records: Iterable[ContainerRecord], timing: Timing) -> PodContainers:
     """The containers of a Pod, with what is known of their earlier runs."""
     runs: dict[str, list[ContainerRecord]] = {}
     for record in sorted(records, key=lambda item: item.attempt):
         runs.setdefault(record.name, []).append(record)
 
-    def make(container: Container, kind: Kind) -> Slot:
-        slot = Slot(
+    def make(container: Container, kind: ContainerKind) -> ContainerState:
+        state = ContainerState(
             container,
             kind,
             Backoff(timing.restart_backoff, timing.restart_backoff_max),
             Backoff(timing.start_retry, timing.image_backoff_max),
         )
         known = runs.get(container.name, [])
-        slot.current = known[-1] if known else None
-        slot.previous = known[-2] if len(known) > 1 else None
-        if slot.current is not None and slot.current.exit is None:
-            slot.started = container.startup_probe is None
-            slot.ready = _was_ready(pod, slot.current) or (slot.started and container.readiness_probe is None)
-        return slot
+        state.current = known[-1] if known else None
+        state.previous = known[-2] if len(known) > 1 else None
+        if state.current is not None and state.current.exit is None:
+            state.started = container.startup_probe is None
+            state.ready = _was_ready(pod, state.current) or (state.started and container.readiness_probe is None)
+        return state
 
     initial = [
-        make(container, Kind.SIDECAR if container.restart_policy == "Always" else Kind.INIT)
+        make(container, ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT)
         for container in pod.spec.init_containers
     ]
-    return Slots(initial, [make(container, Kind.REGULAR) for container in pod.spec.containers])
+    return PodContainers(initial, [make(container, ContainerKind.REGULAR) for container in pod.spec.containers])
 
 
 def _was_ready(pod: Pod, record: ContainerRecord) -> bool:

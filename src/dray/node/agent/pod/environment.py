@@ -30,7 +30,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DownwardContext:
     """What a Pod may ask about where it runs."""
 
     node_name: str
@@ -57,7 +57,7 @@ def referenced(container: Container) -> Iterator[tuple[str, str]]:
             yield SECRET, origin.secret_key_ref.name or ""
 
 
-def environment(pod: Pod, container: Container, sources: Sources, around: Surroundings) -> dict[str, str]:
+def environment(pod: Pod, container: Container, sources: Sources, around: DownwardContext) -> dict[str, str]:
     """The variables in order; raises `ConfigError`."""
     result = dict(around.services) if pod.spec.enable_service_links is not False else _api_server(around.services)
     for source in container.env_from:
@@ -97,7 +97,7 @@ def _from_whole(source: EnvFromSource, sources: Sources) -> dict[str, str]:
 
 
 def _from_source(
-    pod: Pod, container: Container, origin: EnvVarSource, sources: Sources, around: Surroundings
+    pod: Pod, container: Container, origin: EnvVarSource, sources: Sources, around: DownwardContext
 ) -> str | None:
     if origin.field_ref is not None:
         return field_value(pod, origin.field_ref.field_path, around)
@@ -140,7 +140,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def field_value(pod: Pod, path: str, around: Surroundings) -> str:
+def field_value(pod: Pod, path: str, around: DownwardContext) -> str:
     """A field of the Pod as text; labels and annotations as a whole are lines."""
     keyed = _KEYED.fullmatch(path)
     if keyed is not None:
@@ -172,7 +172,7 @@ def _quoted(value: str) -> str:
 
 
 def resource_value(
-    pod: Pod, selector: ResourceFieldSelector, around: Surroundings, default: Container | None = None
+    pod: Pod, selector: ResourceFieldSelector, around: DownwardContext, default: Container | None = None
 ) -> str:
     """A request or limit in units of the divisor, rounded up; a missing limit is all that the node has."""
     containers = {item.name: item for item in (*pod.spec.containers, *pod.spec.init_containers)}

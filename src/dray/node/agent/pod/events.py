@@ -89,7 +89,7 @@ class ContainerExited:
 
 
 @dataclass(frozen=True, slots=True)
-class PostStartDone:
+class PostStartFinished:
     """The hook after a start ended; a message means that it failed."""
 
     container: str
@@ -98,7 +98,7 @@ class PostStartDone:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeJudged:
+class ProbeResultChanged:
     """A probe's verdict changed, or a failing one failed again."""
 
     container: str
@@ -121,19 +121,19 @@ class ReleaseFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class MustFail:
     """Something the Pod needs broke: it must be failed."""
 
     verdict: Rejection
 
 
 @dataclass(frozen=True, slots=True)
-class HelpArrived:
+class RetryNow:
     """Someone has come without whom preparation or release may have failed: there is no need to wait longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimerFired:
     """The moment asked for by `wake_at` has come."""
 
 
@@ -147,13 +147,13 @@ Event: TypeAlias = (
     | ContainerStarted
     | StartFailed
     | ContainerExited
-    | PostStartDone
-    | ProbeJudged
+    | PostStartFinished
+    | ProbeResultChanged
     | Released
     | ReleaseFailed
-    | Doomed
-    | HelpArrived
-    | TimePassed
+    | MustFail
+    | RetryNow
+    | TimerFired
 )
 
 
@@ -187,7 +187,7 @@ class RunPostStart:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginProbes:
+class StartProbes:
     """Ask the container's probes until it ends."""
 
     container: str
@@ -218,7 +218,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class RecordEvent:
     """Write an event about the Pod, or about one of its containers."""
 
     type: str
@@ -228,12 +228,12 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteObject:
+class DeletePod:
     """Remove the Pod from the API server, once its final status is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class CleanUp:
     """Nothing is left to do: remove containers, volumes and logs."""
 
 
@@ -242,13 +242,13 @@ Action: TypeAlias = (
     | Prepare
     | StartContainer
     | RunPostStart
-    | BeginProbes
+    | StartProbes
     | StopContainer
     | RemoveContainer
     | Release
-    | Tell
-    | DeleteObject
-    | Forget
+    | RecordEvent
+    | DeletePod
+    | CleanUp
 )
 
 

@@ -13,39 +13,46 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
-from dray.node.agent.pod.containers import Kind, Slot, Slots, Waiting, Work, make_slots
+from dray.node.agent.pod.containers import (
+    ContainerKind,
+    ContainerState,
+    Operation,
+    PodContainers,
+    Waiting,
+    restore_containers,
+)
 from dray.node.agent.pod.events import (
     KUBELET_TIMING,
     Action,
     Admit,
     Admitted,
-    BeginProbes,
+    CleanUp,
     ContainerExited,
     ContainerStarted,
-    DeleteObject,
-    Doomed,
+    DeletePod,
     Event,
-    Forget,
-    HelpArrived,
+    MustFail,
     PodRemoved,
     PodUpdated,
-    PostStartDone,
+    PostStartFinished,
     Prepare,
     Prepared,
     PrepareFailed,
-    ProbeJudged,
     ProbeKind,
+    ProbeResultChanged,
+    RecordEvent,
     Rejected,
     Release,
     Released,
     ReleaseFailed,
     RemoveContainer,
+    RetryNow,
     RunPostStart,
     StartContainer,
     StartFailed,
+    StartProbes,
     StopContainer,
-    Tell,
-    TimePassed,
+    TimerFired,
     Timing,
 )
 from dray.node.agent.pod.stages import Retry, Stage, duration_text
@@ -69,7 +76,7 @@ class PodMachine:
     ) -> None:
         self.pod = pod
         self.stage = Stage.ADMITTING
-        self.slots: Slots = make_slots(pod, records, timing)
+        self.containers: PodContainers = restore_containers(pod, records, timing)
         self.start_time: datetime = pod.status.start_time or now
         self.addresses: tuple[str, ...] = ()
         # Why the Pod failed, when that is not for its containers to say.
@@ -83,7 +90,7 @@ class PodMachine:
         self._removed = False
         self._deletion_sent = False
         # Init containers are through; from then on each container is for itself.
-        self._initialized = not self.slots.initial or any(slot.current for slot in self.slots.regular)
+        self._initialized = not self.containers.initial or any(state.current for state in self.containers.regular)
         self._prepare = Retry()
         self._release = Retry()
         self._grace_ends: datetime | None = None
@@ -110,7 +117,7 @@ class PodMachine:
         moments = [self._prepare.at if self.stage is Stage.PREPARING else None]
         moments.append(self._release.at if self.stage is Stage.RELEASING else None)
         if self.stage is Stage.RUNNING:
-            moments += [slot.retry_at for slot in self.slots.all]
+            moments += [state.retry_at for state in self.containers.all]
         if self.stage < Stage.STOPPING:
             moments.append(self._deadline)
         return min((moment for moment in moments if moment is not None), default=None)
@@ -128,23 +135,28 @@ class PodMachine:
     @property
     def found_running(self) -> bool:
         """Whether it waits to be admitted once more, with containers that ran on without an agent."""
-        return self.stage is Stage.ADMITTING and any(slot.alive for slot in self.slots.all)
+        return self.stage is Stage.ADMITTING and any(state.alive for state in self.containers.all)
 
     @property
     def admitted(self) -> bool:
         """Whether the Pod was admitted and holds what it asked for."""
         if self.rejected:
-            return self.stage < Stage.ENDED and any(slot.alive for slot in self.slots.all)
+            return self.stage < Stage.ENDED and any(state.alive for state in self.containers.all)
         return Stage.ADMITTING < self.stage < Stage.ENDED
 
     # --- Events. ---
 
     def _on_updated(self, event: PodUpdated, now: datetime) -> None:
         self.pod = event.pod
-        self.slots.update(event.pod)
-        for slot in self.slots.all:
-            if slot.running and slot.current is not None and slot.work is Work.NONE and self.stage is Stage.RUNNING:
-                self._restart_changed(slot)
+        self.containers.update(event.pod)
+        for state in self.containers.all:
+            if (
+                state.running
+                and state.current is not None
+                and state.work is Operation.NONE
+                and self.stage is Stage.RUNNING
+            ):
+                self._restart_changed(state)
         if self.stage is Stage.STOPPING:
             self._hurry(now)
 
@@ -154,16 +166,16 @@ class PodMachine:
         if self._grace_ends is None or ends >= self._grace_ends:
             return
         self._grace_ends = ends
-        for slot in self.slots.all:
-            if slot.work is Work.STOPPING and slot.current is not None:
-                self._out.append(StopContainer(slot.name, slot.current.id, end_grace(self.pod), hook=False))
+        for state in self.containers.all:
+            if state.work is Operation.STOPPING and state.current is not None:
+                self._out.append(StopContainer(state.name, state.current.id, end_grace(self.pod), hook=False))
 
-    def _restart_changed(self, slot: Slot) -> None:
-        assert slot.current is not None
-        if slot.current.image and slot.spec.image and slot.current.image != slot.spec.image:
-            slot.must_restart = True
-            message = f"Container {slot.name} definition changed, will be restarted"
-            self._stop(slot, spec_grace(self.pod), message)
+    def _restart_changed(self, state: ContainerState) -> None:
+        assert state.current is not None
+        if state.current.image and state.spec.image and state.current.image != state.spec.image:
+            state.must_restart = True
+            message = f"Container {state.name} definition changed, will be restarted"
+            self._stop(state, spec_grace(self.pod), message)
 
     def _on_removed(self, _event: PodRemoved, _now: datetime) -> None:
         self._removed = True
@@ -187,9 +199,9 @@ class PodMachine:
             self._begin_adopted_probes()
 
     def _begin_adopted_probes(self) -> None:
-        for slot in self.slots.all:
-            if slot.running and slot.current is not None:
-                self._out.append(BeginProbes(slot.name, slot.current.id, slot.current.started_at))
+        for state in self.containers.all:
+            if state.running and state.current is not None:
+                self._out.append(StartProbes(state.name, state.current.id, state.current.started_at))
 
     def _on_prepare_failed(self, event: PrepareFailed, now: datetime) -> None:
         if self.stage is Stage.PREPARING:
@@ -197,97 +209,97 @@ class PodMachine:
             self._prepare.failed(now, self._timing.prepare_retry, self._timing.prepare_retry_max)
 
     def _on_started(self, event: ContainerStarted, _now: datetime) -> None:
-        slot = self._take_run(event.record)
-        if slot is None:
+        state = self._take_run(event.record)
+        if state is None:
             return
         for warning in event.warnings:
             if warning not in self._warned:
                 self._warned.add(warning)
                 self._tell(WARNING, "RuntimeLimitation", warning)
-        self._tell(NORMAL, "Started", "Container started", slot)
-        if slot.spec.lifecycle is not None and slot.spec.lifecycle.post_start is not None:
-            slot.work = Work.POST_START
-            self._out.append(RunPostStart(slot.name, event.record.id))
+        self._tell(NORMAL, "Started", "Container started", state)
+        if state.spec.lifecycle is not None and state.spec.lifecycle.post_start is not None:
+            state.work = Operation.POST_START
+            self._out.append(RunPostStart(state.name, event.record.id))
         else:
-            self._through(slot)
+            self._through(state)
 
-    def _take_run(self, record: ContainerRecord) -> Slot | None:
-        slot = self.slots.by_name.get(record.name)
-        if slot is None:
+    def _take_run(self, record: ContainerRecord) -> ContainerState | None:
+        state = self.containers.by_name.get(record.name)
+        if state is None:
             return None
-        if slot.current is not None and slot.current.id != record.id:
-            if slot.previous is not None:
-                self._out.append(RemoveContainer(slot.previous))
-            slot.previous = slot.current
-        slot.current = record
-        slot.work, slot.waiting, slot.retry_at = Work.NONE, None, None
-        slot.must_restart, slot.started, slot.ready = False, False, False
-        return slot
+        if state.current is not None and state.current.id != record.id:
+            if state.previous is not None:
+                self._out.append(RemoveContainer(state.previous))
+            state.previous = state.current
+        state.current = record
+        state.work, state.waiting, state.retry_at = Operation.NONE, None, None
+        state.must_restart, state.started, state.ready = False, False, False
+        return state
 
-    def _through(self, slot: Slot) -> None:
+    def _through(self, state: ContainerState) -> None:
         """It runs and no hook is in the way."""
-        assert slot.current is not None
-        slot.work = Work.NONE
-        slot.started = slot.spec.startup_probe is None
-        slot.ready = slot.started and slot.spec.readiness_probe is None
-        self._out.append(BeginProbes(slot.name, slot.current.id, slot.current.started_at))
+        assert state.current is not None
+        state.work = Operation.NONE
+        state.started = state.spec.startup_probe is None
+        state.ready = state.started and state.spec.readiness_probe is None
+        self._out.append(StartProbes(state.name, state.current.id, state.current.started_at))
 
     def _on_start_failed(self, event: StartFailed, now: datetime) -> None:
-        slot = self.slots.by_name[event.container]
-        slot.work = Work.NONE
+        state = self.containers.by_name[event.container]
+        state.work = Operation.NONE
         if event.event:
-            self._tell(WARNING, event.event, event.message, slot)
+            self._tell(WARNING, event.event, event.message, state)
         if event.reason != "ErrImagePull":
-            slot.waiting = Waiting(event.reason, event.message)
-            slot.retry_at = now + timedelta(seconds=self._timing.start_retry)
+            state.waiting = Waiting(event.reason, event.message)
+            state.retry_at = now + timedelta(seconds=self._timing.start_retry)
             return
-        again = slot.image_backoff.updated is not None
-        slot.image_backoff = slot.image_backoff.after_retry(now)
-        slot.retry_at = slot.image_backoff.ready_at(now)
-        slot.waiting = Waiting(event.reason, event.message)
+        again = state.image_backoff.updated is not None
+        state.image_backoff = state.image_backoff.after_retry(now)
+        state.retry_at = state.image_backoff.ready_at(now)
+        state.waiting = Waiting(event.reason, event.message)
         if again:
-            text = f'Back-off pulling image "{slot.spec.image}"'
-            self._tell(NORMAL, "BackOff", text, slot)
-            slot.waiting = Waiting(IMAGE_BACKOFF, f"{text}: {event.reason}: {event.message}")
+            text = f'Back-off pulling image "{state.spec.image}"'
+            self._tell(NORMAL, "BackOff", text, state)
+            state.waiting = Waiting(IMAGE_BACKOFF, f"{text}: {event.reason}: {event.message}")
 
     def _on_exited(self, event: ContainerExited, now: datetime) -> None:
-        slot = self.slots.by_name.get(event.record.name)
-        if slot is None:
+        state = self.containers.by_name.get(event.record.name)
+        if state is None:
             return
-        if slot.current is None or slot.current.id != event.record.id:
-            if slot.work is not Work.STARTING:
+        if state.current is None or state.current.id != event.record.id:
+            if state.work is not Operation.STARTING:
                 return
             # It was made and could not start: a run of its own.
             self._take_run(event.record)
-        slot.current = event.record
-        slot.work = Work.NONE
-        slot.started = slot.ready = False
+        state.current = event.record
+        state.work = Operation.NONE
+        state.started = state.ready = False
 
-    def _on_post_start(self, event: PostStartDone, _now: datetime) -> None:
-        slot = self.slots.by_name[event.container]
-        if slot.work is not Work.POST_START or slot.current is None or slot.current.id != event.container_id:
+    def _on_post_start(self, event: PostStartFinished, _now: datetime) -> None:
+        state = self.containers.by_name[event.container]
+        if state.work is not Operation.POST_START or state.current is None or state.current.id != event.container_id:
             return
         if not event.failure:
-            self._through(slot)
+            self._through(state)
             return
-        self._tell(WARNING, "FailedPostStartHook", event.failure, slot)
-        self._stop(slot, spec_grace(self.pod), "FailedPostStartHook", hook=False)
+        self._tell(WARNING, "FailedPostStartHook", event.failure, state)
+        self._stop(state, spec_grace(self.pod), "FailedPostStartHook", hook=False)
 
-    def _on_probe(self, event: ProbeJudged, _now: datetime) -> None:
-        slot = self.slots.by_name[event.container]
-        if slot.current is None or slot.current.id != event.container_id or slot.current.exit is not None:
+    def _on_probe(self, event: ProbeResultChanged, _now: datetime) -> None:
+        state = self.containers.by_name[event.container]
+        if state.current is None or state.current.id != event.container_id or state.current.exit is not None:
             return
         if event.kind is ProbeKind.READINESS:
-            slot.ready = event.healthy and slot.started
+            state.ready = event.healthy and state.started
         elif event.kind is ProbeKind.STARTUP and event.healthy:
-            slot.started = True
-            slot.ready = slot.spec.readiness_probe is None
-        elif not event.healthy and slot.work is Work.NONE and self.stage is Stage.RUNNING:
+            state.started = True
+            state.ready = state.spec.readiness_probe is None
+        elif not event.healthy and state.work is Operation.NONE and self.stage is Stage.RUNNING:
             word = event.kind.value.lower()
             self._stop(
-                slot,
-                probe_grace(self.pod, slot.spec, event.kind),
-                f"Container {slot.name} failed {word} probe, will be restarted",
+                state,
+                probe_grace(self.pod, state.spec, event.kind),
+                f"Container {state.name} failed {word} probe, will be restarted",
             )
 
     def _on_released(self, _event: Released, _now: datetime) -> None:
@@ -298,18 +310,18 @@ class PodMachine:
         self._tell(WARNING, event.reason, event.message)
         self._release.failed(now, self._timing.release_retry, self._timing.prepare_retry_max)
 
-    def _on_doomed(self, event: Doomed, now: datetime) -> None:
+    def _on_doomed(self, event: MustFail, now: datetime) -> None:
         # While it is being admitted nothing may be taken back; whoever admits it asks again afterwards.
         if Stage.ADMITTING < self.stage < Stage.STOPPING and self.verdict is None:
             self.verdict = event.verdict
             self._tell(WARNING, event.verdict.reason, event.verdict.message)
             self._begin_stop(now)
 
-    def _on_help(self, _event: HelpArrived, now: datetime) -> None:
+    def _on_help(self, _event: RetryNow, now: datetime) -> None:
         self._prepare.hasten(now)
         self._release.hasten(now)
 
-    def _on_time(self, _event: TimePassed, _now: datetime) -> None:
+    def _on_time(self, _event: TimerFired, _now: datetime) -> None:
         """Deciding again is all there is to do."""
 
     # --- Deciding. ---
@@ -353,86 +365,88 @@ class PodMachine:
     def _decide_running(self, now: datetime) -> None:
         if not self._initialized:
             self._initialized = self._initialize(now)
-        for slot in self.slots.sidecars:
+        for state in self.containers.sidecars:
             if self._initialized:
-                self._keep_running(slot, now)
+                self._keep_running(state, now)
         if self._initialized:
-            for slot in self.slots.regular:
-                self._keep_running(slot, now)
+            for state in self.containers.regular:
+                self._keep_running(state, now)
         if self._done():
             self._begin_stop(now)
 
     def _initialize(self, now: datetime) -> bool:
         """Run init containers one after the other; True when all are through."""
-        for position, slot in enumerate(self.slots.initial):
-            for sidecar in self.slots.initial[:position]:
-                if sidecar.kind is Kind.SIDECAR:
+        for position, state in enumerate(self.containers.initial):
+            for sidecar in self.containers.initial[:position]:
+                if sidecar.kind is ContainerKind.SIDECAR:
                     self._keep_running(sidecar, now)
-            self._keep_running(slot, now)
-            through = slot.exit_code == 0 if slot.kind is Kind.INIT else slot.running and slot.started
+            self._keep_running(state, now)
+            through = state.exit_code == 0 if state.kind is ContainerKind.INIT else state.running and state.started
             if not through:
                 return False
         return True
 
-    def _keep_running(self, slot: Slot, now: datetime) -> None:
+    def _keep_running(self, state: ContainerState, now: datetime) -> None:
         """Start the container when it should run and its pauses are over."""
-        if slot.alive or slot.work is not Work.NONE:
+        if state.alive or state.work is not Operation.NONE:
             return
-        if slot.current is not None and not slot.restarts(self._policy):
+        if state.current is not None and not state.restarts(self._policy):
             return
-        if slot.retry_at is not None and now < slot.retry_at:
+        if state.retry_at is not None and now < state.retry_at:
             return
-        failed = slot.current.exit.finished_at if slot.current is not None and slot.current.exit is not None else None
+        failed = (
+            state.current.exit.finished_at if state.current is not None and state.current.exit is not None else None
+        )
         # What waits for an image or a configuration has its own pauses.
-        if failed is not None and (slot.waiting is None or slot.waiting.reason == CRASH_LOOP):
-            ready = slot.backoff.ready_at(failed)
+        if failed is not None and (state.waiting is None or state.waiting.reason == CRASH_LOOP):
+            ready = state.backoff.ready_at(failed)
             if now < ready:
-                self._wait_in_backoff(slot, ready, slot.backoff.seconds_for(failed))
+                self._wait_in_backoff(state, ready, state.backoff.seconds_for(failed))
                 return
-            slot.backoff = slot.backoff.after_retry(now)
-        slot.work, slot.waiting, slot.retry_at = Work.STARTING, None, None
-        self._out.append(StartContainer(slot.name, slot.next_attempt))
+            state.backoff = state.backoff.after_retry(now)
+        state.work, state.waiting, state.retry_at = Operation.STARTING, None, None
+        self._out.append(StartContainer(state.name, state.next_attempt))
 
-    def _wait_in_backoff(self, slot: Slot, ready: datetime, seconds: float) -> None:
+    def _wait_in_backoff(self, state: ContainerState, ready: datetime, seconds: float) -> None:
         metadata = self.pod.metadata
         pod = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
-        text = f"back-off {duration_text(seconds)} restarting failed container={slot.name} pod={pod}"
-        if slot.waiting is None:
-            told = f"Back-off restarting failed container {slot.name} in pod {pod}"
-            self._tell(WARNING, "BackOff", told, slot)
-        slot.waiting, slot.retry_at = Waiting(CRASH_LOOP, text), ready
+        text = f"back-off {duration_text(seconds)} restarting failed container={state.name} pod={pod}"
+        if state.waiting is None:
+            told = f"Back-off restarting failed container {state.name} in pod {pod}"
+            self._tell(WARNING, "BackOff", told, state)
+        state.waiting, state.retry_at = Waiting(CRASH_LOOP, text), ready
 
     def _done(self) -> bool:
         """Whether the containers have come to their own end."""
         if not self._initialized:
             # An init container that may not run again fails the Pod.
             return any(
-                slot.kind is Kind.INIT and slot.done(self._policy) and slot.exit_code != 0
-                for slot in self.slots.initial
+                state.kind is ContainerKind.INIT and state.done(self._policy) and state.exit_code != 0
+                for state in self.containers.initial
             )
-        return all(slot.done(self._policy) for slot in self.slots.regular)
+        return all(state.done(self._policy) for state in self.containers.regular)
 
     def _decide_stopping(self, now: datetime) -> None:
-        others = [slot for slot in self.slots.all if slot.kind is not Kind.SIDECAR]
-        for slot in others:
-            self._stop_for_end(slot, now)
-        if any(slot.alive for slot in others):
+        others = [state for state in self.containers.all if state.kind is not ContainerKind.SIDECAR]
+        for state in others:
+            self._stop_for_end(state, now)
+        if any(state.alive for state in others):
             return
-        for slot in reversed(self.slots.sidecars):
-            self._stop_for_end(slot, now)
-            if slot.alive:
+        for state in reversed(self.containers.sidecars):
+            self._stop_for_end(state, now)
+            if state.alive:
                 return
         self.stage = Stage.RELEASING
         self._release.at = now
 
-    def _stop_for_end(self, slot: Slot, now: datetime) -> None:
-        if slot.work in (Work.STARTING, Work.STOPPING) or not slot.alive:
+    def _stop_for_end(self, state: ContainerState, now: datetime) -> None:
+        if state.work in (Operation.STARTING, Operation.STOPPING) or not state.alive:
             return
         if self._grace_ends is None:
             self._grace_ends = now + timedelta(seconds=end_grace(self.pod))
         remaining = (self._grace_ends - now).total_seconds()
         floor = min(self._timing.grace_least, end_grace(self.pod))
-        self._stop(slot, max(remaining, floor), f"Stopping container {slot.name}")
+        self._stop(state, max(remaining, floor), f"Stopping container {state.name}")
 
     def _decide_releasing(self, now: datetime) -> None:
         if self._release.due(now):
@@ -442,21 +456,21 @@ class PodMachine:
     def _decide_ended(self, _now: datetime) -> None:
         if self._removed:
             self.stage = Stage.FORGOTTEN
-            self._out.append(Forget())
+            self._out.append(CleanUp())
         elif self.pod.metadata.deletion_timestamp is not None and not self._deletion_sent:
             self._deletion_sent = True
-            self._out.append(DeleteObject())
+            self._out.append(DeletePod())
 
     # --- Small parts. ---
 
-    def _stop(self, slot: Slot, grace_seconds: float, message: str, *, hook: bool = True) -> None:
-        assert slot.current is not None
-        slot.work = Work.STOPPING
-        self._tell(NORMAL, "Killing", message, slot)
-        self._out.append(StopContainer(slot.name, slot.current.id, grace_seconds, hook))
+    def _stop(self, state: ContainerState, grace_seconds: float, message: str, *, hook: bool = True) -> None:
+        assert state.current is not None
+        state.work = Operation.STOPPING
+        self._tell(NORMAL, "Killing", message, state)
+        self._out.append(StopContainer(state.name, state.current.id, grace_seconds, hook))
 
-    def _tell(self, event_type: str, reason: str, message: str, slot: Slot | None = None) -> None:
-        self._out.append(Tell(event_type, reason, message, slot.name if slot is not None else ""))
+    def _tell(self, event_type: str, reason: str, message: str, state: ContainerState | None = None) -> None:
+        self._out.append(RecordEvent(event_type, reason, message, state.name if state is not None else ""))
 
     @property
     def _policy(self) -> str:
@@ -478,13 +492,13 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[PodMachine, Any, datetime], None]]
     ContainerStarted: PodMachine._on_started,  # noqa: SLF001
     StartFailed: PodMachine._on_start_failed,  # noqa: SLF001
     ContainerExited: PodMachine._on_exited,  # noqa: SLF001
-    PostStartDone: PodMachine._on_post_start,  # noqa: SLF001
-    ProbeJudged: PodMachine._on_probe,  # noqa: SLF001
+    PostStartFinished: PodMachine._on_post_start,  # noqa: SLF001
+    ProbeResultChanged: PodMachine._on_probe,  # noqa: SLF001
     Released: PodMachine._on_released,  # noqa: SLF001
     ReleaseFailed: PodMachine._on_release_failed,  # noqa: SLF001
-    Doomed: PodMachine._on_doomed,  # noqa: SLF001
-    HelpArrived: PodMachine._on_help,  # noqa: SLF001
-    TimePassed: PodMachine._on_time,  # noqa: SLF001
+    MustFail: PodMachine._on_doomed,  # noqa: SLF001
+    RetryNow: PodMachine._on_help,  # noqa: SLF001
+    TimerFired: PodMachine._on_time,  # noqa: SLF001
 }
 
 # In the order of the stages: one may lead to the next within a single decision.

@@ -10,8 +10,8 @@ from typing import Final
 from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.timestamps import format_time
-from dray.node.agent.pod.conditions import Facts, conditions
-from dray.node.agent.pod.containers import Kind, Slot, Work
+from dray.node.agent.pod.conditions import ConditionInputs, conditions
+from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operation
 from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine
 from dray.node.agent.pod.stages import Stage
 from dray.node.runtimes.runtime import ContainerRecord, Exit
@@ -29,7 +29,7 @@ _LOST: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostInfo:
     """Where the Pod runs: what its status says of the node and the runtime."""
 
     runtime: str
@@ -42,7 +42,7 @@ Allocated = Callable[[str], Sequence[Document]]
 
 def pod_status(
     machine: PodMachine,
-    place: Place,
+    place: HostInfo,
     now: datetime,
     *,
     told: Document | None = None,
@@ -52,11 +52,13 @@ def pod_status(
     pod = machine.pod
     phase = pod_phase(machine)
     sandbox = machine.prepared and machine.stage < Stage.RELEASING
-    facts = Facts(
+    facts = ConditionInputs(
         phase,
         sandbox,
-        incomplete=[slot.name for slot in machine.slots.initial if not _initialized(machine, slot)],
-        unready=[slot.name for slot in (*machine.slots.sidecars, *machine.slots.regular) if not _is_ready(slot)],
+        incomplete=[state.name for state in machine.containers.initial if not _initialized(machine, state)],
+        unready=[
+            state.name for state in (*machine.containers.sidecars, *machine.containers.regular) if not _is_ready(state)
+        ],
     )
     verdict = machine.verdict
     status: Document = {
@@ -69,13 +71,13 @@ def pod_status(
     # Why a Pod was not let in is said when it has failed, not while what it had before is taken back.
     if verdict is not None and (machine.stage >= Stage.ENDED or not machine.rejected):
         status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
-    if machine.rejected and not any(slot.current for slot in machine.slots.all):
+    if machine.rejected and not any(state.current for state in machine.containers.all):
         # A Pod that was never let in has no containers to speak of.
         return status
     build = _Builder(machine, place, allocated)
-    if machine.slots.initial:
-        status["initContainerStatuses"] = [build.status(slot) for slot in machine.slots.initial]
-    status["containerStatuses"] = [build.status(slot) for slot in machine.slots.regular]
+    if machine.containers.initial:
+        status["initContainerStatuses"] = [build.status(state) for state in machine.containers.initial]
+    status["containerStatuses"] = [build.status(state) for state in machine.containers.regular]
     return status
 
 
@@ -89,7 +91,7 @@ def _verdict_message(machine: PodMachine) -> str:
     return f"Pod was rejected: {machine.verdict.message}" if machine.rejected else machine.verdict.message
 
 
-def _addresses(machine: PodMachine, place: Place) -> Document:
+def _addresses(machine: PodMachine, place: HostInfo) -> Document:
     found: Document = {}
     if place.addresses:
         found["hostIP"] = place.addresses[0]
@@ -109,107 +111,109 @@ def pod_phase(machine: PodMachine) -> str:
         return _final_phase(machine)
     if not machine.initialized:
         return "Pending"
-    slots = machine.slots.regular
-    if any(slot.current is not None or slot.running for slot in slots) and all(_has_run(slot) for slot in slots):
+    containers = machine.containers.regular
+    if any(state.current is not None or state.running for state in containers) and all(
+        _has_run(state) for state in containers
+    ):
         return "Running"
     # A container that waits for its first run keeps the Pod pending, unless the Pod was further already.
     return "Running" if machine.pod.status.phase == "Running" else "Pending"
 
 
-def _has_run(slot: Slot) -> bool:
-    return slot.running or (slot.current is not None and slot.work is not Work.POST_START)
+def _has_run(state: ContainerState) -> bool:
+    return state.running or (state.current is not None and state.work is not Operation.POST_START)
 
 
 def _final_phase(machine: PodMachine) -> str:
     if machine.verdict is not None:
         return "Failed"
-    for slot in machine.slots.all:
+    for state in machine.containers.all:
         # A sidecar is ended by the node: how it takes that is no one's failure.
-        if slot.kind is Kind.SIDECAR and slot.current is not None:
+        if state.kind is ContainerKind.SIDECAR and state.current is not None:
             continue
-        if slot.current is None or slot.current.exit is None or slot.current.exit.code != 0:
+        if state.current is None or state.current.exit is None or state.current.exit.code != 0:
             return "Failed"
     return "Succeeded"
 
 
-def _initialized(machine: PodMachine, slot: Slot) -> bool:
-    if slot.kind is Kind.SIDECAR:
-        return machine.initialized or (slot.running and slot.started)
-    return slot.exit_code == 0 or machine.initialized
+def _initialized(machine: PodMachine, state: ContainerState) -> bool:
+    if state.kind is ContainerKind.SIDECAR:
+        return machine.initialized or (state.running and state.started)
+    return state.exit_code == 0 or machine.initialized
 
 
-def _is_ready(slot: Slot) -> bool:
-    return slot.running and slot.started and slot.ready
+def _is_ready(state: ContainerState) -> bool:
+    return state.running and state.started and state.ready
 
 
 class _Builder:
     """Container statuses of one Pod."""
 
-    def __init__(self, machine: PodMachine, place: Place, allocated: Allocated) -> None:
+    def __init__(self, machine: PodMachine, place: HostInfo, allocated: Allocated) -> None:
         self._machine = machine
         self._runtime = place.runtime
         self._allocated = allocated
 
-    def status(self, slot: Slot) -> Document:
+    def status(self, state: ContainerState) -> Document:
         """One container's status."""
-        shown = self._shown(slot)
+        shown = self._shown(state)
         status: Document = {
-            "name": slot.name,
-            "state": self._state(slot, shown),
-            "lastState": self._last_state(slot, shown),
-            "ready": self._ready(slot),
-            "restartCount": slot.current.attempt if slot.current is not None else 0,
-            "image": (slot.current.image if slot.current is not None else "") or slot.spec.image or "",
-            "imageID": slot.current.image_id if slot.current is not None else "",
-            "started": slot.running and slot.started,
+            "name": state.name,
+            "state": self._state(state, shown),
+            "lastState": self._last_state(state, shown),
+            "ready": self._ready(state),
+            "restartCount": state.current.attempt if state.current is not None else 0,
+            "image": (state.current.image if state.current is not None else "") or state.spec.image or "",
+            "imageID": state.current.image_id if state.current is not None else "",
+            "started": state.running and state.started,
         }
-        if slot.current is not None:
-            status["containerID"] = f"{self._runtime}://{slot.current.id}"
-        if slot.spec.resources.requests or slot.spec.resources.limits:
-            status["resources"] = to_document(slot.spec.resources)
+        if state.current is not None:
+            status["containerID"] = f"{self._runtime}://{state.current.id}"
+        if state.spec.resources.requests or state.spec.resources.limits:
+            status["resources"] = to_document(state.spec.resources)
             status["resources"].pop("claims", None)
-            if slot.spec.resources.requests:
-                status["allocatedResources"] = dict(slot.spec.resources.requests)
-        allocated = list(self._allocated(slot.name))
+            if state.spec.resources.requests:
+                status["allocatedResources"] = dict(state.spec.resources.requests)
+        allocated = list(self._allocated(state.name))
         if allocated:
             status["allocatedResourcesStatus"] = allocated
-        if slot.spec.volume_mounts:
+        if state.spec.volume_mounts:
             status["volumeMounts"] = [
                 {"name": mount.name, "mountPath": mount.mount_path, **_read_only(mount.read_only)}
-                for mount in slot.spec.volume_mounts
+                for mount in state.spec.volume_mounts
             ]
         return status
 
-    def _shown(self, slot: Slot) -> ContainerRecord | None:
+    def _shown(self, state: ContainerState) -> ContainerRecord | None:
         """The run that `state` tells of; None while it tells of waiting."""
-        if slot.current is None or slot.work in (Work.STARTING, Work.POST_START):
+        if state.current is None or state.work in (Operation.STARTING, Operation.POST_START):
             return None
-        if slot.current.exit is not None and slot.waiting is not None and self._machine.stage <= Stage.RUNNING:
+        if state.current.exit is not None and state.waiting is not None and self._machine.stage <= Stage.RUNNING:
             return None
-        return slot.current
+        return state.current
 
-    def _ready(self, slot: Slot) -> bool:
-        if slot.kind is Kind.INIT:
-            return slot.exit_code == 0
-        return _is_ready(slot)
+    def _ready(self, state: ContainerState) -> bool:
+        if state.kind is ContainerKind.INIT:
+            return state.exit_code == 0
+        return _is_ready(state)
 
-    def _state(self, slot: Slot, shown: ContainerRecord | None) -> Document:
+    def _state(self, state: ContainerState, shown: ContainerRecord | None) -> Document:
         if shown is not None:
             return self._run_state(shown)
         if self._machine.stage >= Stage.ENDED and self._machine.initialized and not self._machine.settled:
             return dict(_LOST)
-        if slot.waiting is not None:
-            waiting: Document = {"reason": slot.waiting.reason}
-            if slot.waiting.message:
-                waiting["message"] = slot.waiting.message
+        if state.waiting is not None:
+            waiting: Document = {"reason": state.waiting.reason}
+            if state.waiting.message:
+                waiting["message"] = state.waiting.message
             return {"waiting": waiting}
-        initializing = bool(self._machine.slots.initial) and not self._machine.initialized
+        initializing = bool(self._machine.containers.initial) and not self._machine.initialized
         return {"waiting": {"reason": "PodInitializing" if initializing else "ContainerCreating"}}
 
-    def _last_state(self, slot: Slot, shown: ContainerRecord | None) -> Document:
-        last = slot.previous if shown is not None else slot.current
-        if slot.work is Work.POST_START:
-            last = slot.previous
+    def _last_state(self, state: ContainerState, shown: ContainerRecord | None) -> Document:
+        last = state.previous if shown is not None else state.current
+        if state.work is Operation.POST_START:
+            last = state.previous
         return self._run_state(last) if last is not None and last.exit is not None else {}
 
     def _run_state(self, record: ContainerRecord) -> Document:

@@ -31,14 +31,14 @@ _SERVING: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """Whether all was well, and what was said."""
 
     healthy: bool
     text: str = ""
 
 
-class Asked(Protocol):
+class ProbeHandler(Protocol):
     """What a probe and a hook have in common."""
 
     @property
@@ -54,7 +54,7 @@ class Asked(Protocol):
         """A connection."""
 
 
-class Asker:
+class Prober:
     """Asks containers of one node."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -62,8 +62,8 @@ class Asker:
         self._tls: ssl.SSLContext | None = None
 
     async def ask(
-        self, asked: Asked, container: Container, container_id: str, address: str, timeout_seconds: float
-    ) -> Answer:
+        self, asked: ProbeHandler, container: Container, container_id: str, address: str, timeout_seconds: float
+    ) -> ProbeResult:
         """One answer; never raises."""
         if asked.exec is not None:
             return await self._execute(asked.exec, container_id, timeout_seconds)
@@ -75,29 +75,31 @@ class Asker:
         action: GRPCAction | None = getattr(asked, "grpc", None)
         if action is not None:
             return await _grpc(action, address, timeout_seconds)
-        return Answer(healthy=True)
+        return ProbeResult(healthy=True)
 
-    async def _execute(self, action: ExecAction, container_id: str, timeout_seconds: float) -> Answer:
+    async def _execute(self, action: ExecAction, container_id: str, timeout_seconds: float) -> ProbeResult:
         try:
             result = await self._runtime.execute(container_id, action.command, timeout_seconds)
         except RuntimeFailure as error:
-            return Answer(healthy=False, text=str(error))
+            return ProbeResult(healthy=False, text=str(error))
         if result.code is None:
-            return Answer(
+            return ProbeResult(
                 healthy=False, text=f"command timed out: {action.command} timed out after {timeout_seconds:g}s"
             )
-        return Answer(healthy=result.code == 0, text=result.output)
+        return ProbeResult(healthy=result.code == 0, text=result.output)
 
-    async def _http(self, action: HTTPGetAction, container: Container, address: str, timeout_seconds: float) -> Answer:
+    async def _http(
+        self, action: HTTPGetAction, container: Container, address: str, timeout_seconds: float
+    ) -> ProbeResult:
         url = http_url(container, action, address)
         headers = probe_headers(action)
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await self._follow(url, headers)
         except (HttpError, ValueError, TimeoutError) as error:
-            return Answer(healthy=False, text=f'Get "{url}": {_go_words(error)}')
+            return ProbeResult(healthy=False, text=f'Get "{url}": {_go_words(error)}')
 
-    async def _follow(self, url: str, headers: Sequence[tuple[str, str]]) -> Answer:
+    async def _follow(self, url: str, headers: Sequence[tuple[str, str]]) -> ProbeResult:
         """Ask, and ask where the answer says; not elsewhere than at the same host, whose health is asked for."""
         host = parse_url(url).origin.host
         for _ in range(REDIRECTS_MAX):
@@ -105,8 +107,8 @@ class Asker:
             to = redirected(url, status, location)
             if not to or parse_url(to).origin.host != host:
                 if status in _HEALTHY:
-                    return Answer(healthy=True, text=body)
-                return Answer(healthy=False, text=f"HTTP probe failed with statuscode: {status}")
+                    return ProbeResult(healthy=True, text=body)
+                return ProbeResult(healthy=False, text=f"HTTP probe failed with statuscode: {status}")
             url = to
         raise HttpError(f"stopped after {REDIRECTS_MAX} redirects")
 
@@ -152,19 +154,19 @@ def _go_words(error: Exception) -> str:
     return str(error)
 
 
-async def _connect(host: str, port: int, timeout_seconds: float) -> Answer:
+async def _connect(host: str, port: int, timeout_seconds: float) -> ProbeResult:
     try:
         async with asyncio.timeout(timeout_seconds):
             _, writer = await asyncio.open_connection(host, port)
     except OSError as error:
-        return Answer(healthy=False, text=f"dial tcp {host}:{port}: {error.strerror or 'i/o timeout'}".lower())
+        return ProbeResult(healthy=False, text=f"dial tcp {host}:{port}: {error.strerror or 'i/o timeout'}".lower())
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return Answer(healthy=True)
+    return ProbeResult(healthy=True)
 
 
-async def _grpc(action: GRPCAction, address: str, timeout_seconds: float) -> Answer:
+async def _grpc(action: GRPCAction, address: str, timeout_seconds: float) -> ProbeResult:
     service = (action.service or "").encode()
     # HealthCheckRequest{1 service string}, HealthCheckResponse{1 status enum}: too small for generated code.
     request = b"\x0a" + bytes([len(service)]) + service if service else b""
@@ -173,6 +175,6 @@ async def _grpc(action: GRPCAction, address: str, timeout_seconds: float) -> Ans
         try:
             response: bytes = await call(request, timeout=timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            return Answer(healthy=False, text=f"error: this server does not serve: {error.details()}")
+            return ProbeResult(healthy=False, text=f"error: this server does not serve: {error.details()}")
     status = response[1] if len(response) > 1 else 0
-    return Answer(healthy=status == _SERVING, text=f"service unhealthy (responded with {status})")
+    return ProbeResult(healthy=status == _SERVING, text=f"service unhealthy (responded with {status})")

@@ -40,7 +40,7 @@ def first_at(probe: Probe, started: datetime) -> datetime:
 
 
 @dataclass(slots=True)
-class Judge:
+class ThresholdCounter:
     """Counts answers in a row; a verdict needs as many as the thresholds say."""
 
     probe: Probe

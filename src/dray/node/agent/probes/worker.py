@@ -6,50 +6,50 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dray.lib.clock import Clock
-from dray.node.agent.pod.containers import Slot
-from dray.node.agent.pod.events import BeginProbes, ProbeJudged, ProbeKind, Tell
+from dray.node.agent.pod.containers import ContainerState
+from dray.node.agent.pod.events import ProbeKind, ProbeResultChanged, RecordEvent, StartProbes
 from dray.node.agent.pod.machine import WARNING
-from dray.node.agent.probes.prober import Asker
-from dray.node.agent.probes.thresholds import Judge, first_at, period_seconds, probe_of, timeout_seconds
+from dray.node.agent.probes.prober import Prober
+from dray.node.agent.probes.thresholds import ThresholdCounter, first_at, period_seconds, probe_of, timeout_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbedContainer:
     """A container that is asked, and who hears of it."""
 
-    run: BeginProbes
-    slot: Slot
+    run: StartProbes
+    state: ContainerState
     address: Callable[[], str]
-    post: Callable[[ProbeJudged], None]
-    tell: Callable[[Tell], None]
+    post: Callable[[ProbeResultChanged], None]
+    tell: Callable[[RecordEvent], None]
 
 
-class Prober:
+class ProbeWorker:
     """Probes of one node."""
 
-    def __init__(self, asker: Asker, clock: Clock) -> None:
+    def __init__(self, asker: Prober, clock: Clock) -> None:
         self._asker = asker
         self._clock = clock
 
-    async def probe(self, subject: Probed, kind: ProbeKind) -> None:
+    async def probe(self, subject: ProbedContainer, kind: ProbeKind) -> None:
         """Ask until cancelled; the startup probe until it has succeeded, the others only after that."""
-        probe = probe_of(subject.slot.spec, kind)
+        probe = probe_of(subject.state.spec, kind)
         assert probe is not None
-        judge = Judge(probe, kind)
+        judge = ThresholdCounter(probe, kind)
         await self._clock.sleep((first_at(probe, subject.run.started_at) - self._clock.now()).total_seconds())
-        while not (kind is ProbeKind.STARTUP and subject.slot.started):
-            if kind is ProbeKind.STARTUP or subject.slot.started:
+        while not (kind is ProbeKind.STARTUP and subject.state.started):
+            if kind is ProbeKind.STARTUP or subject.state.started:
                 await self._ask(subject, judge)
             await self._clock.sleep(period_seconds(probe))
 
-    async def _ask(self, subject: Probed, judge: Judge) -> None:
+    async def _ask(self, subject: ProbedContainer, judge: ThresholdCounter) -> None:
         run, kind = subject.run, judge.kind
         answer = await self._asker.ask(
-            judge.probe, subject.slot.spec, run.container_id, subject.address(), timeout_seconds(judge.probe)
+            judge.probe, subject.state.spec, run.container_id, subject.address(), timeout_seconds(judge.probe)
         )
         if not answer.healthy:
             text = f"{kind.value} probe failed: {answer.text}".rstrip()
-            subject.tell(Tell(WARNING, "Unhealthy", text, run.container))
+            subject.tell(RecordEvent(WARNING, "Unhealthy", text, run.container))
         verdict = judge.answer(healthy=answer.healthy)
         if verdict is not None:
-            subject.post(ProbeJudged(run.container, run.container_id, kind, verdict))
+            subject.post(ProbeResultChanged(run.container, run.container_id, kind, verdict))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc.aio
 
 from dray.lib.clock import Clock
-from dray.node.dra.driver_client import DriverConnection
+from dray.node.dra.driver_client import DriverClient
 from dray.node.dra.health.cache import DeviceHealth, DeviceKey, Health, HealthCache
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as pb
 from dray.rpc.sockets import error_text
@@ -42,7 +42,7 @@ class HealthWatcher:
         """The device's health now."""
         return self._cache.get(key, self._clock.now())
 
-    async def follow(self, connection: DriverConnection) -> None:
+    async def follow(self, connection: DriverClient) -> None:
         """Keep a stream to the instance open until cancelled."""
         while True:
             try:
@@ -64,7 +64,7 @@ class HealthWatcher:
             await pause(self._clock, self._wake, wait)
             self._changed(self._cache.expire(self._clock.now()))
 
-    def _reported(self, connection: DriverConnection, devices: Sequence[Any]) -> None:
+    def _reported(self, connection: DriverClient, devices: Sequence[Any]) -> None:
         reported = {
             (item.device.pool_name, item.device.device_name): DeviceHealth.reported(
                 _HEALTHS.get(item.health, Health.UNKNOWN), item.message, item.health_check_timeout_seconds
@@ -75,7 +75,7 @@ class HealthWatcher:
         self._changed(self._cache.report(connection.driver, reported, self._clock.now()))
         self._wake.set()
 
-    def _ended(self, connection: DriverConnection) -> None:
+    def _ended(self, connection: DriverClient) -> None:
         if self._told_by.get(connection.driver) == connection.endpoint:
             del self._told_by[connection.driver]
             self._changed(self._cache.clear(connection.driver))

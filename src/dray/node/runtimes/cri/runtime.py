@@ -57,7 +57,7 @@ PULL_SECONDS_MAX: Final = 1800.0
 
 
 @dataclass(slots=True)
-class _Followed:
+class _TrackedContainer:
     """A container that runs, as far as anyone has heard."""
 
     record: ContainerRecord
@@ -83,7 +83,7 @@ class CriRuntime:
         # By Pod UID.
         self._sandboxes: dict[str, str] = {}
         self._configs: dict[str, pb.PodSandboxConfig] = {}
-        self._running: dict[str, _Followed] = {}
+        self._running: dict[str, _TrackedContainer] = {}
         self._on_exit: ExitListener = lambda _record: None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -124,7 +124,7 @@ class CriRuntime:
         answer = await self._call(self._runtime.ContainerStatus, request)
         record = record_of(answer.status)
         if record.exit is None:
-            self._running[record.id] = _Followed(record, Path(answer.status.log_path))
+            self._running[record.id] = _TrackedContainer(record, Path(answer.status.log_path))
         return record
 
     async def stop(self) -> None:
@@ -194,7 +194,7 @@ class CriRuntime:
             return Started(replace(record, exit=ended))
         # Its end, if it came that soon, is told by the next look.
         record = replace(await self._record_of_start(made.container_id, spec, found.image.id), exit=None)
-        self._running[record.id] = _Followed(record, Path(spec.log_path))
+        self._running[record.id] = _TrackedContainer(record, Path(spec.log_path))
         return Started(record)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
@@ -260,7 +260,7 @@ class CriRuntime:
                 self._on_exit(record)
                 followed.ended.set()
 
-    async def _look_at(self, followed: _Followed) -> ContainerRecord:
+    async def _look_at(self, followed: _TrackedContainer) -> ContainerRecord:
         try:
             record = await self._record(followed.record.id)
         except RuntimeFailure:

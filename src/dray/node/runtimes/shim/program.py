@@ -64,7 +64,7 @@ def main(path: str) -> None:
         _say({"error": str(error)})
         return
     _say({"pid": pid, "startedAt": time.time_ns()})
-    status = Loop(pid, outputs, control, wakeup, log).run()
+    status = ContainerMonitor(pid, outputs, control, wakeup, log).run()
     _end_descendants()
     _record_end(job, status)
 
@@ -221,7 +221,7 @@ def _check(result: int, what: str) -> None:
 # --- Living. ---
 
 
-class Loop:
+class ContainerMonitor:
     """Follows one container until it ends."""
 
     def __init__(self, pid: int, outputs: dict[int, str], control: int, wakeup: int, log: Log) -> None:

@@ -44,7 +44,7 @@ STARTS_AT_ONCE_MAX: Final = 8
 
 
 @dataclass(slots=True)
-class Followed:
+class TrackedContainer:
     """A container whose shim is watched."""
 
     record: ContainerRecord
@@ -59,7 +59,7 @@ class ShimRuntime:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[str, TrackedContainer] = {}
         self._on_exit: ExitListener = lambda _record: None
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE_MAX)
 
@@ -113,14 +113,14 @@ class ShimRuntime:
             answer = await self._launch(folder)
         except BaseException:
             # Whatever got as far as living must not live on unknown.
-            self._send(Followed(record, folder), "SIGKILL")
+            self._send(TrackedContainer(record, folder), "SIGKILL")
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
         if "error" in answer:
             return self._could_not_start(record, folder, str(answer["error"]), warnings)
         record = replace(record, started_at=_moment(answer["startedAt"]))
         _write(folder / "record.json", _to_file(record) | {"pid": answer["pid"]})
-        self._follow(Followed(record, folder))
+        self._follow(TrackedContainer(record, folder))
         return Started(record, warnings)
 
     async def stop_container(self, container_id: str, grace_seconds: float, stop_signal: str = "SIGTERM") -> None:
@@ -146,7 +146,7 @@ class ShimRuntime:
     async def remove_sandbox(self, pod_uid: str) -> None:
         """Nothing is shared but the node itself."""
 
-    def running(self, container_id: str) -> Followed:
+    def running(self, container_id: str) -> TrackedContainer:
         """A container that runs, or `RuntimeFailure`."""
         item = self._followed.get(container_id)
         if item is None or item.ended.is_set():
@@ -184,7 +184,7 @@ class ShimRuntime:
     ) -> Started:
         """It counts as a run that ended at once."""
         ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=message)
-        item = Followed(replace(record, exit=ended), folder)
+        item = TrackedContainer(replace(record, exit=ended), folder)
         _write(folder / "record.json", _to_file(item.record))
         self._followed[record.id] = item
         item.ended.set()
@@ -201,7 +201,7 @@ class ShimRuntime:
             await self.lost(folder.name, folder)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             return
-        item = Followed(record, folder)
+        item = TrackedContainer(record, folder)
         if record.exit is not None:
             item.ended.set()
             self._followed[record.id] = item
@@ -214,32 +214,32 @@ class ShimRuntime:
             return
         _log.info("found a container still running", extra=fields(container=record.name, pod=record.pod_name))
 
-    def _follow(self, item: Followed) -> None:
+    def _follow(self, item: TrackedContainer) -> None:
         self._followed[item.record.id] = item
         item.alive = os.open(item.folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
         asyncio.get_running_loop().add_reader(item.alive, self._alive_changed, item)
         # A shim that ended before we looked will never make the FIFO ready.
         asyncio.get_running_loop().call_soon(self._alive_changed, item)
 
-    def _alive_changed(self, item: Followed) -> None:
+    def _alive_changed(self, item: TrackedContainer) -> None:
         if item.alive < 0 or self._lives(item):
             return
         self._unwatch(item)
         task = asyncio.ensure_future(self._tell_end(item))
         task.add_done_callback(_note_crash)
 
-    def _lives(self, item: Followed) -> bool:
+    def _lives(self, item: TrackedContainer) -> bool:
         """Whether the shim still holds its FIFO; it never writes to it."""
         try:
             return bool(os.read(item.alive, 1))
         except BlockingIOError:
             return True
 
-    async def _tell_end(self, item: Followed) -> None:
+    async def _tell_end(self, item: TrackedContainer) -> None:
         await self._note_end(item)
         self._on_exit(item.record)
 
-    async def _note_end(self, item: Followed) -> None:
+    async def _note_end(self, item: TrackedContainer) -> None:
         ended = self._read_exit(item.folder)
         if ended is None:
             await self.lost(item.record.id, item.folder)
@@ -257,13 +257,13 @@ class ShimRuntime:
         reason = OOM_KILLED if content.get("oom") and content["code"] else ""
         return Exit(content["code"], _moment(content["finishedAt"]), content.get("signal", 0), reason)
 
-    def _unwatch(self, item: Followed) -> None:
+    def _unwatch(self, item: TrackedContainer) -> None:
         if item.alive >= 0:
             asyncio.get_running_loop().remove_reader(item.alive)
             os.close(item.alive)
             item.alive = -1
 
-    def _send(self, item: Followed, name: str) -> None:
+    def _send(self, item: TrackedContainer, name: str) -> None:
         # Without a reader the shim has ended, and its exit is on its way.
         with contextlib.suppress(OSError):
             descriptor = os.open(item.folder / "control", os.O_WRONLY | os.O_NONBLOCK)

@@ -9,12 +9,12 @@ import pytest
 
 from dray.api.types.core_v1 import ConfigMap, Secret, ServiceAccountTokenProjection
 from dray.node.agent.pod.container_spec import limits_of, security_of, volume_mounts
-from dray.node.agent.pod.environment import ConfigError, Sources, Surroundings, environment, expand, referenced
+from dray.node.agent.pod.environment import ConfigError, DownwardContext, Sources, environment, expand, referenced
 from dray.node.agent.volume_content import File, references, render_volume, token_requests
 from dray.node.runtimes.runtime import BindMount
 from tests.unit.node.agent.builders import a_container, a_volume, container, pod
 
-AROUND = Surroundings(
+AROUND = DownwardContext(
     "n1",
     ("10.0.0.1",),
     ("10.1.0.1", "fd00::1"),

@@ -7,30 +7,30 @@ import pytest
 from dray.node.agent.pod.events import (
     Admit,
     Admitted,
-    BeginProbes,
-    DeleteObject,
-    Doomed,
-    Forget,
-    HelpArrived,
+    CleanUp,
+    DeletePod,
+    MustFail,
     PodRemoved,
     PodUpdated,
-    PostStartDone,
+    PostStartFinished,
     Prepare,
     Prepared,
     PrepareFailed,
-    ProbeJudged,
     ProbeKind,
+    ProbeResultChanged,
+    RecordEvent,
     Rejected,
     Release,
     Released,
     ReleaseFailed,
     RemoveContainer,
+    RetryNow,
     RunPostStart,
     StartContainer,
     StartFailed,
+    StartProbes,
     StopContainer,
-    Tell,
-    TimePassed,
+    TimerFired,
 )
 from dray.node.agent.pod.stages import Stage
 from dray.node.resource_manager import Rejection
@@ -41,7 +41,7 @@ SIDECAR = container("side", restartPolicy="Always")
 
 
 def told(life: Life) -> list[str]:
-    return [action.reason for action in life.done if isinstance(action, Tell)]
+    return [action.reason for action in life.done if isinstance(action, RecordEvent)]
 
 
 # --- Beginning. ---
@@ -82,9 +82,9 @@ def test_a_rejected_pod_whose_containers_run_holds_what_they_use_until_they_have
 def test_a_device_that_breaks_during_admission_takes_nothing_back_yet() -> None:
     life = Life(pod())
     life.tell(None)
-    assert life.tell(Doomed(Rejection("UnhealthyDevice", "gone"))) == []
+    assert life.tell(MustFail(Rejection("UnhealthyDevice", "gone"))) == []
     life.tell(Admitted())
-    assert "Release" in kinds(life.tell(Doomed(Rejection("UnhealthyDevice", "gone"))))
+    assert "Release" in kinds(life.tell(MustFail(Rejection("UnhealthyDevice", "gone"))))
 
 
 def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
@@ -92,12 +92,12 @@ def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
     life.tell(None)
     life.tell(Admitted())
     life.tell(PrepareFailed("FailedPrepareDynamicResources", "DRA driver is not registered"))
-    assert kinds(life.tell(HelpArrived(), 0.1)) == ["Prepare"]
+    assert kinds(life.tell(RetryNow(), 0.1)) == ["Prepare"]
     # While it is being prepared there is nothing to hasten.
-    assert life.tell(HelpArrived(), 0.2) == []
+    assert life.tell(RetryNow(), 0.2) == []
     life.tell(PodRemoved(), 0.3)
     life.tell(ReleaseFailed("FailedUnprepareDynamicResources", "not yet"), 0.4)
-    assert kinds(life.tell(HelpArrived(), 0.5)) == ["Release"]
+    assert kinds(life.tell(RetryNow(), 0.5)) == ["Release"]
 
 
 @pytest.mark.behaviour("SP-116")
@@ -109,7 +109,7 @@ def test_a_failing_preparation_is_told_and_tried_again_before_anything_starts() 
     assert told(life) == ["FailedPrepareDynamicResources"]
     assert names(life.done, StartContainer) == []
     assert life.machine.wake_at is not None
-    actions = life.tell(TimePassed(), 2.0)
+    actions = life.tell(TimerFired(), 2.0)
     assert kinds(actions) == ["Prepare"]
     assert names(life.tell(Prepared()), StartContainer) == ["a"]
 
@@ -150,9 +150,9 @@ def test_pauses_before_restarts_double_and_the_first_is_none() -> None:
         assert life.machine.wake_at is not None
         pause = (life.machine.wake_at - record(started=now).started_at).total_seconds()
         pauses.append(pause)
-        assert names(life.tell(TimePassed(), now + pause - 0.1), StartContainer) == []
+        assert names(life.tell(TimerFired(), now + pause - 0.1), StartContainer) == []
         now += pause
-        assert names(life.tell(TimePassed(), now), StartContainer) == ["a"]
+        assert names(life.tell(TimerFired(), now), StartContainer) == ["a"]
     assert pauses == [0, 10, 20, 40, 80, 160, 300, 300]
 
 
@@ -172,10 +172,10 @@ def test_waiting_says_for_how_long() -> None:
     life.exited(code=1, now=1.0)
     life.started(attempt=1, now=1.0)
     life.exited(attempt=1, code=1, now=2.0)
-    slot = life.machine.slots.by_name["a"]
-    assert slot.waiting is not None
-    assert slot.waiting.reason == "CrashLoopBackOff"
-    assert slot.waiting.message == "back-off 10s restarting failed container=a pod=p_ns(uid-1)"
+    state = life.machine.containers.by_name["a"]
+    assert state.waiting is not None
+    assert state.waiting.reason == "CrashLoopBackOff"
+    assert state.waiting.message == "back-off 10s restarting failed container=a pod=p_ns(uid-1)"
     assert told(life).count("BackOff") == 1
 
 
@@ -185,7 +185,7 @@ def test_only_the_last_two_runs_are_kept() -> None:
     for attempt in range(3):
         life.started(attempt=attempt, now=700.0 * attempt)
         life.exited(attempt=attempt, code=1, now=700.0 * attempt)
-        life.tell(TimePassed(), 700.0 * attempt + 400)
+        life.tell(TimerFired(), 700.0 * attempt + 400)
     removed = [action.record.attempt for action in life.done if isinstance(action, RemoveContainer)]
     assert removed == [0]
 
@@ -203,14 +203,14 @@ def test_an_image_that_cannot_be_had_is_tried_again_with_growing_pauses() -> Non
     life = Life(pod())
     life.running()
     life.tell(StartFailed("a", "ErrImagePull", "no registry"))
-    slot = life.machine.slots.by_name["a"]
-    assert slot.waiting is not None
-    assert slot.waiting.reason == "ErrImagePull"
-    assert names(life.tell(TimePassed(), 10.0), StartContainer) == ["a"]
+    state = life.machine.containers.by_name["a"]
+    assert state.waiting is not None
+    assert state.waiting.reason == "ErrImagePull"
+    assert names(life.tell(TimerFired(), 10.0), StartContainer) == ["a"]
     life.tell(StartFailed("a", "ErrImagePull", "no registry"))
-    assert slot.waiting.reason == "ImagePullBackOff"
-    assert names(life.tell(TimePassed(), 29.0), StartContainer) == []
-    assert names(life.tell(TimePassed(), 30.0), StartContainer) == ["a"]
+    assert state.waiting.reason == "ImagePullBackOff"
+    assert names(life.tell(TimerFired(), 29.0), StartContainer) == []
+    assert names(life.tell(TimerFired(), 30.0), StartContainer) == ["a"]
 
 
 def test_a_missing_configuration_is_waited_for_even_without_restarts() -> None:
@@ -218,7 +218,7 @@ def test_a_missing_configuration_is_waited_for_even_without_restarts() -> None:
     life.running()
     life.tell(StartFailed("a", "CreateContainerConfigError", 'configmap "x" not found', ""))
     assert life.machine.stage is Stage.RUNNING
-    assert names(life.tell(TimePassed(), 10.0), StartContainer) == ["a"]
+    assert names(life.tell(TimerFired(), 10.0), StartContainer) == ["a"]
 
 
 def test_a_program_that_cannot_start_counts_as_a_run() -> None:
@@ -266,7 +266,7 @@ def test_a_sidecar_must_have_started_before_the_next_begins() -> None:
     life = Life(pod(container("a"), initContainers=[{**SIDECAR, "startupProbe": probe}]))
     assert names(life.running(), StartContainer) == ["side"]
     assert names(life.started("side"), StartContainer) == []
-    actions = life.tell(ProbeJudged("side", "side-0", ProbeKind.STARTUP, healthy=True))
+    actions = life.tell(ProbeResultChanged("side", "side-0", ProbeKind.STARTUP, healthy=True))
     assert names(actions, StartContainer) == ["a"]
 
 
@@ -306,10 +306,10 @@ def test_a_container_is_not_running_before_its_hook_is_through() -> None:
     life.running()
     actions = life.started()
     assert names(actions, RunPostStart) == ["a"]
-    assert names(actions, BeginProbes) == []
-    assert not life.machine.slots.by_name["a"].running
-    assert names(life.tell(PostStartDone("a", "a-0")), BeginProbes) == ["a"]
-    assert life.machine.slots.by_name["a"].running
+    assert names(actions, StartProbes) == []
+    assert not life.machine.containers.by_name["a"].running
+    assert names(life.tell(PostStartFinished("a", "a-0")), StartProbes) == ["a"]
+    assert life.machine.containers.by_name["a"].running
 
 
 def test_a_failed_hook_ends_the_container() -> None:
@@ -317,7 +317,7 @@ def test_a_failed_hook_ends_the_container() -> None:
     life = Life(pod(hooked))
     life.running()
     life.started()
-    actions = life.tell(PostStartDone("a", "a-0", "PostStartHook failed: 1"))
+    actions = life.tell(PostStartFinished("a", "a-0", "PostStartHook failed: 1"))
     assert names(actions, StopContainer) == ["a"]
     assert "FailedPostStartHook" in told(life)
 
@@ -327,9 +327,9 @@ def test_a_failed_liveness_probe_ends_the_container_with_the_probes_own_grace() 
     life = Life(pod(container("a", livenessProbe=probe)))
     life.running()
     life.started()
-    actions = life.tell(ProbeJudged("a", "a-0", ProbeKind.LIVENESS, healthy=False))
+    actions = life.tell(ProbeResultChanged("a", "a-0", ProbeKind.LIVENESS, healthy=False))
     assert [action.grace_seconds for action in actions if isinstance(action, StopContainer)] == [1.0]
-    assert names(life.tell(ProbeJudged("a", "a-0", ProbeKind.LIVENESS, healthy=False)), StopContainer) == []
+    assert names(life.tell(ProbeResultChanged("a", "a-0", ProbeKind.LIVENESS, healthy=False)), StopContainer) == []
     assert names(life.exited(code=137, now=1.0), StartContainer) == ["a"]
 
 
@@ -339,19 +339,19 @@ def test_a_probe_of_an_earlier_run_says_nothing() -> None:
     life.started()
     life.exited(code=1, now=1.0)
     life.started(attempt=1, now=1.0)
-    assert life.tell(ProbeJudged("a", "a-0", ProbeKind.LIVENESS, healthy=False)) == []
+    assert life.tell(ProbeResultChanged("a", "a-0", ProbeKind.LIVENESS, healthy=False)) == []
 
 
 def test_readiness_follows_its_probe() -> None:
     life = Life(pod(container("a", readinessProbe={"exec": {"command": ["true"]}})))
     life.running()
     life.started()
-    slot = life.machine.slots.by_name["a"]
-    assert not slot.ready
-    life.tell(ProbeJudged("a", "a-0", ProbeKind.READINESS, healthy=True))
-    assert slot.ready
-    life.tell(ProbeJudged("a", "a-0", ProbeKind.READINESS, healthy=False))
-    assert not slot.ready
+    state = life.machine.containers.by_name["a"]
+    assert not state.ready
+    life.tell(ProbeResultChanged("a", "a-0", ProbeKind.READINESS, healthy=True))
+    assert state.ready
+    life.tell(ProbeResultChanged("a", "a-0", ProbeKind.READINESS, healthy=False))
+    assert not state.ready
 
 
 # --- The end. ---
@@ -366,7 +366,7 @@ def test_devices_are_given_back_when_all_has_stopped_and_before_the_end() -> Non
     assert life.machine.stage is Stage.RELEASING
     life.tell(ReleaseFailed("FailedUnprepareDynamicResources", "driver away"))
     assert life.machine.stage is Stage.RELEASING
-    assert kinds(life.tell(TimePassed(), 60.0)) == ["Release"]
+    assert kinds(life.tell(TimerFired(), 60.0)) == ["Release"]
     life.tell(Released())
     assert life.machine.stage is Stage.ENDED
 
@@ -379,9 +379,9 @@ def test_a_deleted_pod_is_stopped_released_and_only_then_removed() -> None:
     actions = life.tell(PodUpdated(pod(metadata=DELETED)))
     assert [action.grace_seconds for action in actions if isinstance(action, StopContainer)] == [30.0]
     assert kinds(life.exited(code=143, now=1.0)) == ["Release"]
-    assert DeleteObject() not in life.done
-    assert kinds(life.tell(Released())) == ["DeleteObject"]
-    assert kinds(life.tell(PodRemoved())) == ["Forget"]
+    assert DeletePod() not in life.done
+    assert kinds(life.tell(Released())) == ["DeletePod"]
+    assert kinds(life.tell(PodRemoved())) == ["CleanUp"]
     assert life.machine.stage is Stage.FORGOTTEN
 
 
@@ -409,17 +409,17 @@ def test_a_pod_that_vanished_is_stopped_with_its_own_grace_and_forgotten() -> No
     actions = life.tell(PodRemoved())
     assert [action.grace_seconds for action in actions if isinstance(action, StopContainer)] == [7.0]
     life.exited(code=143)
-    assert kinds(life.tell(Released())) == ["Forget"]
-    assert Forget() in life.done
+    assert kinds(life.tell(Released())) == ["CleanUp"]
+    assert CleanUp() in life.done
 
 
 def test_a_deadline_ends_the_pod() -> None:
     life = Life(pod(activeDeadlineSeconds=5))
     life.running()
     life.started()
-    assert names(life.tell(TimePassed(), 4.9), StopContainer) == []
+    assert names(life.tell(TimerFired(), 4.9), StopContainer) == []
     assert life.machine.wake_at == record(started=5.0).started_at
-    assert names(life.tell(TimePassed(), 5.0), StopContainer) == ["a"]
+    assert names(life.tell(TimerFired(), 5.0), StopContainer) == ["a"]
     assert life.machine.verdict is not None
     assert life.machine.verdict.reason == "DeadlineExceeded"
 
@@ -428,7 +428,7 @@ def test_a_broken_device_fails_the_pod() -> None:
     life = Life(pod())
     life.running()
     life.started()
-    actions = life.tell(Doomed(Rejection("DeviceFailure", "gone")))
+    actions = life.tell(MustFail(Rejection("DeviceFailure", "gone")))
     assert names(actions, StopContainer) == ["a"]
     assert kinds(life.exited(code=143)) == ["Release"]
 
@@ -440,7 +440,7 @@ def test_running_containers_are_adopted_not_started_again() -> None:
     life = Life(pod(), record("a", attempt=3))
     actions = life.running()
     assert names(actions, StartContainer) == []
-    assert names(actions, BeginProbes) == ["a"]
+    assert names(actions, StartProbes) == ["a"]
     assert names(life.exited(attempt=3, code=1, now=9.0), StartContainer) == ["a"]
     assert [action.attempt for action in life.done if isinstance(action, StartContainer)] == [4]
 

@@ -8,20 +8,20 @@ import pytest
 
 from dray.api.document import Document
 from dray.node.agent.pod.events import (
-    Doomed,
+    MustFail,
     PodUpdated,
-    ProbeJudged,
     ProbeKind,
+    ProbeResultChanged,
     Rejected,
     Released,
     StartFailed,
-    TimePassed,
+    TimerFired,
 )
-from dray.node.agent.pod.status import Place, pod_status
+from dray.node.agent.pod.status import HostInfo, pod_status
 from dray.node.resource_manager import Rejection
 from tests.unit.node.agent.builders import Life, at, container, pod, record
 
-PLACE = Place("runc", ("10.0.0.1",))
+PLACE = HostInfo("runc", ("10.0.0.1",))
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
 
 
@@ -149,7 +149,7 @@ def test_restarts_are_counted_and_the_last_state_kept() -> None:
     assert waiting["lastState"]["terminated"]["exitCode"] == 2
     assert waiting["restartCount"] == 1
     assert status(life)["phase"] == "Running"
-    life.tell(TimePassed(), 12.0)
+    life.tell(TimerFired(), 12.0)
     assert state(status(life)) == ("waiting", "ContainerCreating")
 
 
@@ -170,7 +170,7 @@ def test_a_doomed_pod_says_why_without_being_rejected() -> None:
     life = Life(pod())
     life.running()
     life.started()
-    life.tell(Doomed(Rejection("DeviceFailure", "device gone")))
+    life.tell(MustFail(Rejection("DeviceFailure", "device gone")))
     life.exited(code=143)
     life.tell(Released())
     seen = status(life)
@@ -185,7 +185,7 @@ def test_an_unready_container_makes_the_pod_unready() -> None:
     seen = status(life)
     ready = next(item for item in seen["conditions"] if item["type"] == "Ready")
     assert ready["message"] == "containers with unready status: [a]"
-    life.tell(ProbeJudged("a", "a-0", ProbeKind.READINESS, healthy=True))
+    life.tell(ProbeResultChanged("a", "a-0", ProbeKind.READINESS, healthy=True))
     assert conditions(status(life))["Ready"] == ("True", None)
 
 
@@ -217,7 +217,7 @@ def test_a_condition_keeps_its_time_until_it_changes_and_drops_old_texts() -> No
         "message": None,
         "observedGeneration": 1,
     }
-    life.tell(TimePassed(), 9.0)
+    life.tell(TimerFired(), 9.0)
     third = status(life, second)
     again = next(item for item in third["conditions"] if item["type"] == "Ready")
     assert again["lastTransitionTime"] == "2026-01-01T00:00:05Z"
