@@ -55,7 +55,7 @@ def pod_claims(pod: Pod) -> Sequence[PodClaim]:
     return found
 
 
-def special_claim_name(pod: Pod) -> str:
+def extended_resource_claim_name(pod: Pod) -> str:
     """The claim that holds the Pod's extended resources; empty when there is none."""
     status = pod.status.extended_resource_claim_status
     return status.resource_claim_name if status is not None else ""

@@ -21,12 +21,20 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.quantity import Quantity
 from dray.api.quota import check
-from dray.api.quota.amounts import ONE, Usage, add_to, parse_amounts, subtract_to_zero, write_amounts
-from dray.api.quota.check import Subject
-from dray.api.quota.claims import claim_usage, is_charged_to, special_owner
+from dray.api.quota.check import Subject, is_terminating
 from dray.api.quota.names import CLAIMS, PODS, UNCOUNTED, count_names, measures
-from dray.api.quota.pods import pod_usage
-from dray.api.quota.scopes import is_terminating
+from dray.api.quota.usage import (
+    ONE,
+    Usage,
+    add_to,
+    claim_usage,
+    extended_resource_pod,
+    is_charged_to,
+    parse_amounts,
+    pod_usage,
+    subtract_to_zero,
+    write_amounts,
+)
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
@@ -152,7 +160,7 @@ class Quotas:
 
     async def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
         """What the Pod of a special claim has paid already."""
-        owner, namespace = special_owner(claim), claim.metadata.namespace
+        owner, namespace = extended_resource_pod(claim), claim.metadata.namespace
         entry = await self._store.get(f"{_PODS_PREFIX}{namespace}/{owner.name}") if owner is not None else None
         if entry is None:
             return None
@@ -297,5 +305,5 @@ def _claim_facts(claim: Document) -> tuple[object, ...]:
 
 
 def _owner_uid(claim: ResourceClaim) -> str | None:
-    owner = special_owner(claim)
+    owner = extended_resource_pod(claim)
     return owner.uid if owner is not None else None

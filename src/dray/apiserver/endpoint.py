@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import orjson
 
+from dray.api.defaults import Defaulter
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, copy_document
 from dray.api.schema.model import StructType
 from dray.apiserver.registry.strategy import ResourceDefinition
-
-Defaulter = Callable[[Document, datetime], None]
 
 KEY_ROOT: Final = "/registry/"
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from dray.api.codec import from_document
 from dray.api.document import Document, GroupResource, NamespacedName, key_of
-from dray.api.quota.classes import ClassNames
+from dray.api.quota.names import ClassNames
 from dray.api.types.resource_v1 import DeviceClass
 from dray.apiserver.authorization.node_index import NodeIndex
 from dray.apiserver.authorization.rbac import RBACIndex

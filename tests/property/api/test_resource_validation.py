@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.api.defaults import cdi_v1alpha1 as cdi_defaults
+from dray.api.defaults import other_groups
 from dray.api.defaults import resource as resource_defaults
 from dray.api.document import Document, GroupVersionKind
 from dray.api.features import GATES, FeatureGates
@@ -23,7 +23,7 @@ from dray.apiserver.registry.strategy import ResourceDefinition, WriteContext
 from dray.apiserver.request import UserInfo
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-DEFAULTERS = {**resource_defaults.DEFAULTERS, **cdi_defaults.DEFAULTERS}
+DEFAULTERS = {**resource_defaults.DEFAULTERS, **other_groups.DEFAULTERS}
 DEFINITIONS = {item.group + "/" + item.kind: item for item in (*resource.DEFINITIONS, *cdi.DEFINITIONS)}
 # Names of every sort, so that some rules are passed and others are not.
 TEXTS = st.sampled_from(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.document import GroupResource
-from dray.api.quota.amounts import add_to, parse_amounts, write_amounts
+from dray.api.quota.usage import add_to, parse_amounts, write_amounts
 from dray.api.types.core_v1 import ResourceQuota, ResourceQuotaStatus
 from dray.controllers.resource_quota.plan import PATIENCE_SECONDS, plan_quota
 from dray.controllers.resource_quota.usage import Book

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.allocator import Allocations, Allocator, Inventory
-from dray.api.class_resources import ClassResources
 from dray.api.codec import from_document
+from dray.api.extended_resources import ClassResources
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.api.types.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from dray.framework.cycle_state import CycleState

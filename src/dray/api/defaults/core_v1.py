@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from dray.api.defaults.pod_spec import default_pod, default_pod_spec
-from dray.api.defaults.resource_lists import canonicalize_quantities
-from dray.api.document import Document, GroupVersion, GroupVersionKind, metadata_of
+from dray.api.defaults import Defaulters
+from dray.api.defaults.pod_spec import canonicalize_quantities, default_pod, default_pod_spec
+from dray.api.document import Document, GroupVersion, metadata_of
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
@@ -88,7 +87,7 @@ def _default_event(obj: Document, _now: datetime) -> None:
 
 _V1: Final = GroupVersion("", "v1")
 
-DEFAULTERS: Final[Mapping[GroupVersionKind, Callable[[Document, datetime], None]]] = {
+DEFAULTERS: Final[Defaulters] = {
     _V1.kind("Pod"): _default_pod,
     _V1.kind("PodTemplate"): _default_pod_template,
     _V1.kind("Namespace"): _default_namespace,

@@ -1,15 +1,15 @@
-"""Defaults of a pod's spec, in Pods and in the templates of workloads.
+"""Defaults of a pod spec, in Pods and in pod templates, and canonical quantities.
 
-Runs for every Pod that is created, so it only touches what is there.
+Runs for every Pod that is created, so it visits only the fields that are present.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from dray.api.defaults.resource_lists import canonical_quantity, canonicalize_quantities
 from dray.api.document import Document
+from dray.api.quantity import Quantity, QuantityError
 
 _MODE: Final = 0o644
 _TOKEN_EXPIRATION_SECONDS: Final = 3600
@@ -186,3 +186,33 @@ def _default_claim_template(template: Document) -> None:
     if spec and not spec.get("volumeMode"):
         spec["volumeMode"] = "Filesystem"
     canonicalize_quantities((spec.get("resources") or {}).get("requests"))
+
+
+_NANOS_PER_MILLI: Final = 1_000_000
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def _canonical(text: str) -> str:
+    try:
+        quantity = Quantity.parse(text)
+    except QuantityError:
+        # Decoding refuses such text with its own message; what gets here anyway is left for validation.
+        return text
+    rest = quantity.nanos % _NANOS_PER_MILLI
+    return str(Quantity(quantity.nanos + (_NANOS_PER_MILLI - rest), quantity.format) if rest else quantity)
+
+
+def canonical_quantity(value: Any) -> Any:
+    """`0.1` becomes `100m`, `1024Mi` becomes `1Gi`; JSON numbers become text."""
+    if isinstance(value, str):
+        return _canonical(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _canonical(repr(value))
+    return value
+
+
+def canonicalize_quantities(resource_list: Document | None) -> None:
+    """Put every quantity of a resource list into canonical form."""
+    if resource_list:
+        for name, value in resource_list.items():
+            resource_list[name] = canonical_quantity(value)

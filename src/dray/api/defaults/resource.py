@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
+from dray.api.defaults import Defaulters
 from dray.api.document import Document, GroupVersionKind
 from dray.api.timestamps import format_time
 
 GROUP: Final = "resource.k8s.io"
-
-Defaulter = Callable[[Document, datetime], None]
 
 
 def _request(item: Document) -> None:
@@ -114,7 +112,7 @@ def _kind(version: str, kind: str) -> GroupVersionKind:
     return GroupVersionKind(GROUP, version, kind)
 
 
-DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
+DEFAULTERS: Final[Defaulters] = {
     _kind("v1", "DeviceClass"): _class,
     _kind("v1beta2", "DeviceClass"): _class,
     _kind("v1beta1", "DeviceClass"): _class,

@@ -7,9 +7,13 @@ cost nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from dray.api.document import Document, copy_document
+from dray.api.field_errors import FieldErrors, Path
+from dray.api.structural.correlation import MISSING
+from dray.api.structural.values import compile_values
 
 # Changes the children of a container in place.
 Fill: TypeAlias = Callable[[Any], None]
@@ -95,3 +99,29 @@ def _items(schema: Document) -> Fill | None:
                 fill(value[index])
 
     return fill_items
+
+
+def validate_defaults(schema: Document, path: Path) -> FieldErrors:
+    """What is wrong with the defaults of a structural schema, and of everything below it."""
+    errors: FieldErrors = []
+    if schema.get("default") is not None:
+        errors += _validate_default(schema, path.child("default"))
+    for name, inner in (schema.get("properties") or {}).items():
+        errors += validate_defaults(inner, path.child("properties").key(name))
+    if isinstance(schema.get("additionalProperties"), dict):
+        errors += validate_defaults(schema["additionalProperties"], path.child("additionalProperties"))
+    if isinstance(schema.get("items"), dict):
+        errors += validate_defaults(schema["items"], path.child("items"))
+    return errors
+
+
+def _validate_default(schema: Document, path: Path) -> FieldErrors:
+    wrapped = {"properties": {"default": schema}}
+    document = copy_document({"default": schema["default"]})
+    compile_defaults(wrapped)(document)
+    found = compile_values(wrapped)(document, MISSING)
+    return [replace(error, path=_moved(error.path, path)) for error in found]
+
+
+def _moved(inner: str, path: Path) -> str:
+    return path.text + inner.removeprefix("default") if inner.startswith("default") else path.text

@@ -7,6 +7,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
+from dray.api.strict import check_fields
 
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
@@ -79,3 +80,22 @@ def _list(schema: Document, name: str) -> Type:
     items: Any = schema.get("items")
     element: Type = _type(items, name) if isinstance(items, dict) else Scalar.ANY
     return ListOf(element, ListType(schema.get(LIST_TYPE) or "atomic"), tuple(schema.get(MAP_KEYS) or ()))
+
+
+_SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+_INSIDE: Final = ("items", "additionalProperties")
+
+
+def normalize_schema(schema: Document) -> None:
+    """Make every schema below a decoded one fit its type, in place; raises `DecodeError`."""
+    for keyword in _INSIDE:
+        if isinstance(schema.get(keyword), dict):
+            check_fields(schema[keyword], load.struct(_SCHEMA))
+            normalize_schema(schema[keyword])
+    for inner in (schema.get("properties") or {}).values():
+        normalize_schema(inner)
+    for keyword in ("allOf", "oneOf", "anyOf"):
+        for inner in schema.get(keyword) or ():
+            normalize_schema(inner)
+    if schema.get("not") is not None:
+        normalize_schema(schema["not"])

@@ -24,8 +24,8 @@ from dray.api.field_errors import (
     too_many,
     type_invalid,
 )
+from dray.api.structural.correlation import MISSING, OldItems, correlates_members, old_member, same
 from dray.api.structural.formats import FORMATS
-from dray.api.structural.sameness import MISSING, OldItems, correlates_members, old_member, same
 from dray.api.structural.types import INT_OR_STRING
 
 # Judges a value at a path, knowing the old value (or MISSING), and notes what is wrong.

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden, invalid, not_supported, required
 from dray.api.names import dns1035_label, dns1123_subdomain
-from dray.api.structural.default_values import validate_defaults
+from dray.api.structural.defaults import validate_defaults
 from dray.api.structural.keywords import validate_keywords
 from dray.api.structural.paths import PathSyntaxError, compile_path
 from dray.api.structural.structure import validate_structural

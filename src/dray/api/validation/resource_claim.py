@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.extended_resources import is_extended_resource_name
 from dray.api.field_errors import (
     FieldErrors,
     Path,
@@ -18,7 +19,7 @@ from dray.api.field_errors import (
     too_long,
 )
 from dray.api.validation import resource_fields as fields
-from dray.api.validation.resource_rendering import CLAIM_SPEC, internal_form
+from dray.api.validation.resource_rendering import CLAIM_SPEC, internal_form, template_spec_form
 
 CONSTRAINTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
@@ -230,3 +231,47 @@ def _constraint(item: Document, path: Path, requests: RequestNames) -> FieldErro
 def _claim_configuration(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
     errors = request_references(item.get("requests"), path.child("requests"), requests)
     return errors + fields.configuration(item, path, stored=False)
+
+
+def validate_template(template: Document, compile_selector: SelectorCompiler) -> FieldErrors:
+    """Everything wrong with a new template."""
+    spec = template.get("spec") or {}
+    errors = fields.labels_only(spec.get("metadata"), SPEC.child("metadata"))
+    return errors + validate_claim_spec(spec.get("spec") or {}, SPEC.child("spec"), compile_selector)
+
+
+def validate_template_update(template: Document, old: Document) -> FieldErrors:
+    """A template's spec cannot change."""
+    spec = template.get("spec")
+    if spec == old.get("spec"):
+        return []
+    return [invalid(SPEC, template_spec_form(spec or {}), fields.IMMUTABLE)]
+
+
+def validate_class(
+    device_class: Document, compile_selector: SelectorCompiler, old: Document | None = None
+) -> FieldErrors:
+    """Everything wrong with a new or changed class; what is as stored is judged leniently."""
+    spec = device_class.get("spec") or {}
+    old_spec = None if old is None else old.get("spec") or {}
+    errors = selectors(
+        spec.get("selectors"),
+        SPEC.child("selectors"),
+        compile_selector,
+        stored=_unchanged(spec, old_spec, "selectors"),
+    )
+    stored = _unchanged(spec, old_spec, "config")
+    errors += fields.bounded(
+        spec.get("config"),
+        fields.CONFIGS_MAX,
+        lambda item, at: fields.configuration(item, at, stored=stored),
+        SPEC.child("config"),
+    )
+    extended = spec.get("extendedResourceName")
+    if extended is not None and not is_extended_resource_name(extended):
+        errors.append(invalid(SPEC.child("extendedResourceName"), extended, "must be a valid extended resource name"))
+    return errors
+
+
+def _unchanged(spec: Document, old_spec: Document | None, name: str) -> bool:
+    return old_spec is not None and (spec.get(name) or []) == (old_spec.get(name) or [])

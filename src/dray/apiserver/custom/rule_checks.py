@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden, invalid
-from dray.api.structural.sameness import correlates_members
+from dray.api.structural.correlation import correlates_members
 from dray.api.structural.types import LIST_TYPE, RULES
 from dray.api.validation.apiextensions_v1 import schemas_of
 from dray.apiserver.custom.rule_paths import RulePathError

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.field_errors import ErrorType, FieldError, FieldErrors, Path
-from dray.api.structural.sameness import MISSING, same
+from dray.api.structural.correlation import MISSING, same
 from dray.api.structural.types import RULES
-from dray.api.structural.walking import Visit, compile_walk
+from dray.api.structural.visitors import Visit, compile_walk
 from dray.apiserver.custom.rule_paths import RulePathError, rule_path
 from dray.cel.environments import CompiledMessage, CompiledRule, compile_message_expression, compile_rule
 from dray.cel.errors import CELCostError, CELError, CELRuntimeError

@@ -8,11 +8,11 @@ from dray.api.document import Document
 from dray.api.field_errors import ErrorType, FieldErrors, Path, invalid
 from dray.api.schema.model import StructType
 from dray.api.strict import DecodeError, prune_fields
+from dray.api.structural.correlation import MISSING
 from dray.api.structural.defaults import compile_defaults
-from dray.api.structural.sameness import MISSING
 from dray.api.structural.types import object_type
 from dray.api.structural.values import compile_values
-from dray.api.structural.walking import Visit, compile_walk, embedded_rules, list_type_rules
+from dray.api.structural.visitors import Visit, compile_walk, embedded_rules, list_type_rules
 
 # Rules assume values of the declared types and sizes, so they are not asked about others.
 _BLOCKING: Final = frozenset(

@@ -8,21 +8,11 @@ from typing import Final
 
 from dray.api.conversion import events as events_conversion
 from dray.api.conversion import resource as resource_conversion
-from dray.api.defaults import (
-    apiextensions_v1,
-    apps_v1,
-    batch_v1,
-    cdi_v1alpha1,
-    coordination_v1,
-    core_v1,
-    rbac_v1,
-    resource,
-    scheduling_v1,
-)
+from dray.api.defaults import Defaulters, core_v1, other_groups, resource, workloads
 from dray.api.document import GroupVersion, GroupVersionKind
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType
-from dray.apiserver.endpoint import Converter, Defaulter, Endpoint
+from dray.apiserver.endpoint import Converter, Endpoint
 from dray.apiserver.registry.strategy import ResourceDefinition
 
 # Every module here exports `DEFINITIONS`.
@@ -48,19 +38,9 @@ _MODULES: Final = (
     "custom_resource_definitions",
     "reviews",
 )
-_DEFAULTERS: Final[Mapping[GroupVersionKind, Defaulter]] = {
+_DEFAULTERS: Final[Defaulters] = {
     gvk: default
-    for module in (
-        core_v1,
-        apps_v1,
-        batch_v1,
-        rbac_v1,
-        scheduling_v1,
-        coordination_v1,
-        resource,
-        cdi_v1alpha1,
-        apiextensions_v1,
-    )
+    for module in (core_v1, workloads, resource, other_groups)
     for gvk, default in module.DEFAULTERS.items()
 }
 _CONVERTERS: Final[Mapping[str, Converter]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.defaults.cdi_v1alpha1 import default_claim_status
+from dray.api.defaults.other_groups import default_cdi_claim_status
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.cdi_v1alpha1 import (
@@ -39,7 +39,7 @@ class ResourceClaimStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Status is for the system; a new claim is pending."""
         obj["status"] = {}
-        default_claim_status(obj["status"])
+        default_cdi_claim_status(obj["status"])
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """The spec; its class need not exist."""
@@ -65,7 +65,7 @@ class ResourceClaimStatusStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Keep spec and metadata."""
         restore_for_status(obj, old)
-        default_claim_status(obj.setdefault("status", {}))
+        default_cdi_claim_status(obj.setdefault("status", {}))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The whole status."""

@@ -10,7 +10,7 @@ from dray.api.document import Document
 from dray.api.errors import BadRequestError
 from dray.api.field_errors import FieldErrors
 from dray.api.strict import DecodeError
-from dray.api.structural.decoding import normalize_schema
+from dray.api.structural.types import normalize_schema
 from dray.api.validation.apiextensions_v1 import validate_definition, validate_definition_update
 from dray.apiserver.registry.columns import NAME
 from dray.apiserver.registry.preparation import (

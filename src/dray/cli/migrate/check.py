@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dray.allocator import claim_label
 from dray.api.document import NamespacedName
-from dray.api.pod_claims import is_reserved_for, special_claim_name
+from dray.api.pod_claims import extended_resource_claim_name, is_reserved_for
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.cli.migrate.plan import Ground, Migration, NodeRow, Server, quota_keys
@@ -85,7 +85,7 @@ def _of_pods(found: Ground) -> Iterator[Finding]:
 
 def _claim_problem(found: Ground, pod: Pod) -> str:
     """What is wrong with the special claim of a Pod on a node; empty when nothing is."""
-    name = special_claim_name(pod)
+    name = extended_resource_claim_name(pod)
     claim = found.snapshot.claims_by_key.get(NamespacedName(pod.metadata.namespace or "", name))
     if claim is None:
         return f"its claim {name} is gone"

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Final
 
 from dray.allocator import Allocator, Inventory
-from dray.api.class_resources import ClassResources
 from dray.api.document import Document
-from dray.api.pod_claims import is_pod_done, special_claim_name
+from dray.api.extended_resources import ClassResources
+from dray.api.pod_claims import extended_resource_claim_name, is_pod_done
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.meta_v1 import ObjectMeta
@@ -234,7 +234,7 @@ def _pod_rows(found: Ground) -> Iterator[PodRow]:
         if not from_plugin and not from_devices:
             continue
         if from_devices:
-            now, after = f"devices, claim {special_claim_name(pod)}", "unchanged"
+            now, after = f"devices, claim {extended_resource_claim_name(pod)}", "unchanged"
         elif pod.spec.node_name:
             now, after = "device plugin", "keeps its devices until it ends"
         else:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from dray.allocator.taints import TaintRule, tolerates
 from dray.api.document import NamespacedName
-from dray.api.pod_claims import is_made_for, is_pod_done, is_reserved_for, pod_claims, special_claim_name
+from dray.api.pod_claims import extended_resource_claim_name, is_made_for, is_pod_done, is_reserved_for, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import (
     DeviceRequestAllocationResult,
@@ -213,7 +213,7 @@ class TaintBook:
                 continue
             if is_reserved_for(claim, pod):
                 yield claim
-        special = self.claims.get(NamespacedName(namespace, special_claim_name(pod)))
+        special = self.claims.get(NamespacedName(namespace, extended_resource_claim_name(pod)))
         if special is not None and is_made_for(special, pod) and is_reserved_for(special, pod):
             yield special
 

@@ -9,7 +9,7 @@ from typing import Final
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import is_pod_reference, pod_claims, special_claim_name
+from dray.api.pod_claims import extended_resource_claim_name, is_pod_reference, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
 from dray.client.events import ObjectReference, Source
@@ -287,7 +287,7 @@ def _claim_keys(pod: Pod) -> Iterator[NamespacedName]:
     for entry in pod_claims(pod):
         if entry.claim_name is not None:
             yield NamespacedName(namespace, entry.claim_name)
-    special = special_claim_name(pod)
+    special = extended_resource_claim_name(pod)
     if special:
         yield NamespacedName(namespace, special)
 

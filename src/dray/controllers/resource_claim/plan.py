@@ -14,6 +14,7 @@ from dray.api.pod_claims import (
     FINALIZER,
     POD_CLAIM_NAME_ANNOTATION,
     PodClaim,
+    extended_resource_claim_name,
     has_prioritized_list,
     is_made_for,
     is_pod_done,
@@ -21,7 +22,6 @@ from dray.api.pod_claims import (
     is_reserved_for,
     pod_claims,
     reservation_of,
-    special_claim_name,
 )
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
@@ -343,7 +343,7 @@ def is_named_in_status(pod: Pod, claim_name: str) -> bool:
 def claim_names_of(pod: Pod) -> list[str]:
     """Every claim the Pod uses, as far as its names are known."""
     names = [claim.claim_name for claim in pod_claims(pod) if claim.claim_name is not None]
-    special = special_claim_name(pod)
+    special = extended_resource_claim_name(pod)
     if special:
         names.append(special)
     return names

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.quantity import Quantity
-from dray.api.quota.amounts import ZERO, Usage, parse_amounts, write_amounts
+from dray.api.quota.usage import ZERO, Usage, parse_amounts, write_amounts
 from dray.api.types.core_v1 import ResourceQuota, ResourceQuotaStatus
 
 # From its reservation to the news of it a write takes milliseconds; far longer than a busy disk makes it.

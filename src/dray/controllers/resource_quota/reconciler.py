@@ -11,11 +11,8 @@ import msgspec
 from dray.api.document import Document, GroupResource, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.features import FeatureGates
-from dray.api.quota.amounts import ONE, Usage
-from dray.api.quota.claims import claim_usage, is_charged_to, special_owner
-from dray.api.quota.classes import ClassNames
-from dray.api.quota.names import CLAIMS, PODS, count_names
-from dray.api.quota.pods import pod_usage
+from dray.api.quota.names import CLAIMS, PODS, ClassNames, count_names
+from dray.api.quota.usage import ONE, Usage, claim_usage, extended_resource_pod, is_charged_to, pod_usage
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client.index import BY_OWNER_UID, owner_uid_values
@@ -181,7 +178,7 @@ class ResourceQuotaController:
         return claim_usage(claim, self._mapping(), self._charged_to_owner(claim))
 
     def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
-        owner = special_owner(claim) if self._extended else None
+        owner = extended_resource_pod(claim) if self._extended else None
         pod = self._pods.lister.get(owner.name, claim.metadata.namespace or "") if owner is not None else None
         if pod is None or not is_charged_to(claim, pod, tuple(self._special_claims(pod))):
             return None
@@ -190,7 +187,7 @@ class ResourceQuotaController:
     def _special_claims(self, pod: Pod) -> Iterator[ResourceClaim]:
         if self._claims is not None and self._extended:
             for claim in self._claims.lister.owned_by(pod.metadata.uid or ""):
-                if special_owner(claim) is not None:
+                if extended_resource_pod(claim) is not None:
                     yield claim
 
     def _mapping(self) -> ClassNames | None:
@@ -262,7 +259,7 @@ class ResourceQuotaController:
             self._enter(claim, lambda book: book.remove(CLAIMS, key_of(claim)), CLAIMS)
         else:
             self._enter_claim(new)
-        owner = special_owner(claim)
+        owner = extended_resource_pod(claim)
         if owner is not None and self._claims is not None:
             # Whether another claim of the same Pod has to pay may depend on this one.
             for sibling in self._claims.lister.owned_by(owner.uid):

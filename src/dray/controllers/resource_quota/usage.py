@@ -7,9 +7,9 @@ from typing import Final
 
 from dray.api.document import GroupResource
 from dray.api.quantity import Quantity
-from dray.api.quota.amounts import Usage, add_to, masked
+from dray.api.quota.check import in_scopes, scopes_of
 from dray.api.quota.names import CLAIMS, PODS, counted_resource, measures
-from dray.api.quota.scopes import in_scopes, scopes_of
+from dray.api.quota.usage import Usage, add_to, masked
 from dray.api.types.core_v1 import Pod, ResourceQuota, ResourceQuotaSpec
 from dray.api.validation.core_v1_resources import STANDARD_QUOTA
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document, NamespacedName
-from dray.api.pod_claims import is_pod_done, pod_claims, special_claim_name
+from dray.api.pod_claims import extended_resource_claim_name, is_pod_done, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.explain.answers import Given, NodeAnswer, Standing
@@ -103,7 +103,7 @@ def claim_keys(pod: Pod) -> Iterable[NamespacedName]:
     for entry in pod_claims(pod):
         if entry.claim_name:
             yield NamespacedName(namespace, entry.claim_name)
-    if special := special_claim_name(pod):
+    if special := extended_resource_claim_name(pod):
         yield NamespacedName(namespace, special)
 
 

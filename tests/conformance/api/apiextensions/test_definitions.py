@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dray.api.defaults.apiextensions_v1 import DEFAULTERS
+from dray.api.defaults.other_groups import DEFAULTERS
 from dray.api.document import Document, GroupVersionKind, copy_document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.apiextensions_v1 import validate_definition, validate_definition_update

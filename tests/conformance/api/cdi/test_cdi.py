@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dray.api.defaults.cdi_v1alpha1 import DEFAULTERS
+from dray.api.defaults.other_groups import DEFAULTERS
 from dray.api.document import Document, GroupVersionKind
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldError

@@ -9,9 +9,8 @@ import pytest
 
 from dray.api import extended_resources
 from dray.api.document import Document
-from dray.api.validation.resource_class import validate_class
-from dray.api.validation.resource_taint_rule import validate_taint_rule, validate_taint_rule_status
-from dray.api.validation.resource_template import validate_template, validate_template_update
+from dray.api.validation.resource_claim import validate_class, validate_template, validate_template_update
+from dray.api.validation.resource_slice import validate_taint_rule, validate_taint_rule_status
 from tests.conformance.api.resource.resource_rows import (
     LABEL,
     LABEL_KEY,

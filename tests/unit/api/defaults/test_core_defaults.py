@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from dray.api.defaults import apps_v1, batch_v1, coordination_v1, core_v1, rbac_v1, scheduling_v1
-from dray.api.defaults.pod_spec import default_pod
-from dray.api.defaults.resource_lists import canonicalize_quantities
+from dray.api.defaults import core_v1, other_groups, workloads
+from dray.api.defaults.pod_spec import canonicalize_quantities, default_pod
 from dray.api.document import GroupVersionKind
 
 Document = dict[str, Any]
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
-MODULES = (core_v1, apps_v1, batch_v1, coordination_v1, rbac_v1, scheduling_v1)
+MODULES = (core_v1, workloads, other_groups)
 DEFAULTERS = {kind: default for module in MODULES for kind, default in module.DEFAULTERS.items()}
 
 

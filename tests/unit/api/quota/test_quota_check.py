@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from dray.api.document import GroupResource
-from dray.api.quota.amounts import parse_amounts, write_amounts
 from dray.api.quota.check import Subject, excess, objection, requested
 from dray.api.quota.names import CLAIMS, PODS
-from dray.api.quota.pods import pod_usage
+from dray.api.quota.usage import parse_amounts, pod_usage, write_amounts
 from dray.api.types.core_v1 import Pod, ResourceQuota
 
 MAPS = GroupResource("", "configmaps")

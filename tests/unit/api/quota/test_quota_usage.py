@@ -9,12 +9,17 @@ import msgspec
 import pytest
 
 from dray.api.document import GroupResource
-from dray.api.quota.amounts import write_amounts
-from dray.api.quota.claims import claim_usage, devices_by_class, is_charged_to, special_owner
-from dray.api.quota.classes import ClassNames
-from dray.api.quota.names import CLAIMS, PODS, count_names, counted_resource, measures
-from dray.api.quota.pods import missing_amounts, pod_usage
-from dray.api.quota.scopes import in_scopes, scopes_of
+from dray.api.quota.check import in_scopes, scopes_of
+from dray.api.quota.names import CLAIMS, PODS, ClassNames, count_names, counted_resource, measures
+from dray.api.quota.usage import (
+    claim_usage,
+    devices_by_class,
+    extended_resource_pod,
+    is_charged_to,
+    missing_amounts,
+    pod_usage,
+    write_amounts,
+)
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 
@@ -260,7 +265,7 @@ def test_one_claim_of_a_pod_is_paid(
 
 
 def test_ordinary_claims_have_no_special_owner() -> None:
-    assert special_owner(claim(exactly(1), ownerReferences=[OWNER])) is None
+    assert extended_resource_pod(claim(exactly(1), ownerReferences=[OWNER])) is None
 
 
 # --- Classes. ---

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document, copy_document
-from dray.api.structural.sameness import MISSING, same
+from dray.api.structural.correlation import MISSING, same
 from dray.api.structural.values import compile_values
 
 

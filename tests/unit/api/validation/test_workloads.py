@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dray.api.defaults import apps_v1, batch_v1
+from dray.api.defaults.workloads import DEFAULTERS
 from dray.api.document import GroupVersionKind
 from dray.api.validation.apps_v1 import (
     validate_daemon_set,
@@ -23,7 +23,6 @@ from dray.api.validation.batch_v1 import CONTROLLER_UID, JOB_NAME, validate_job,
 
 Document = dict[str, Any]
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
-DEFAULTERS = {**apps_v1.DEFAULTERS, **batch_v1.DEFAULTERS}
 
 
 def workload(group: str, kind: str, **spec: Any) -> Document:

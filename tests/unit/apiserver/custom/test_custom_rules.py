@@ -8,7 +8,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path
-from dray.api.structural.sameness import MISSING
+from dray.api.structural.correlation import MISSING
 from dray.apiserver.custom.rules import compile_rules
 
 STRING = {"type": "string"}

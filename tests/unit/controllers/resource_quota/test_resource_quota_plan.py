@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dray.api.document import GroupResource
-from dray.api.quota.amounts import parse_amounts, write_amounts
 from dray.api.quota.names import PODS
+from dray.api.quota.usage import parse_amounts, write_amounts
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.controllers.resource_quota.plan import PATIENCE_SECONDS, Plan, plan_quota
 from dray.controllers.resource_quota.usage import Book

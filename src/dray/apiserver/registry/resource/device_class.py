@@ -6,7 +6,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
-from dray.api.validation.resource_class import validate_class
+from dray.api.validation.resource_claim import validate_class
 from dray.apiserver.registry.columns import AGE, NAME
 from dray.apiserver.registry.resource.gates import CLASS_FIELDS, drop_disabled_fields
 from dray.apiserver.registry.resource.group import (

@@ -8,7 +8,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.timestamps import format_time
-from dray.api.validation.resource_taint_rule import validate_taint_rule, validate_taint_rule_status
+from dray.api.validation.resource_slice import validate_taint_rule, validate_taint_rule_status
 from dray.apiserver.registry.columns import AGE, NAME, since, text_cell
 from dray.apiserver.registry.resource.group import (
     GROUP,

@@ -6,7 +6,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
-from dray.api.validation.resource_template import validate_template, validate_template_update
+from dray.api.validation.resource_claim import validate_template, validate_template_update
 from dray.apiserver.registry.columns import AGE, NAME
 from dray.apiserver.registry.resource.admin_access import refuse_admin_requests
 from dray.apiserver.registry.resource.gates import CLAIM_FIELDS, drop_disabled_fields

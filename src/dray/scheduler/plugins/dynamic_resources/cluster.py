@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dray.allocator import Allocations, Allocator, Inventory
-from dray.api.class_resources import ClassResources
 from dray.api.document import Document, GroupVersion
+from dray.api.extended_resources import ClassResources
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.client.interface import unstructured

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.allocator import Allocator
-from dray.api.class_resources import ClassResources
-from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.extended_resources import ClassResources, is_dra_extended_resource_name
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Node
 

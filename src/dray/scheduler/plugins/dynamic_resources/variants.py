@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dray.allocator import claim_label
-from dray.api.class_resources import ClassResources
-from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.extended_resources import ClassResources, is_dra_extended_resource_name
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.node_info import NodeInfo

@@ -15,7 +15,7 @@ import msgspec
 from dray.allocator import claim_label
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, APIError, ConflictError, NotFoundError
-from dray.api.pod_claims import FINALIZER, special_claim_name
+from dray.api.pod_claims import FINALIZER, extended_resource_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
@@ -153,7 +153,7 @@ class SpecialClaims:
         if live is not None and live.metadata.uid == pod.metadata.uid:
             if live.spec.node_name:
                 # A binding that was taken for failed may have come through, with or without the claim.
-                if special_claim_name(live) == claim.metadata.name:
+                if extended_resource_claim_name(live) == claim.metadata.name:
                     return False
             elif live.status.extended_resource_claim_status is not None:
                 await self._set_status(live, None)

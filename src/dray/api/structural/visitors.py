@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, duplicate, required
-from dray.api.structural.sameness import MISSING, OldItems, correlates_members, old_member
+from dray.api.structural.correlation import MISSING, OldItems, correlates_members, old_member
 from dray.api.structural.types import EMBEDDED, LIST_TYPE, MAP_KEYS
 
 # Looks at a value at a path, knowing the old value (or MISSING), and notes what is wrong.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dray.api.class_resources import ClassResources
+from dray.api.extended_resources import ClassResources
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.api.types.resource_v1 import DeviceClass, DeviceClassSpec
 
