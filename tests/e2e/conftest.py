@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.servers import Server, running_server
 
 _NUMBERS = itertools.count(1)
-_HERE = Path(__file__).parent
+
+
+# Tests that get a second try, by the beginning of their node id, each with the reason. Keep this empty or nearly so:
+# every entry is a fault in a test or in Dray that is still to be fixed.
+SECOND_TRY: dict[str, str] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Real processes share the machine with others: a second try, which the results name, and never a third.
-
-    `-p no:rerunfailures` leaves it out, to look for tests that need it.
-    """
+    """Retry the listed tests once; the summary names those that needed it. `-p no:rerunfailures` turns this off."""
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
-        if _HERE in item.path.parents:
+        if item.nodeid.startswith(tuple(SECOND_TRY)):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
@@ -35,5 +35,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def namespace_name() -> str:
-    """A name that no other test of the process uses."""
+    """Return a name that no other test in this process uses."""
     return f"test-{next(_NUMBERS)}"

@@ -31,7 +31,7 @@ def full(limits: Limits = FEW) -> FairQueue:
     return queue
 
 
-def test_seats_are_bounded_and_then_requests_wait():
+def test_seats_are_bounded_and_then_requests_wait() -> None:
     queue = full()
     assert queue.seats_taken == 2
     ticket = queued(queue, "alice")
@@ -43,7 +43,7 @@ def test_seats_are_bounded_and_then_requests_wait():
     assert (queue.seats_taken, queue.queued) == (0, 0)
 
 
-def test_a_full_queue_is_refused_and_others_still_get_in():
+def test_a_full_queue_is_refused_and_others_still_get_in() -> None:
     queue = full()
     for _ in range(3):
         queued(queue, "greedy")
@@ -53,7 +53,7 @@ def test_a_full_queue_is_refused_and_others_still_get_in():
     assert queue.admit(user("carol"), 0) == Rejected(), "the sum of all queues is bounded too"
 
 
-def test_users_take_turns():
+def test_users_take_turns() -> None:
     queue = full(Limits(seats=1, queue_length_max=10))
     greedy = [queued(queue, "greedy") for _ in range(4)]
     alice = [queued(queue, "alice") for _ in range(2)]
@@ -66,7 +66,7 @@ def test_users_take_turns():
     assert order == [greedy[0], alice[0], bob[0], greedy[1], alice[1], greedy[2], greedy[3]]
 
 
-def test_one_greedy_client_does_not_starve_another():
+def test_one_greedy_client_does_not_starve_another() -> None:
     """The greedy one keeps its queue full at all times; alice asks one thing after the other."""
     queue = FairQueue(Limits(seats=4, queue_length_max=50))
     running: list[Admitted | Ticket] = []
@@ -92,7 +92,7 @@ def test_one_greedy_client_does_not_starve_another():
     assert served["alice"] >= 4000 * 0.45
 
 
-def test_many_equal_clients_get_equal_shares():
+def test_many_equal_clients_get_equal_shares() -> None:
     queue = FairQueue(Limits(seats=3, queue_length_max=20))
     names = [f"u{number}" for number in range(5)]
     running: list[Admitted | Ticket] = []
@@ -121,7 +121,7 @@ def test_probes_and_masters_are_exempt(path: str):
     assert isinstance(queue.admit(ANONYMOUS, 0, path="/version"), Queued)
 
 
-def test_a_client_that_goes_away_leaves_no_trace():
+def test_a_client_that_goes_away_leaves_no_trace() -> None:
     queue = full()
     first, second, other = queued(queue, "alice"), queued(queue, "alice"), queued(queue, "bob")
     assert queue.cancel(first, 1) == []
@@ -133,7 +133,7 @@ def test_a_client_that_goes_away_leaves_no_trace():
     assert (queue.seats_taken, queue.queued, queue._queues, list(queue._turns)) == (0, 0, {}, [])
 
 
-def test_nobody_waits_for_ever():
+def test_nobody_waits_for_ever() -> None:
     queue = full()
     early, late = queued(queue, "alice", now=0), queued(queue, "alice", now=5)
     queued(queue, "bob", now=5)
@@ -152,7 +152,7 @@ def test_nobody_waits_for_ever():
     assert woken[2] is fresh
 
 
-def test_watches_have_their_own_bounds():
+def test_watches_have_their_own_bounds() -> None:
     queue = full()
     alice, bob = user("alice"), user("bob")
     assert queue.admit_watch(alice) == Admitted()
@@ -167,6 +167,6 @@ def test_watches_have_their_own_bounds():
     assert (queue.watches, queue._watches) == (0, {})
 
 
-def test_giving_back_what_was_not_taken_is_a_bug():
+def test_giving_back_what_was_not_taken_is_a_bug() -> None:
     with pytest.raises(AssertionError):
         FairQueue().release(Admitted(), 0)

@@ -1,7 +1,4 @@
-"""The built-in resources as endpoints, collected from the modules of this package.
-
-Reviews and bindings have no module: they can be created, are answered at once, and are never stored.
-"""
+"""The built-in resources, gathered from their modules and made into endpoints."""
 
 from __future__ import annotations
 
@@ -16,15 +13,17 @@ from dray.api.document import GroupVersion, GroupVersionKind
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType
 from dray.apiserver.endpoint import Converter, Endpoint
-from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
+from dray.apiserver.registry.strategy import ResourceDefinition
 
-# Every module exports `DEFINITIONS`.
+# Every module here exports `DEFINITIONS`.
 _MODULES: Final = (
     "namespaces",
     "nodes",
     "pods",
     "events",
-    "configuration",
+    "config_maps",
+    "secrets",
+    "service_accounts",
     "resource_quotas",
     "deployments",
     "replica_sets",
@@ -37,6 +36,7 @@ _MODULES: Final = (
     "resource",
     "cdi",
     "custom_resource_definitions",
+    "reviews",
 )
 _DEFAULTERS: Final[Defaulters] = {
     gvk: default
@@ -47,60 +47,29 @@ _CONVERTERS: Final[Mapping[str, Converter]] = {
     "resource.k8s.io": resource_conversion,
     "events.k8s.io": events_conversion,
 }
-# Groups whose objects are stored by another one.
+# Groups whose objects are kept by another one.
 _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
-# The releases in which each beta version of resource.k8s.io is deprecated and removed; DeviceTaintRule is newer.
+# When each beta version of resource.k8s.io was deprecated, and when it goes; rules for taints are newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
 _NOT_DEPRECATED: Final = frozenset({"DeviceTaintRule"})
 
 
-_AUTHENTICATION: Final = "authentication.k8s.io"
-_AUTHORIZATION: Final = "authorization.k8s.io"
-
-
-def _create_only(group: str, kind: str, *, namespaced: bool = False) -> ResourceDefinition:
-    return ResourceDefinition(
-        group=group,
-        resource=f"{kind.lower()}s",
-        singular=kind.lower(),
-        kind=kind,
-        namespaced=namespaced,
-        versions=("v1",),
-        storage_version="v1",
-        strategy=Strategy(),
-        verbs=("create",),
-    )
-
-
-REVIEWS: Final = (
-    _create_only(_AUTHENTICATION, "TokenReview"),
-    _create_only(_AUTHENTICATION, "SelfSubjectReview"),
-    _create_only(_AUTHORIZATION, "SubjectAccessReview"),
-    _create_only(_AUTHORIZATION, "SelfSubjectAccessReview"),
-    _create_only(_AUTHORIZATION, "SelfSubjectRulesReview"),
-    _create_only(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True),
-)
-BINDINGS: Final = _create_only("", "Binding", namespaced=True)
-
-
 def definitions() -> Iterator[ResourceDefinition]:
-    """Yield every built-in resource."""
+    """Every built-in resource."""
     for name in _MODULES:
         module = importlib.import_module(f"dray.apiserver.registry.{name}")
         yield from module.DEFINITIONS
-    yield from REVIEWS
-    yield BINDINGS
 
 
 def endpoints() -> Iterator[Endpoint]:
-    """Yield every built-in resource at every served version."""
+    """Every built-in resource at every version it is served in."""
     for definition in definitions():
         for version in definition.versions:
             yield endpoint(definition, version)
 
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
-    """Return a built-in resource at one version."""
+    """One built-in resource at one version."""
     structs = {item: _struct(definition, item) for item in definition.versions}
     gvk = GroupVersionKind(definition.group, version, definition.kind)
     return Endpoint(

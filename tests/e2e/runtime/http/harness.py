@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from dray.apiserver.authentication.certificates import KeyPair
 
 WAIT_SECONDS = 30.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
 
 
 @dataclass

@@ -76,13 +76,13 @@ def reference(kind: str, name: str, uid: str = "") -> Document:
 # --- certificates
 
 
-def test_a_certificate_gives_user_and_groups():
+def test_a_certificate_gives_user_and_groups() -> None:
     user = ask(authenticator(), certificate=der(Identity("alice", ("devs", "ops"))))
     assert (user.name, user.groups) == ("alice", ("devs", "ops", "system:authenticated"))
     assert user.extra["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
 
 
-def test_a_certificate_as_the_tls_library_tells_it():
+def test_a_certificate_as_the_tls_library_tells_it() -> None:
     fields = {
         "subject": ((("organizationName", "system:nodes"),), (("commonName", "system:node:n1"),)),
         "notAfter": "Jan  5 09:34:43 2030 GMT",
@@ -93,21 +93,21 @@ def test_a_certificate_as_the_tls_library_tells_it():
         ask(authenticator(), certificate=fields | {"notAfter": "Jan  5 09:34:43 2020 GMT"})
 
 
-def test_a_connection_does_not_outlive_its_certificate():
+def test_a_connection_does_not_outlive_its_certificate() -> None:
     who, certificate = authenticator(), der(Identity("alice"))
     assert ask(who, certificate=certificate).name == "alice"
     with pytest.raises(UnauthorizedError):
         ask(who, certificate=certificate, now=NOW + timedelta(days=366))
 
 
-def test_the_certificate_comes_before_the_token():
+def test_the_certificate_comes_before_the_token() -> None:
     assert ask(authenticator(), "alice-token", der(Identity("bob"))).name == "bob"
 
 
 # --- static tokens and nobody
 
 
-def test_a_static_token():
+def test_a_static_token() -> None:
     user = ask(authenticator(), "alice-token")
     assert user == UserInfo("alice", "alice-uid", ("devs", "system:authenticated"))
 
@@ -146,7 +146,7 @@ def test_the_token_file_is_read_as_kubernetes_does():
 # --- service account tokens
 
 
-def test_a_token_says_what_kubernetes_says():
+def test_a_token_says_what_kubernetes_says() -> None:
     token, expires = tokens().issue_token(ACCOUNT, {"expirationSeconds": 600}, NOW)
     assert expires == NOW + timedelta(seconds=600)
     assert jwt.get_unverified_header(token)["alg"] == "ES256"
@@ -163,7 +163,7 @@ def test_a_token_says_what_kubernetes_says():
     }
 
 
-def test_a_token_speaks_for_its_service_account():
+def test_a_token_speaks_for_its_service_account() -> None:
     who = authenticator()
     token, _ = who.service_accounts.issue_token(ACCOUNT, {}, NOW)
     for _ in range(2):  # the second time from the cache
@@ -175,7 +175,7 @@ def test_a_token_speaks_for_its_service_account():
         }
 
 
-def test_a_token_bound_to_a_pod_names_pod_and_node():
+def test_a_token_bound_to_a_pod_names_pod_and_node() -> None:
     who = authenticator()
     token, _ = who.service_accounts.issue_token(ACCOUNT, reference("Pod", "p1", "pod-uid"), NOW)
     assert ask(who, token).extra == {
@@ -327,20 +327,20 @@ def test_token_requests_are_checked(spec: Document, error: type[APIError], messa
     assert caught.value.message == message
 
 
-def test_a_token_is_not_bound_to_a_pod_of_another_account():
+def test_a_token_is_not_bound_to_a_pod_of_another_account() -> None:
     account = {"metadata": ACCOUNT["metadata"] | {"name": "other"}}
     with pytest.raises(BadRequestError, match="pod running with different serviceaccount name"):
         tokens().issue_token(account, reference("Pod", "p1"), NOW)
 
 
-def test_lifetime_defaults_to_an_hour_and_has_a_bound():
+def test_lifetime_defaults_to_an_hour_and_has_a_bound() -> None:
     assert tokens().issue_token(ACCOUNT, {}, NOW)[1] == NOW + timedelta(hours=1)
     assert tokens(lifetime_seconds_max=7200).issue_token(ACCOUNT, {"expirationSeconds": 10**6}, NOW)[1] == (
         NOW + timedelta(hours=2)
     )
 
 
-def test_a_token_for_another_audience_is_no_use_here_but_can_be_reviewed():
+def test_a_token_for_another_audience_is_no_use_here_but_can_be_reviewed() -> None:
     who = authenticator()
     token, _ = who.service_accounts.issue_token(ACCOUNT, {"audiences": ["vault", "x"]}, NOW)
     with pytest.raises(UnauthorizedError):
@@ -353,7 +353,7 @@ def test_a_token_for_another_audience_is_no_use_here_but_can_be_reviewed():
     assert who.token_review({"token": token, "audiences": ["vault"]}, NOW)["audiences"] == ["vault"]
 
 
-def test_token_reviews():
+def test_token_reviews() -> None:
     who = authenticator()
     assert who.token_review({"token": "alice-token"}, NOW) == {
         "authenticated": True,
@@ -364,7 +364,7 @@ def test_token_reviews():
     assert "authenticated" not in who.token_review({"token": "alice-token", "audiences": ["vault"]}, NOW)
 
 
-def test_others_can_check_our_tokens_with_the_published_keys():
+def test_others_can_check_our_tokens_with_the_published_keys() -> None:
     issuer = tokens()
     assert issuer.discovery_document("https://127.0.0.1:6443/") == {
         "issuer": ISSUER,

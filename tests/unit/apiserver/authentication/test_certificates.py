@@ -19,7 +19,7 @@ def authority() -> KeyPair:
     return certificates.new_authority(certificates.new_private_key(), NOW)
 
 
-def test_a_client_certificate_speaks_for_its_identity():
+def test_a_client_certificate_speaks_for_its_identity() -> None:
     identity = Identity("alice", ("devs", "ops"))
     pair = certificates.new_client(authority(), identity, NOW)
     loaded = x509.load_pem_x509_certificate(pair.certificate)
@@ -28,12 +28,12 @@ def test_a_client_certificate_speaks_for_its_identity():
     assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
-def test_a_server_certificate_covers_its_names():
+def test_a_server_certificate_covers_its_names() -> None:
     pair = certificates.new_server(authority(), ["localhost", "127.0.0.1", "::1"], NOW)
     assert certificates.server_names(pair.certificate) == {"localhost", "127.0.0.1", "::1"}
 
 
-def test_a_certificate_without_a_common_name_speaks_for_nobody():
+def test_a_certificate_without_a_common_name_speaks_for_nobody() -> None:
     pair = certificates.new_client(authority(), Identity("x"), NOW)
     loaded = x509.load_pem_x509_certificate(pair.certificate)
     assert certificates.identity_of(loaded) == Identity("x")
@@ -56,7 +56,7 @@ def test_a_leaf_is_renewed_in_its_last_thirty_days(after: timedelta, expected: b
     assert certificates.is_current(pair, root, NOW + after) is expected
 
 
-def test_a_leaf_of_another_authority_or_with_another_key_is_not_current():
+def test_a_leaf_of_another_authority_or_with_another_key_is_not_current() -> None:
     root = authority()
     pair = certificates.new_client(root, certificates.ADMIN, NOW)
     assert not certificates.is_current(pair, authority(), NOW)
@@ -65,6 +65,6 @@ def test_a_leaf_of_another_authority_or_with_another_key_is_not_current():
     assert not certificates.is_current(KeyPair(pair.certificate, b"torn"), root, NOW)
 
 
-def test_only_our_kind_of_key_is_read():
+def test_only_our_kind_of_key_is_read() -> None:
     with pytest.raises(CertificateError, match="not a private key"):
         certificates.load_private_key(b"nonsense")

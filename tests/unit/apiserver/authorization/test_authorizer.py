@@ -70,7 +70,7 @@ def test_masters_may_do_anything_without_a_reason(authorizer: Authorizer):
     assert authorizer.authorize(Attributes(ADMIN, "eat", path="/cake")).allowed
 
 
-def test_masters_do_not_need_the_binding():
+def test_masters_do_not_need_the_binding() -> None:
     empty = Authorizer(RBACIndex(), NodeAuthorizer(NodeIndex()))
     assert empty.authorize(Attributes(ADMIN, "get", resource="pods")).allowed
 

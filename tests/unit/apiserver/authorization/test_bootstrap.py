@@ -119,7 +119,7 @@ def test_who_may_what(index: RBACIndex, attributes: Attributes, allowed: bool):
     assert index.authorize(attributes).allowed is allowed
 
 
-def test_an_empty_cluster_gets_everything_and_then_nothing():
+def test_an_empty_cluster_gets_everything_and_then_nothing() -> None:
     writes = plan_bootstrap([])
     assert {write.verb for write in writes} == {Verb.CREATE}
     documents = [write.document for write in writes]
@@ -135,7 +135,7 @@ def stored(name: str, kind: str = "ClusterRole") -> tuple[list[Document], Docume
     return documents, next(item for item in documents if (item["kind"], item["metadata"]["name"]) == (kind, name))
 
 
-def test_taken_rights_come_back_and_given_ones_stay():
+def test_taken_rights_come_back_and_given_ones_stay() -> None:
     documents, role = stored("system:basic-user")
     extra = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     lost = role["rules"].pop()
@@ -148,14 +148,14 @@ def test_taken_rights_come_back_and_given_ones_stay():
     assert documents == before, "the plan changes nothing itself"
 
 
-def test_a_protected_role_is_left_alone():
+def test_a_protected_role_is_left_alone() -> None:
     documents, role = stored("system:discovery")
     role["rules"] = []
     role["metadata"]["annotations"][AUTOUPDATE] = "false"
     assert plan_bootstrap(documents) == []
 
 
-def test_missing_subjects_are_added_and_a_changed_role_is_bound_anew():
+def test_missing_subjects_are_added_and_a_changed_role_is_bound_anew() -> None:
     documents, binding = stored("system:public-info-viewer", "ClusterRoleBinding")
     dropped = binding["subjects"].pop()
     (write,) = plan_bootstrap(documents)
@@ -167,7 +167,7 @@ def test_missing_subjects_are_added_and_a_changed_role_is_bound_anew():
     assert created.document["roleRef"]["name"] == "system:public-info-viewer"
 
 
-def test_a_missing_aggregation_comes_back():
+def test_a_missing_aggregation_comes_back() -> None:
     documents, role = stored("admin")
     del role["aggregationRule"]
     (write,) = plan_bootstrap(documents)

@@ -115,28 +115,28 @@ def test_a_role_beyond_ones_rights_is_refused(owned: Document, wanted: Document,
     )
 
 
-def test_the_right_to_escalate_and_masters_are_exempt():
+def test_the_right_to_escalate_and_masters_are_exempt() -> None:
     try_role(held(rule("escalate", "roles", RBAC)), role(rule("*", "*", "*")))
     try_role(held(rule("get")), role(rule("*", "*", "*")), user=MASTER)
 
 
-def test_a_write_that_leaves_the_rules_alone_is_fine():
+def test_a_write_that_leaves_the_rules_alone_is_fine() -> None:
     old = role(rule("*", "*", "*"))
     try_role(held(rule("get")), old | {"metadata": old["metadata"] | {"labels": {"a": "b"}}}, old)
 
 
-def test_aggregation_needs_everything():
+def test_aggregation_needs_everything() -> None:
     new = role(namespace="") | {"aggregationRule": {"clusterRoleSelectors": [{}]}}
     with pytest.raises(ForbiddenError, match="must have cluster-admin privileges to use the aggregationRule"):
         try_role(held(rule("get")), new)
 
 
-def test_rights_in_a_namespace_are_none_in_the_cluster():
+def test_rights_in_a_namespace_are_none_in_the_cluster() -> None:
     with pytest.raises(ForbiddenError):
         try_role(held(rule("get")), role(rule("get"), namespace=""))
 
 
-def test_bindings_grant_no_more_than_the_writer_has():
+def test_bindings_grant_no_more_than_the_writer_has() -> None:
     try_binding(held(rule("get list", "pods secrets")), bound("big"))
     with pytest.raises(ForbiddenError) as caught:
         try_binding(held(rule("get list")), bound("big"))
@@ -147,7 +147,7 @@ def test_bindings_grant_no_more_than_the_writer_has():
     )
 
 
-def test_the_right_to_bind_is_per_role():
+def test_the_right_to_bind_is_per_role() -> None:
     index = held(rule("bind", "clusterroles", RBAC, resourceNames=["big"]))
     try_binding(index, bound("big"))
     with pytest.raises(ForbiddenError, match=r'\{NonResourceURLs:\["/a/b"\], Verbs:\["get"\]\}'):
@@ -157,7 +157,7 @@ def test_the_right_to_bind_is_per_role():
     try_binding(held(rule("get")), bound("big"), MASTER)
 
 
-def test_a_binding_to_no_role_is_not_found():
+def test_a_binding_to_no_role_is_not_found() -> None:
     with pytest.raises(NotFoundError) as caught:
         try_binding(held(rule("get")), bound("nope"))
     assert caught.value.message == 'clusterroles.rbac.authorization.k8s.io "nope" not found'

@@ -309,7 +309,7 @@ def test_field_selectors_are_read_with_care(selector: str, expected: bool):
     assert not selects_node("spec.nodeName=", "")
 
 
-def test_references_end_with_their_last_pod():
+def test_references_end_with_their_last_pod() -> None:
     index = NodeIndex()
     key = NamespacedName("x", "shared")
     volumes = [{"secret": {"secretName": "shared"}}]
@@ -327,7 +327,7 @@ def test_references_end_with_their_last_pod():
     assert not index._counts
 
 
-def test_a_mirror_pod_opens_no_door():
+def test_a_mirror_pod_opens_no_door() -> None:
     index = NodeIndex()
     document = pod("a", volumes=[{"secret": {"secretName": "root"}}])
     document["metadata"]["annotations"] = {MIRROR: "hash"}

@@ -140,14 +140,14 @@ def test_the_reason_names_binding_role_and_subject(documents: list[Document], at
     assert index(*documents).authorize(attributes) == Decision(allowed=True, reason=reason)
 
 
-def test_a_role_binding_counts_in_its_namespace_only():
+def test_a_role_binding_counts_in_its_namespace_only() -> None:
     decide = index(role("r", rule("get")), binding("rb", "r", ("User", "alice"), namespace="x"))
     assert decide.authorize(asks("get", namespace="x")).allowed
     assert not decide.authorize(asks("get", namespace="y")).allowed
     assert not decide.authorize(asks("get")).allowed
 
 
-def test_a_role_of_another_namespace_is_not_found():
+def test_a_role_of_another_namespace_is_not_found() -> None:
     decide = index(
         role("r", rule("get"), namespace="y"), binding("rb", "r", ("User", "alice"), namespace="x", kind="Role")
     )
@@ -156,7 +156,7 @@ def test_a_role_of_another_namespace_is_not_found():
     )
 
 
-def test_missing_roles_are_told():
+def test_missing_roles_are_told() -> None:
     decide = index(binding("a", "one", ("User", "alice")), binding("b", "two", ("Group", "devs")))
     assert decide.authorize(asks("get")).reason == (
         'RBAC: [clusterrole.rbac.authorization.k8s.io "one" not found, '
@@ -185,7 +185,7 @@ def test_every_change_is_seen_at_once():
     assert not decide._by_subject, "nothing of a removed binding is left"
 
 
-def test_aggregated_roles_follow_their_parts():
+def test_aggregated_roles_follow_their_parts() -> None:
     decide = index(
         aggregated("admin", "to-admin"),
         aggregated("edit", "to-edit", **{"to-admin": "true"}),
@@ -201,7 +201,7 @@ def test_aggregated_roles_follow_their_parts():
     assert decide.aggregated_roles() == ("admin", "edit")
 
 
-def test_circles_of_aggregation_end():
+def test_circles_of_aggregation_end() -> None:
     decide = index(
         aggregated("a", "to-a", **{"to-b": "true"}),
         aggregated("b", "to-b", **{"to-a": "true"}),
@@ -274,12 +274,12 @@ def test_forbidden_messages(attributes: Attributes, message: str, details: Docum
     }  # fmt: skip
 
 
-def test_a_denial_says_why():
+def test_a_denial_says_why() -> None:
     error = forbidden_error(asks("list"), "because")
     assert error.message.endswith('cannot list resource "pods" in API group "" at the cluster scope: because')
 
 
-def test_a_check_does_not_slow_down_with_the_number_of_bindings():
+def test_a_check_does_not_slow_down_with_the_number_of_bindings() -> None:
     decide = index(role("r", rule("get")), binding("mine", "r", ("Group", "devs")))
     for number in range(5000):
         decide.apply(binding(f"b{number}", "r", ("User", f"u{number}"), namespace=f"ns{number % 50}"))

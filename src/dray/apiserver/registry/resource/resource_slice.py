@@ -14,16 +14,10 @@ from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
     VERSIONS,
-)
-from dray.apiserver.registry.strategy import (
-    Column,
-    ResourceDefinition,
-    Strategy,
-    WriteContext,
-    carry_generation,
-    spec_changed,
+    bump_generation,
     start_generation,
 )
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
 
 class SliceStrategy(Strategy):
@@ -41,7 +35,7 @@ class SliceStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Count a changed spec."""
         drop_disabled_fields(SLICE_FIELDS, obj, old, context.gates)
-        carry_generation(obj, old, changed=spec_changed(obj, old))
+        bump_generation(obj, old)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The whole slice, and what of it may not change."""

@@ -16,7 +16,7 @@ _SHARED: Final = SharedObjects()
 _BATCHES: Final = LatestMemo(reader(_SHARED.decode))
 
 
-class InProcessTransport:
+class MemoryTransport:
     """Implements `dray.client.rest.Transport` on a `LocalServer`, as one user."""
 
     def __init__(self, server: LocalServer, *, user: str, groups: tuple[str, ...], user_agent: str) -> None:
@@ -81,7 +81,7 @@ class InProcessTransport:
         )
 
 
-def in_process_client(
+def memory_client(
     server: LocalServer,
     *,
     user: str,
@@ -89,5 +89,5 @@ def in_process_client(
     user_agent: str = "dray",
 ) -> RestClient:
     """A client of a server in this process."""
-    transport = InProcessTransport(server, user=user, groups=groups, user_agent=user_agent)
+    transport = MemoryTransport(server, user=user, groups=groups, user_agent=user_agent)
     return RestClient(transport, _SHARED.decode, _BATCHES.get)

@@ -1,0 +1,1 @@
+"""Writes events in the background, so that telling one never waits."""
