@@ -64,7 +64,7 @@ def extension_points() -> str:
         ]
     lines += ["    C0 --> C1 --> C2", "```"]
     texts = _protocols()
-    rows = [(f"`{point}`", f"`{method}`", *texts[method]) for point, method in EXTENSION_POINTS.items()]
+    rows = [(f"`{name}`", f"`{point.method}`", *texts[point.method]) for name, point in EXTENSION_POINTS.items()]
     return "\n".join([*lines, "", table(("point", "method", "what it is for", "what it answers"), rows)])
 
 

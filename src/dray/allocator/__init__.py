@@ -1,5 +1,6 @@
 """Structured device allocation: snapshot in, result out; never persists, never I/O."""
 
+from dray.allocator.allocation_cache import AllocationQuery
 from dray.allocator.allocations import Allocations, claim_label
 from dray.allocator.allocator import Allocator
 from dray.allocator.errors import (
@@ -12,19 +13,17 @@ from dray.allocator.errors import (
 from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
-from dray.allocator.recall import Asked, Known
 from dray.allocator.score import allocation_score, normalized_scores
 
 __all__ = [
     "AllocationError",
+    "AllocationQuery",
     "Allocations",
     "Allocator",
     "AllocatorError",
-    "Asked",
     "DeviceReason",
     "Explanation",
     "Inventory",
-    "Known",
     "NodeAllocationError",
     "Outcome",
     "Reason",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from dray.allocator.allocation_cache import AllocationCache, AllocationQuery
 from dray.allocator.allocations import Allocations
 from dray.allocator.choices import Chooser
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
@@ -13,7 +14,6 @@ from dray.allocator.gates import Gates
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
 from dray.allocator.plan import Plan, Planner
-from dray.allocator.recall import Asked, Known, Recall, may_keep
 from dray.allocator.result import results
 from dray.allocator.search import STEPS_MAX, Limits, Search
 from dray.allocator.selection import SelectorGroups
@@ -43,18 +43,14 @@ class Allocator:
         self._planned: tuple[ResourceClaim, ...] = ()
         self._planned_at = -1
         self._plan = Plan((), ())
-        self._recall = Recall()
-        # Outcomes for what the last plan asks for.
-        self._asked = Asked(self._plan)
+        self._cache = AllocationCache(inventory, allocations)
+        # The cached results for the last plan.
+        self._query = AllocationQuery(self._plan, inventory, allocations)
 
-    def recall(self, claims: Sequence[ResourceClaim]) -> Asked:
-        """What is known of nodes without a look at their devices; holds until devices are taken or freed.
-
-        An outcome counts only for its node as it was, and for the inventory's version.
-        """
+    def query(self, claims: Sequence[ResourceClaim]) -> AllocationQuery:
+        """Return the cached results for the claims."""
         self.plan(claims)
-        self._asked.drop_outdated(self.allocations)
-        return self._asked
+        return self._query
 
     def allocate(
         self,
@@ -71,17 +67,10 @@ class Allocator:
         """
         plan = self.plan(claims)
         view = self.inventory.node_view(node, self.gates)
-        known = self._asked.known.get(view.name)
-        if known is not None and known.view is view and known.rules is self.inventory.taint_rules:
-            known.node, known.version = node, self.inventory.version
-            if known.is_used_alike(self.allocations):
-                return known.outcome
-        rules, version = self.inventory.taint_rules, self.inventory.version
-        outcome = self._asked.again(view, rules, self.allocations) or self._search(
-            plan, view, Limits(expired, steps_max)
-        )
-        if may_keep(outcome):
-            self._asked.add(Known(view, rules, self.allocations, version, outcome))
+        outcome = self._query.lookup_view(view, node)
+        if outcome is None:
+            outcome = self._search(plan, view, Limits(expired, steps_max))
+            self._query.add(view, outcome)
         return outcome
 
     def _search(self, plan: Plan, view: NodeView, limits: Limits) -> Outcome:
@@ -121,8 +110,8 @@ class Allocator:
         version = self.inventory.classes_version
         if version != self._planned_at or not _same(self._planned, claims):
             planner = Planner(self.gates, self._groups, self.inventory.classes)
-            self._asked = self._recall.known_for(claims, version, lambda: planner.plan(claims))
-            self._plan = self._asked.plan.for_claims(claims)
+            self._query = self._cache.query(claims, lambda: planner.plan(claims))
+            self._plan = self._query.plan.for_claims(claims)
             self._planned, self._planned_at = tuple(claims), version
         return self._plan
 

@@ -1,74 +1,96 @@
-"""The extension points, in the order in which a Pod passes them.
+"""The extension points of the scheduler framework, in the order in which a Pod passes them.
 
-A plugin is one object with a `name` that has the methods of the points it wants; nothing else is asked of it.
-Calls up to Permit are plain functions on the snapshot and must not wait; points that write to the API are
-coroutines. An exception is an Error of that attempt, never of the scheduler.
+A plugin is an object with a `name` and the methods of the extension points that it implements. Calls up to Permit are
+plain functions on the snapshot and must not block; the points that write to the API are coroutines. An exception of a
+plugin is an Error of that attempt, never of the scheduler.
+
+A new extension point is a protocol and a row of `EXTENSION_POINTS` here, and its call in the scheduling or binding
+cycle; configuration, profiles and metrics follow from the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import Status
 
-# A node's final score of one plugin is between 0 and this.
+P = TypeVar("P")
+
+# The highest normalized score of a plugin for a node; the lowest is 0.
 SCORE_MAX: Final = 100
 
 
 class Plugin(Protocol):
-    """What every plugin has."""
+    """The base of all plugins."""
 
     name: str
 
 
+@runtime_checkable
 class EnqueueExtensions(Plugin, Protocol):
-    """For plugins that reject Pods: which events could change their mind."""
+    """A plugin that rejects Pods, and registers for the events that could make them schedulable."""
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The events; a plugin without this method is asked about none, and its Pods wait for the flush."""
+        """Return the events. Pods rejected by a plugin without this method wait for the periodic flush."""
 
 
 class PreEnqueuePlugin(Plugin, Protocol):
-    """Decides whether a Pod may be queued at all."""
+    """Decides whether a Pod may enter the active queue."""
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Success, or why the Pod is kept out."""
+        """Return Success, or the reason why the Pod is gated."""
 
 
 class QueueSortPlugin(Plugin, Protocol):
-    """Orders the queue; a profile has exactly one, and all profiles the same."""
+    """Orders the active queue. A profile has exactly one, and all profiles have the same."""
 
     def sort_key(self, priority: int, queued_at: float) -> Any:
-        """What Pods are ordered by, lowest first."""
+        """Return the key that Pods are ordered by, lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """The only nodes worth trying."""
+    """The only nodes that can be feasible."""
 
     node_names: frozenset[str]
 
 
 class PreFilterPlugin(Plugin, Protocol):
-    """Looks at the Pod once, before any node."""
+    """Examines the Pod once, before any node is filtered."""
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Success, Skip (then Filter is not called for this Pod), or a no for all nodes."""
+        """Return Success, Skip (Filter is not called for this Pod), or a rejection for all nodes."""
 
 
 class FilterPlugin(Plugin, Protocol):
     """Rejects nodes."""
 
     def filter(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
-        """Called for many nodes: keep it short."""
+        """Return Success or a rejection; called for many nodes, so it must be fast."""
 
 
+@runtime_checkable
+class BatchFilter(FilterPlugin, Protocol):
+    """A filter plugin that has cached answers for many nodes at once. Both methods must agree with `filter`."""
+
+    def maybe_feasible(self, state: CycleState, snapshot: Snapshot, first_index: int) -> Iterable[int] | None:
+        """Return the indices of nodes that `filter` may accept, starting at first_index and wrapping around.
+
+        None means that no node can be ruled out without calling `filter`.
+        """
+
+    def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
+        """Return those of the indices, in order, on whose nodes `filter` must run; it would accept the others."""
+
+
+@runtime_checkable
 class RejectionExplainer(FilterPlugin, Protocol):
     """A filter whose reasons can say more, at a price worth paying only when no node fits."""
 
@@ -78,120 +100,160 @@ class RejectionExplainer(FilterPlugin, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """Where the Pod is expected to fit later; empty clears the nomination."""
+    """The node where the Pod is expected to fit later; an empty name clears the nomination."""
 
     nominated_node_name: str
 
 
 class PostFilterPlugin(Plugin, Protocol):
-    """Tries to make room when no node fits; may write to the API."""
+    """Tries to make the Pod schedulable when no node is feasible, for example by preemption; may write to the API."""
 
     async def post_filter(
         self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]
     ) -> tuple[PostFilterResult | None, Status]:
-        """Success ends the search for room; Unschedulable lets the next plugin try.
+        """Return Success to end this step, or Unschedulable to let the next plugin try.
 
-        `statuses` has the answer for every node that was tried; nodes it lacks were never worth trying.
+        `statuses` has the rejection of every node that was filtered.
         """
 
 
 class PreScorePlugin(Plugin, Protocol):
-    """Looks at the feasible nodes once, before any is scored."""
+    """Examines the feasible nodes once, before any is scored."""
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
-        """Success, or Skip (then Score is not called for this Pod)."""
+        """Return Success, or Skip (Score is not called for this Pod)."""
 
 
 class ScorePlugin(Plugin, Protocol):
-    """Prefers some nodes to others."""
+    """Ranks the feasible nodes."""
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
-        """From 0 to SCORE_MAX, or anything when there is `normalize_scores`."""
+        """Return a score from 0 to SCORE_MAX, or any number if the plugin has `normalize_scores`."""
 
 
+@runtime_checkable
 class ScoreNormalizer(ScorePlugin, Protocol):
-    """A score plugin whose scores are brought into range when all are known."""
+    """A score plugin that normalizes its scores when all are computed."""
 
     def normalize_scores(self, state: CycleState, pod: Pod, scores: list[int]) -> None:
-        """Change the scores in place; they are in the order of the nodes."""
+        """Change the scores, which are in the order of the nodes, in place."""
 
 
+@runtime_checkable
 class BatchScorer(ScorePlugin, Protocol):
-    """A score plugin that can do many nodes in one call, for speed."""
+    """A score plugin that scores many nodes in one call, for speed."""
 
     def score_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
-        """What `score` would give for each node; called instead of it."""
+        """Return what `score` would return for each node; called instead of it."""
 
 
-class SteadyScorer(ScorePlugin, Protocol):
-    """A score plugin whose scores are remembered until the node changes; not for one that normalizes them."""
+@runtime_checkable
+class CacheableScorer(ScorePlugin, Protocol):
+    """A score plugin whose scores are cached until the node changes; not for one that normalizes them."""
 
-    def score_needs(self, state: CycleState) -> Hashable | None:
-        """What of the Pod the scores follow from, besides the node; None when they follow from more than that."""
+    def score_cache_key(self, state: CycleState) -> Hashable | None:
+        """Return everything but the node that the scores depend on; None if they must not be cached."""
 
 
 class ReservePlugin(Plugin, Protocol):
-    """Keeps account of what a Pod will take; no API writes."""
+    """Reserves what the Pod will use, in memory; writes nothing to the API."""
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Take it; anything but Success undoes every reservation."""
+        """Reserve; anything but Success undoes the reservations of all plugins."""
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Give it back; may be called without `reserve`, and more than once."""
+        """Undo the reservation; may be called without `reserve`, and more than once."""
 
 
+@runtime_checkable
 class AsyncUnreservePlugin(Plugin, Protocol):
-    """A reserve plugin that also has API writes to undo."""
+    """A reserve plugin that also undoes API writes."""
 
     async def unreserve_writes(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Called after every plugin's `unreserve`, and before the Pod is queued again."""
+        """Undo the writes; called after every plugin's `unreserve`, and before the Pod is requeued."""
 
 
 class PermitPlugin(Plugin, Protocol):
-    """Holds a Pod back before it is bound."""
+    """Approves, denies or delays the binding of a Pod."""
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> tuple[Status, float]:
-        """Success, a no, or Wait with the seconds after which waiting is a no."""
+        """Return Success, a rejection, or Wait with the seconds after which the Pod is rejected."""
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """Prepares what the Pod needs on the node; writes to the API."""
+    """Prepares what the Pod needs on the node; may write to the API."""
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Anything but Success undoes the reservations."""
+        """Return Success; anything else undoes the reservations."""
 
 
 class BindPlugin(Plugin, Protocol):
-    """Writes the decision."""
+    """Binds the Pod to the node."""
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Success, a failure, or Skip to leave it to the next plugin."""
+        """Return Success, a failure, or Skip to leave the Pod to the next plugin."""
 
 
 class PostBindPlugin(Plugin, Protocol):
-    """Is told of bound Pods."""
+    """Is notified of bound Pods."""
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Clean up; the Pod is bound whatever happens here."""
+        """Clean up; a failure does not affect the bound Pod."""
 
 
-# Extension point (as in a KubeSchedulerConfiguration) -> the method that makes a plugin take part in it.
-EXTENSION_POINTS: Final[Mapping[str, str]] = {
-    "preEnqueue": "pre_enqueue",
-    "queueSort": "sort_key",
-    "preFilter": "pre_filter",
-    "filter": "filter",
-    "postFilter": "post_filter",
-    "preScore": "pre_score",
-    "score": "score",
-    "reserve": "reserve",
-    "permit": "permit",
-    "preBind": "pre_bind",
-    "bind": "bind",
-    "postBind": "post_bind",
+@dataclass(frozen=True)
+class ExtensionPoint(Generic[P]):
+    """One extension point: what a configuration, a profile and the metrics need to know of it."""
+
+    # As in a KubeSchedulerConfiguration.
+    name: str
+    # A plugin with this method takes part in the point.
+    method: str
+    # Methods whose duration is observed -> the extension point's label in the metric.
+    timed: Mapping[str, str]
+    # Called for each node, so that a timed attempt observes only some of the calls.
+    sampled: bool = False
+
+    def has(self, plugin: Plugin) -> bool:
+        """Return whether the plugin takes part."""
+        return callable(getattr(plugin, self.method, None))
+
+
+# The queue's points belong to no attempt, and are not timed.
+PRE_ENQUEUE: Final = ExtensionPoint[PreEnqueuePlugin]("preEnqueue", "pre_enqueue", {})
+QUEUE_SORT: Final = ExtensionPoint[QueueSortPlugin]("queueSort", "sort_key", {})
+PRE_FILTER: Final = ExtensionPoint[PreFilterPlugin]("preFilter", "pre_filter", {"pre_filter": "PreFilter"})
+# The search decides which nodes' filters are timed.
+FILTER: Final = ExtensionPoint[FilterPlugin]("filter", "filter", {"filter": "Filter"})
+POST_FILTER: Final = ExtensionPoint[PostFilterPlugin]("postFilter", "post_filter", {"post_filter": "PostFilter"})
+PRE_SCORE: Final = ExtensionPoint[PreScorePlugin]("preScore", "pre_score", {"pre_score": "PreScore"})
+SCORE: Final = ExtensionPoint[ScorePlugin](
+    "score",
+    "score",
+    {"score": "Score", "score_all": "Score", "normalize_scores": "ScoreExtensionNormalize"},
+    sampled=True,
+)
+RESERVE: Final = ExtensionPoint[ReservePlugin]("reserve", "reserve", {"reserve": "Reserve", "unreserve": "Unreserve"})
+PERMIT: Final = ExtensionPoint[PermitPlugin]("permit", "permit", {"permit": "Permit"})
+PRE_BIND: Final = ExtensionPoint[PreBindPlugin]("preBind", "pre_bind", {"pre_bind": "PreBind"})
+BIND: Final = ExtensionPoint[BindPlugin]("bind", "bind", {"bind": "Bind"})
+POST_BIND: Final = ExtensionPoint[PostBindPlugin]("postBind", "post_bind", {"post_bind": "PostBind"})
+
+# By name, in the order in which a Pod passes them.
+EXTENSION_POINTS: Final[Mapping[str, ExtensionPoint[Any]]] = {
+    point.name: point
+    for point in (
+        PRE_ENQUEUE,
+        QUEUE_SORT,
+        PRE_FILTER,
+        FILTER,
+        POST_FILTER,
+        PRE_SCORE,
+        SCORE,
+        RESERVE,
+        PERMIT,
+        PRE_BIND,
+        BIND,
+        POST_BIND,
+    )
 }
-
-
-def takes_part(plugin: Plugin, extension_point: str) -> bool:
-    """Whether the plugin has the extension point's method."""
-    return callable(getattr(plugin, EXTENSION_POINTS[extension_point], None))

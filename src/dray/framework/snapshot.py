@@ -36,7 +36,7 @@ class Snapshot:
         position = self._positions.get(name)
         return None if position is None else self.nodes[position]
 
-    def place_of(self, name: str) -> int | None:
+    def index_of(self, name: str) -> int | None:
         """Where the node is in the order; None when there is no such node."""
         return self._positions.get(name)
 
@@ -75,8 +75,8 @@ class Snapshot:
 
     def replace(self, node: NodeInfo) -> None:
         """Take another state of a node that is already there."""
-        place = self._positions[node.name]
-        before, self.nodes[place] = self.nodes[place], node
+        index = self._positions[node.name]
+        before, self.nodes[index] = self.nodes[index], node
         self.version += 1
         self._changes.append(node.name)
         self._note_properties(node)

@@ -1,11 +1,12 @@
-"""The scheduling cycle: which node is best for a Pod on a snapshot. Pure, and the same every time.
+"""The scheduling cycle: finds the best node for a Pod on a snapshot. Pure and deterministic.
 
-Not every node is looked at in large clusters: the search ends when enough fit, and the next one starts where it ended.
+In large clusters not every node is filtered: the search ends when enough feasible nodes are found, and the next one
+starts where it ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
@@ -13,63 +14,69 @@ import msgspec
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import SCORE_MAX, ScorePlugin
+from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.profile import Profile
+from dray.scheduler.profile import Profile, Scorer
 from dray.scheduler.score_tables import ScoreTables
 from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
-# Kubernetes' adaptive share of nodes to find: 50 % less one for every 125 nodes, at least 5 %, never under 100 nodes.
+# Kubernetes' adaptive percentage: 50 % less one for every 125 nodes, at least 5 %, and never fewer than 100 nodes.
 FEASIBLE_NODES_MIN: Final = 100
 _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
 
-# Fewer nodes than these are quicker asked one by one than all at once.
-_TOGETHER_MIN: Final = 8
+# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
+_BATCH_MIN: Final = 8
 
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
+# Indices of nodes, and the filters to run on them; without filters the nodes are feasible.
+Candidates: TypeAlias = tuple[Iterable[int], Sequence[Filter]]
+_FEASIBLE: Final[Sequence[Filter]] = ()
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """The filters that take part in an attempt; in one that is timed, there are timed twins of them for some nodes."""
+    """The filters of an attempt; a timed attempt runs the timed ones on a sample of the nodes."""
 
     plain: list[Filter]
     timed: list[Filter]
 
 
-# With its weight.
-Scorer: TypeAlias = tuple[ScorePlugin, int]
-# The places from one up to another, in order, of the nodes that a filter must look at; it accepts the others.
-Doubtful: TypeAlias = Callable[[CycleState, Snapshot, int, int], Sequence[int]]
-
-
 class AttemptError(Exception):
-    """An attempt that broke; the text is what the Pod's condition says."""
+    """An attempt that failed; the text is the message of the Pod's condition."""
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """The node chosen, and how many were looked at and fit."""
+    """The chosen node, and how many nodes were evaluated and feasible."""
 
     node_name: str
     evaluated: int
     feasible: int
 
 
-class Search(msgspec.Struct, frozen=True):
-    """What a search for feasible nodes found: their places, and the first no of each other node looked at."""
+class Search:
+    """A search for feasible nodes: their indices, and the first rejection of each other node that was filtered."""
 
-    feasible: list[int]
-    statuses: dict[str, Status]
-    # Nodes passed over because a filter was sure to say no; only where one was found, so that nobody asks why.
-    skipped: int = 0
+    __slots__ = ("feasible", "skipped", "statuses", "wanted")
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.feasible: list[int] = []
+        self.statuses: dict[str, Status] = {}
+        # Nodes that were not filtered because a batch filter ruled them out.
+        self.skipped = 0
+
+    @property
+    def missing(self) -> int:
+        """Return how many feasible nodes are still wanted."""
+        return self.wanted - len(self.feasible)
 
     @property
     def evaluated(self) -> int:
-        """How many nodes are accounted for."""
+        """Return the number of nodes that were evaluated."""
         return len(self.feasible) + len(self.statuses) + self.skipped
 
 
@@ -83,155 +90,147 @@ def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
 
 
 class Cycle:
-    """Places Pods on one snapshot; remembers where the last search ended, and scores of nodes that do not change."""
+    """Schedules Pods on one snapshot; keeps the start index of the next search, and cached scores."""
 
     def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
         self._snapshot = snapshot
         self._nominations = nominations
         self._start = 0
         self._tables = ScoreTables()
-        # Whether the last search heard more noes than yeses: the next one had better skip those known beforehand.
-        self._mostly_no = False
+        # Whether most nodes of the last search were infeasible: then the next one skips those cached as infeasible.
+        self._mostly_infeasible = False
 
     def place(self, profile: Profile, state: CycleState) -> Placement | Diagnosis:
-        """The best node, or why there is none; raises `AttemptError` when a plugin breaks."""
+        """Return the best node, or why there is none; raises `AttemptError` when a plugin fails."""
         count = len(self._snapshot)
         if count == 0:
-            # A first node would make every filter think again.
-            return Diagnosis(0, plugins=frozenset(plugin.name for plugin in profile.filter))
-        names, rejection = run_pre_filter(profile, state, count)
+            # The first node can make the Pod schedulable, whatever its filters.
+            return Diagnosis(0, plugins=frozenset(plugin.name for plugin in profile.at(FILTER)))
+        subset, rejection = run_pre_filter(profile, state, count)
         if rejection is not None:
             return rejection
-        search = self._search_nominated(profile, state, names) or self._search(profile, state, names)
+        search = self._search_nominated(profile, state, subset) or self._search_all(profile, state, subset)
         if not search.feasible:
-            return _diagnose(count, search, names)
+            return _diagnose(count, search, subset)
         best = search.feasible[0]
         if len(search.feasible) > 1:
             best = self._choose(profile, state, search.feasible)
         return Placement(self._snapshot.nodes[best].name, search.evaluated, len(search.feasible))
 
-    def _choose(self, profile: Profile, state: CycleState, places: Sequence[int]) -> int:
-        """The place of the node with the highest score; the first one of several."""
+    def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> int:
+        """Return the index of the node with the highest score; the first of several."""
         snapshot = self._snapshot
-        nodes = [snapshot.nodes[place] for place in places]
+        nodes = [snapshot.nodes[index] for index in indices]
         run_pre_score(profile, state, nodes)
-        steady, others, kind = _scorers(profile, state)
+        cacheable, others, key = _scorers(profile, state)
         totals = total_scores(others, state, nodes)
-        if steady:
-            table = self._tables.table(kind)
-            known = table.scores(snapshot, places, lambda changed: total_scores(steady, state, changed))
-            totals = [one + other for one, other in zip(totals, known, strict=True)] if others else known
-        return places[totals.index(max(totals))]
+        if cacheable:
+            table = self._tables.table(key)
+            cached = table.scores(snapshot, indices, lambda changed: total_scores(cacheable, state, changed))
+            totals = [one + other for one, other in zip(totals, cached, strict=True)] if others else cached
+        return indices[totals.index(max(totals))]
 
-    def _search_nominated(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search | None:
-        """The node that the Pod was nominated to is tried alone first."""
+    # --- Searching. ---
+
+    def _search_nominated(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search | None:
+        """Try the nominated node alone first."""
         nominated = state.pod_info.pod.status.nominated_node_name or ""
-        place = self._snapshot.place_of(nominated)
-        if place is None or (names is not None and nominated not in names[0]):
+        index = self._snapshot.index_of(nominated)
+        if index is None or (subset is not None and nominated not in subset[0]):
             return None
-        search = self._ask(_filters(profile, state), state, (place,), 1)
+        search = Search(1)
+        self._run(search, state, _sampled((index,), _filters(profile, state)))
         return search if search.feasible else None
 
-    def _search(self, profile: Profile, state: CycleState, names: NodeSubset) -> Search:
+    def _search_all(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search:
         filters = _filters(profile, state)
-        if names is not None:
-            places = [place for name in sorted(names[0]) if (place := self._snapshot.place_of(name)) is not None]
-            return self._ask(filters, state, places, len(places))
+        if subset is not None:
+            indices = [index for name in sorted(subset[0]) if (index := self._snapshot.index_of(name)) is not None]
+            search = Search(len(indices))
+            self._run(search, state, _sampled(indices, filters))
+            return search
         count = len(self._snapshot)
-        wanted = feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.score else 1
         start = self._start % count
-        search = self._search_promising(profile, state, filters, start, wanted) if self._mostly_no else None
-        if search is None:
-            doubtful = () if self._nominations else _doubtful(profile, state)
-            if doubtful:
-                search = self._search_together(filters, doubtful, state, start, wanted)
+        search = Search(feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.scorers else 1)
+        batch = () if self._nominations else _batch_filters(profile, state)
+        skipping = self._maybe_feasible(batch, state, start) if self._mostly_infeasible else None
+        if skipping is not None:
+            self._run(search, state, _sampled(skipping, filters))
+            evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
+            search.skipped = evaluated - search.evaluated
+        if skipping is None or not search.feasible:
+            # Without a feasible node every node is filtered, so that the Pod's condition has all reasons.
+            search = Search(search.wanted)
+            if len(batch) == len(filters.plain):
+                self._run(search, state, self._batch_filtered(search, batch, state, filters, start))
             else:
-                search = self._ask(filters, state, chain(range(start, count), range(start)), wanted)
-        self._mostly_no = len(search.feasible) < search.evaluated // 2
+                self._run(search, state, _sampled(chain(range(start, count), range(start)), filters))
+        self._mostly_infeasible = len(search.feasible) < search.evaluated // 2
         self._start = (start + search.evaluated) % count
         return search
 
-    def _search_together(
-        self, filters: Filters, doubtful: Sequence[Doubtful], state: CycleState, start: int, wanted: int
-    ) -> Search:
-        """The same search where every filter has quick answers: most nodes are accepted many at a time."""
-        search = Search([], {})
-        feasible = search.feasible
+    def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:
+        """Return the nodes without those that a batch filter rules out; None if there is no such filter."""
+        for plugin in batch:
+            indices = plugin.maybe_feasible(state, self._snapshot, start)
+            if indices is not None:
+                return indices
+        return None
+
+    def _batch_filtered(
+        self, search: Search, batch: Sequence[BatchFilter], state: CycleState, filters: Filters, start: int
+    ) -> Iterator[Candidates]:
+        """Yield all nodes in order; those that every batch filter accepts as feasible, the others with the filters."""
         for first, end in ((start, len(self._snapshot)), (0, start)):
-            place = first
-            while place < end and (missing := wanted - len(feasible)):
-                stop = min(end, place + missing)
-                samples = range(place, stop if filters.timed else place, SAMPLE_EVERY_NODE)
-                doubts: Sequence[int] = range(place, stop)
-                if len(doubts) >= _TOGETHER_MIN:
-                    doubts = _united([samples, *(find(state, self._snapshot, place, stop) for find in doubtful)])
-                for doubt in doubts:
-                    feasible += range(place, doubt)
-                    asked = filters.timed if doubt in samples else filters.plain
-                    self._ask_all(asked, state, (doubt,), 1, search)
-                    place = doubt + 1
-                feasible += range(place, stop)
-                place = stop
-        return search
+            index = first
+            while index < end and (missing := search.missing):
+                indices = range(index, min(end, index + missing))
+                samples = indices[::SAMPLE_EVERY_NODE] if filters.timed else range(0)
+                filtered: Sequence[int] = indices
+                if len(indices) >= _BATCH_MIN:
+                    filtered = _union([samples, *(item.needs_filter(state, self._snapshot, indices) for item in batch)])
+                for each in filtered:
+                    if index < each:
+                        yield range(index, each), _FEASIBLE
+                    yield (each,), filters.timed if each in samples else filters.plain
+                    index = each + 1
+                if index < indices.stop:
+                    yield range(index, indices.stop), _FEASIBLE
+                index = indices.stop
 
-    def _search_promising(
-        self, profile: Profile, state: CycleState, filters: Filters, start: int, wanted: int
-    ) -> Search | None:
-        """The same search without the nodes that a filter is sure to reject; None when nothing comes of it.
+    def _run(self, search: Search, state: CycleState, candidates: Iterable[Candidates]) -> None:
+        """Search until enough nodes are feasible, or there are no more candidates."""
+        for indices, filters in candidates:
+            if filters:
+                self._filter(search, state, indices, filters)
+            else:
+                search.feasible += islice(indices, search.missing)
+            if len(search.feasible) >= search.wanted:
+                return
 
-        Then all nodes are asked after all, so that the Pod's user hears of each what the first filter says.
-        """
-        if profile.promising is None or self._nominations:
-            return None
-        places = profile.promising(state, self._snapshot, start)
-        if places is None:
-            return None
-        found = self._ask(filters, state, places, wanted)
-        if not found.feasible:
-            return None
-        evaluated = len(self._snapshot)
-        if len(found.feasible) >= wanted:
-            evaluated = (found.feasible[-1] - start) % evaluated + 1
-        return Search(found.feasible, found.statuses, evaluated - len(found.feasible) - len(found.statuses))
-
-    def _ask(self, filters: Filters, state: CycleState, places: Iterable[int], wanted: int) -> Search:
-        """Ask the filters node by node until so many are found."""
-        search = Search([], {})
-        if not filters.timed:
-            self._ask_all(filters.plain, state, places, wanted, search)
-            return search
-        remaining = iter(places)
-        while len(search.feasible) < wanted and (part := list(islice(remaining, SAMPLE_EVERY_NODE))):
-            self._ask_all(filters.timed, state, part[:1], 1, search)
-            missing = wanted - len(search.feasible)
-            if missing:
-                self._ask_all(filters.plain, state, part[1:], missing, search)
-        return search
-
-    def _ask_all(
-        self, filters: Sequence[Filter], state: CycleState, places: Iterable[int], wanted: int, search: Search
-    ) -> None:
-        feasible, statuses = search.feasible, search.statuses
+    def _filter(self, search: Search, state: CycleState, indices: Iterable[int], filters: Sequence[Filter]) -> None:
+        """Run the filters node by node until enough are feasible."""
+        feasible, statuses, missing = search.feasible, search.statuses, search.missing
         nodes, pod = self._snapshot.nodes, state.pod_info.pod
-        crowded = bool(self._nominations)
-        for place in places:
-            node = nodes[place]
+        has_nominations = bool(self._nominations)
+        for index in indices:
+            node = nodes[index]
             status = SUCCESS
-            if crowded:
+            if has_nominations:
                 status = run_filters(filters, state, node, self._nominations)
             else:
-                # The loop that everything else waits for: no call but the filters' own.
-                for name, accepts in filters:
-                    status = accepts(state, pod, node)
+                # The hot loop of the scheduler: no calls but those of the filters.
+                for name, run_filter in filters:
+                    status = run_filter(state, pod, node)
                     if status is not SUCCESS:
                         if status.code is not Code.SUCCESS:
                             status = status.said_by(name)
                             break
                         status = SUCCESS
             if status is SUCCESS:
-                feasible.append(place)
-                wanted -= 1
-                if not wanted:
+                feasible.append(index)
+                missing -= 1
+                if not missing:
                     return
             elif status.is_rejected:
                 statuses[node.name] = status
@@ -239,31 +238,43 @@ class Cycle:
                 raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
 
 
-# The only nodes worth trying, and the plugins that say so; None means all.
+def _sampled(indices: Iterable[int], filters: Filters) -> Iterator[Candidates]:
+    """Yield the nodes with the filters to run on them; in a timed attempt one in some with the timed filters."""
+    if not filters.timed:
+        yield indices, filters.plain
+        return
+    remaining = iter(indices)
+    while part := list(islice(remaining, SAMPLE_EVERY_NODE)):
+        yield part[:1], filters.timed
+        if len(part) > 1:
+            yield part[1:], filters.plain
+
+
+# The only nodes that can be feasible, and the plugins that restricted them; None means all nodes.
 NodeSubset: TypeAlias = "tuple[frozenset[str], tuple[str, ...]] | None"
 
 
 def run_pre_filter(profile: Profile, state: CycleState, node_count: int) -> tuple[NodeSubset, Diagnosis | None]:
-    """Ask every PreFilter plugin; the nodes that all of them name, or why the Pod fits nowhere."""
+    """Run the PreFilter plugins; return the nodes in all of their results, or why no node can be feasible."""
     pod = state.pod_info.pod
     names: frozenset[str] | None = None
     limiting: list[str] = []
-    for plugin in profile.pre_filter:
+    for plugin in profile.at(PRE_FILTER):
         result, status = plugin.pre_filter(state, pod)
         if status is SKIP or status.code is Code.SKIP:
             state.skip_filter.add(plugin.name)
             continue
         if status is not SUCCESS and not status.is_success:
-            return None, _pre_filter_no(status.said_by(plugin.name), node_count)
+            return None, _pre_filter_rejection(status.said_by(plugin.name), node_count)
         if result is not None:
             limiting.append(plugin.name)
             names = result.node_names if names is None else names & result.node_names
             if not names:
-                return None, _nowhere(limiting, node_count)
+                return None, _no_common_node(limiting, node_count)
     return (None if names is None else (names, tuple(limiting))), None
 
 
-def _pre_filter_no(status: Status, node_count: int) -> Diagnosis:
+def _pre_filter_rejection(status: Status, node_count: int) -> Diagnosis:
     if not status.is_rejected:
         raise AttemptError(f'running PreFilter plugin "{status.plugin}": {status.message}')
     plugins = frozenset((status.plugin,))
@@ -273,7 +284,7 @@ def _pre_filter_no(status: Status, node_count: int) -> Diagnosis:
     )
 
 
-def _nowhere(limiting: list[str], node_count: int) -> Diagnosis:
+def _no_common_node(limiting: list[str], node_count: int) -> Diagnosis:
     listed = f"plugin(s) [{' '.join(limiting)}] simultaneously" if len(limiting) > 1 else f"plugin {limiting[0]}"
     status = unresolvable(f"node(s) didn't satisfy {listed}")
     return Diagnosis(node_count, absent=status, pre_filter_message=status.message, plugins=frozenset(limiting))
@@ -282,30 +293,27 @@ def _nowhere(limiting: list[str], node_count: int) -> Diagnosis:
 def _filters(profile: Profile, state: CycleState) -> Filters:
     plain, timed = (
         [(plugin.name, plugin.filter) for plugin in plugins if plugin.name not in state.skip_filter]
-        for plugins in (profile.filter, profile.timed_filter)
+        for plugins in (profile.at(FILTER), profile.timed_filter)
     )
     return Filters(plain, timed)
 
 
-def _doubtful(profile: Profile, state: CycleState) -> Sequence[Doubtful]:
-    """The quick answers of the filters that take part; none unless each of them has one."""
-    plugins = [plugin for plugin in profile.filter if plugin.name not in state.skip_filter]
-    found = [doubtful for plugin in plugins if (doubtful := getattr(plugin, "doubtful", None)) is not None]
-    return found if len(found) == len(plugins) else ()
+def _batch_filters(profile: Profile, state: CycleState) -> Sequence[BatchFilter]:
+    return [plugin for name, plugin in profile.batch_filters.items() if name not in state.skip_filter]
 
 
-def _united(lists: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Whatever is in any of the lists, in order."""
-    filled = [places for places in lists if places]
+def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Return the members of all lists, in order."""
+    filled = [indices for indices in lists if indices]
     return sorted(set().union(*filled)) if len(filled) > 1 else filled[0] if filled else ()
 
 
 def run_filters(filters: Sequence[Filter], state: CycleState, node: NodeInfo, nominations: Nominations) -> Status:
-    """The first no for a node; it must fit both with and without the Pods nominated to it."""
-    fuller = nominations.with_nominated(node, state.pod_info)
-    for state_of_node in (node,) if fuller is None else (fuller, node):
-        for name, accepts in filters:
-            status = accepts(state, state.pod_info.pod, state_of_node)
+    """Return the first rejection of a node; the Pod must fit both with and without the Pods nominated to it."""
+    with_nominated = nominations.with_nominated(node, state.pod_info)
+    for node_info in (node,) if with_nominated is None else (with_nominated, node):
+        for name, run_filter in filters:
+            status = run_filter(state, state.pod_info.pod, node_info)
             if status is not SUCCESS and not status.is_success:
                 return status.said_by(name)
     return SUCCESS
@@ -325,8 +333,8 @@ def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
 
 
 def run_pre_score(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]) -> None:
-    """Ask every PreScore plugin."""
-    for plugin in profile.pre_score:
+    """Run the PreScore plugins."""
+    for plugin in profile.at(PRE_SCORE):
         status = plugin.pre_score(state, state.pod_info.pod, nodes)
         if status is SKIP or status.code is Code.SKIP:
             state.skip_score.add(plugin.name)
@@ -335,42 +343,32 @@ def run_pre_score(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]
 
 
 def _scorers(profile: Profile, state: CycleState) -> tuple[list[Scorer], list[Scorer], Hashable]:
-    """Those whose scores follow from the node and what the Pod needs alone, the others, and the kind of these needs."""
-    steady: list[Scorer] = []
+    """Return the scorers whose scores are cached, the others, and the key under which the cached ones are found."""
+    cacheable: list[Scorer] = []
     others: list[Scorer] = []
-    kind: list[Hashable] = [profile]
-    for scorer in profile.score:
-        plugin = scorer[0]
-        if plugin.name in state.skip_score:
+    key: list[Hashable] = [profile]
+    for scorer in profile.scorers:
+        if scorer.name in state.skip_score:
             continue
-        needs_of: Callable[[CycleState], Hashable | None] | None = getattr(plugin, "score_needs", None)
-        needs = None if needs_of is None else needs_of(state)
-        if needs is None:
+        own_key = None if scorer.cache_key is None else scorer.cache_key(state)
+        if own_key is None:
             others.append(scorer)
         else:
-            steady.append(scorer)
-            kind.append((plugin.name, needs))
-    return steady, others, tuple(kind)
+            cacheable.append(scorer)
+            key.append((scorer.name, own_key))
+    return cacheable, others, tuple(key)
 
 
 def total_scores(scorers: Sequence[Scorer], state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
-    """The weighted sum of the plugins' scores for each node."""
+    """Return the weighted sum of the plugins' scores for each node."""
+    pod = state.pod_info.pod
     totals = [0] * len(nodes)
-    for scorer, weight in scorers:
-        scores = _scores(scorer, state, nodes)
-        normalize = getattr(scorer, "normalize_scores", None)
-        if normalize is not None:
-            normalize(state, state.pod_info.pod, scores)
+    for scorer in scorers:
+        scores = scorer.score_all(state, pod, nodes)
+        if scorer.normalize is not None:
+            scorer.normalize(state, pod, scores)
         if min(scores) < 0 or max(scores) > SCORE_MAX:
             raise AttemptError(f'plugin "{scorer.name}" gives a score outside of 0 to {SCORE_MAX}')
+        weight = scorer.weight
         totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
     return totals
-
-
-def _scores(scorer: ScorePlugin, state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
-    pod = state.pod_info.pod
-    score_all: Callable[..., list[int]] | None = getattr(scorer, "score_all", None)
-    if score_all is not None:
-        return score_all(state, pod, nodes)
-    give = scorer.score
-    return [give(state, pod, node) for node in nodes]

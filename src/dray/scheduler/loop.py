@@ -15,6 +15,7 @@ from dray.client.loop import Informers
 from dray.client.recorder.loop import NORMAL, WARNING
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
+from dray.framework.plugins import POST_FILTER
 from dray.framework.pod_info import NO_NAMES
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status, unresolvable
@@ -199,7 +200,7 @@ class Scheduler:
     ) -> None:
         message, nominated, broken = "", None, False
         diagnosis = _explained(profile, state, diagnosis)
-        if diagnosis.node_count and profile.post_filter:
+        if diagnosis.node_count and profile.at(POST_FILTER):
             message, nominated, broken = await self._post_filter(profile, state, queued.pod, diagnosis)
         self._failed(
             queued,
@@ -221,7 +222,7 @@ class Scheduler:
         if diagnosis.absent is not None and not statuses:
             statuses = {node.name: diagnosis.absent for node in self._snapshot}
         messages: list[str] = []
-        for plugin in profile.post_filter:
+        for plugin in profile.at(POST_FILTER):
             try:
                 result, status = await plugin.post_filter(state, pod, statuses)
             except Exception as error:  # noqa: BLE001 - one Pod's failure must not stop the others
@@ -353,8 +354,6 @@ class Scheduler:
 def _explained(profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Diagnosis:
     """The diagnosis in the fullest words that the plugins have."""
     statuses = dict(diagnosis.statuses)
-    for plugin in profile.filter:
-        explain = getattr(plugin, "explain_rejections", None)
-        if explain is not None and statuses:
-            explain(state, state.pod_info.pod, statuses)
+    for plugin in profile.explainers if statuses else ():
+        plugin.explain_rejections(state, state.pod_info.pod, statuses)
     return replace(diagnosis, statuses=statuses)

@@ -1,44 +1,69 @@
-"""One profile: the plugins that place the Pods of one schedulerName, by extension point, in order."""
+"""A profile: the plugins that schedule the Pods of one schedulerName, by extension point, in order."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeVar, cast
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration, Hint, HintFunction
+from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import (
-    BindPlugin,
+    FILTER,
+    PRE_ENQUEUE,
+    QUEUE_SORT,
+    SCORE,
+    BatchFilter,
+    BatchScorer,
+    CacheableScorer,
+    EnqueueExtensions,
+    ExtensionPoint,
     FilterPlugin,
-    PermitPlugin,
     Plugin,
-    PostBindPlugin,
-    PostFilterPlugin,
-    PreBindPlugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
-    PreScorePlugin,
-    QueueSortPlugin,
-    ReservePlugin,
+    RejectionExplainer,
+    ScoreNormalizer,
     ScorePlugin,
 )
-from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status, error
 from dray.scheduler.timing import Observe, timed_points
 
 _log = logging.getLogger(__name__)
 
+P = TypeVar("P")
+
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
-# The places from one on of nodes that a filter may accept, in order; None when it can tell of none that it will not.
-Promising: TypeAlias = Callable[[CycleState, Snapshot, int], Iterable[int] | None]
+
+class Scorer:
+    """A score plugin with its weight and its optional abilities."""
+
+    __slots__ = ("cache_key", "name", "normalize", "score_all", "weight")
+
+    def __init__(self, plugin: ScorePlugin, weight: int) -> None:
+        self.name = plugin.name
+        self.weight = weight
+        self.score_all: Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]] = (
+            plugin.score_all if isinstance(plugin, BatchScorer) else _one_by_one(plugin)
+        )
+        # None if the plugin does not normalize, or its scores are never cached.
+        self.normalize: Callable[[CycleState, Pod, list[int]], None] | None = (
+            plugin.normalize_scores if isinstance(plugin, ScoreNormalizer) else None
+        )
+        self.cache_key: Callable[[CycleState], Hashable | None] | None = (
+            plugin.score_cache_key if isinstance(plugin, CacheableScorer) else None
+        )
+
+
+def _one_by_one(plugin: ScorePlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]]:
+    score = plugin.score
+    return lambda state, pod, nodes: [score(state, pod, node) for node in nodes]
 
 
 class Profile:
-    """Made once at start; `points` has the plugins of every extension point in their order."""
+    """Made once at start; `points` has the plugins of every extension point in order."""
 
     def __init__(
         self,
@@ -46,58 +71,58 @@ class Profile:
         points: Mapping[str, Sequence[Plugin]],
         weights: Mapping[str, int],
         percentage_of_nodes_to_score: int = 0,
+        *,
+        timed_points: Mapping[str, Sequence[Plugin]] | None = None,
     ) -> None:
         self.scheduler_name = scheduler_name
         self._points = points
         self._weights = weights
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
-        self._queue_sort = cast(QueueSortPlugin, points["queueSort"][0])
-        self._pre_enqueue = cast("Sequence[PreEnqueuePlugin]", points.get("preEnqueue", ()))
-        self.pre_filter = cast("Sequence[PreFilterPlugin]", points.get("preFilter", ()))
-        self.filter = cast("Sequence[FilterPlugin]", points.get("filter", ()))
-        # Twins of the filters for one node in some; only of a profile whose plugins are timed.
-        self.timed_filter: Sequence[FilterPlugin] = ()
-        # Of the first filter that can tell which nodes are worth asking; see `Cycle`.
-        self.promising: Promising | None = next(
-            (ask for plugin in self.filter if (ask := getattr(plugin, "promising", None))), None
+        # In a timed profile all points but Filter are timed throughout; timed filters run on some nodes only.
+        self._used_points = points if timed_points is None else {**timed_points, FILTER.name: points[FILTER.name]}
+        self.timed_filter: Sequence[FilterPlugin] = (
+            () if timed_points is None else cast("Sequence[FilterPlugin]", timed_points[FILTER.name])
         )
-        self.post_filter = cast("Sequence[PostFilterPlugin]", points.get("postFilter", ()))
-        self.pre_score = cast("Sequence[PreScorePlugin]", points.get("preScore", ()))
-        score = cast("Sequence[ScorePlugin]", points.get("score", ()))
-        self.score = tuple((plugin, weights.get(plugin.name, 1)) for plugin in score)
-        self.reserve = cast("Sequence[ReservePlugin]", points.get("reserve", ()))
-        self.permit = cast("Sequence[PermitPlugin]", points.get("permit", ()))
-        self.pre_bind = cast("Sequence[PreBindPlugin]", points.get("preBind", ()))
-        self.bind = cast("Sequence[BindPlugin]", points.get("bind", ()))
-        self.post_bind = cast("Sequence[PostBindPlugin]", points.get("postBind", ()))
+        self.batch_filters: Mapping[str, BatchFilter] = {
+            plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, BatchFilter)
+        }
+        self.explainers = tuple(plugin for plugin in self.at(FILTER) if isinstance(plugin, RejectionExplainer))
+        self._queue_sort = self.at(QUEUE_SORT)[0]
+        self.scorers = tuple(Scorer(plugin, weights.get(plugin.name, 1)) for plugin in self.at(SCORE))
         self.plugins: Mapping[str, Plugin] = {item.name: item for items in points.values() for item in items}
         self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
 
+    def at(self, point: ExtensionPoint[P]) -> Sequence[P]:
+        """Return the plugins of an extension point, in order."""
+        return cast("Sequence[P]", self._used_points.get(point.name, ()))
+
     def timed(self, timer: Callable[[], float], observe: Observe) -> Profile:
-        """A twin that times its plugins; places Pods in the same way."""
-        points = timed_points(self._points, timer, observe)
-        twin = Profile(self.scheduler_name, points, self._weights, self.percentage_of_nodes_to_score)
-        # Of the nodes, of which an attempt has hundreds, most are asked as usual.
-        twin.filter, twin.timed_filter = self.filter, twin.filter
-        return twin
+        """Return a profile with the same decisions that observes the durations of its plugins."""
+        return Profile(
+            self.scheduler_name,
+            self._points,
+            self._weights,
+            self.percentage_of_nodes_to_score,
+            timed_points=timed_points(self._points, timer, observe),
+        )
 
     @property
     def queue_sort_name(self) -> str:
-        """The plugin that orders the queue."""
+        """Return the name of the QueueSort plugin."""
         return self._queue_sort.name
 
-    # --- What the queue asks. ---
+    # --- For the queue. ---
 
     def sort_key(self, priority: int, queued_at: float) -> Any:
-        """What active Pods are ordered by."""
+        """Return the key that active Pods are ordered by."""
         return self._queue_sort.sort_key(priority, queued_at)
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Whether the Pod may be queued; the first no counts."""
-        for plugin in self._pre_enqueue:
+        """Return Success, or the first rejection of a PreEnqueue plugin."""
+        for plugin in self.at(PRE_ENQUEUE):
             try:
                 status = plugin.pre_enqueue(pod)
-            except Exception as failure:  # noqa: BLE001 - a plugin's bug holds up the Pod, not the queue
+            except Exception as failure:  # noqa: BLE001 - a plugin's bug gates the Pod, and must not stop the queue
                 _log.exception("PreEnqueue plugin %s", plugin.name)
                 status = error(f"{type(failure).__name__}: {failure}")
             if status is not SUCCESS and not status.is_success:
@@ -105,26 +130,25 @@ class Profile:
         return SUCCESS
 
     def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
-        """The interests of each plugin."""
+        """Return the event registrations of each plugin."""
         return self._registrations
 
 
 def _registrations(plugin: Plugin) -> tuple[EventRegistration, ...]:
-    register = getattr(plugin, "events_to_register", None)
-    if register is None:
+    if not isinstance(plugin, EnqueueExtensions):
         return ()
-    return tuple(replace(item, hint=_guarded(plugin.name, item.hint)) for item in register())
+    return tuple(replace(item, hint=_guarded(plugin.name, item.hint)) for item in plugin.events_to_register())
 
 
 def _guarded(name: str, hint: HintFunction | None) -> HintFunction | None:
-    """A hint that breaks queues the Pod: better tried for nothing than forgotten."""
+    """Return a hint function that requeues the Pod if the plugin's own one fails."""
     if hint is None:
         return None
 
     def guarded(pod: Pod, old: Any, new: Any) -> Hint:
         try:
             return hint(pod, old, new)
-        except Exception:  # noqa: BLE001 - a plugin's bug must not stop the informer that asks
+        except Exception:  # noqa: BLE001 - a plugin's bug must not stop the informer's handlers
             _log.exception("queueing hint of plugin %s", name)
             return Hint.QUEUE
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from dray.framework.plugins import EXTENSION_POINTS, Plugin, takes_part
+from dray.framework.plugins import BIND, EXTENSION_POINTS, QUEUE_SORT, SCORE, ExtensionPoint, Plugin
 from dray.scheduler.config import ConfigError, PluginSet, ProfileConfig
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
@@ -89,10 +89,10 @@ def make_profile(config: ProfileConfig, factories: Mapping[str, PluginFactory], 
     plugins = _make_plugins(names, config, factories, handle)
     weights = dict(multi_point)
     points: dict[str, list[Plugin]] = {}
-    for point in EXTENSION_POINTS:
-        chosen = config.points.get(point, PluginSet())
-        points[point] = [plugins[name] for name in _names_of_point(point, multi_point, chosen, plugins)]
-        if point == "score":
+    for point in EXTENSION_POINTS.values():
+        chosen = config.points.get(point.name, PluginSet())
+        points[point.name] = [plugins[name] for name in _names_of_point(point, multi_point, chosen, plugins)]
+        if point is SCORE:
             weights |= {name: weight for name, weight in chosen.enabled if weight}
     _check_points(points, config.scheduler_name)
     positive = {name: weight or 1 for name, weight in weights.items()}
@@ -126,21 +126,21 @@ def _make_plugins(
 
 
 def _names_of_point(
-    point: str, multi_point: Sequence[tuple[str, int]], chosen: PluginSet, plugins: Mapping[str, Plugin]
+    point: ExtensionPoint[Any], multi_point: Sequence[tuple[str, int]], chosen: PluginSet, plugins: Mapping[str, Plugin]
 ) -> list[str]:
     """In Kubernetes' order: defaults that the point lists again, the other defaults, additions of the point."""
     listed = [name for name, _ in chosen.enabled]
     for name in listed:
-        if not takes_part(plugins[name], point):
-            raise ConfigError(f'plugin "{name}" does not extend {point} plugin')
-    general = [name for name, _ in multi_point if takes_part(plugins[name], point)]
+        if not point.has(plugins[name]):
+            raise ConfigError(f'plugin "{name}" does not extend {point.name} plugin')
+    general = [name for name, _ in multi_point if point.has(plugins[name])]
     general = [name for name in general if name in listed or not chosen.disables(name)]
     again = [name for name in listed if name in general]
     return [*again, *(name for name in general if name not in again), *(name for name in listed if name not in general)]
 
 
 def _check_points(points: Mapping[str, Sequence[Plugin]], scheduler_name: str) -> None:
-    if len(points["queueSort"]) != 1:
+    if len(points[QUEUE_SORT.name]) != 1:
         raise ConfigError(f'profile "{scheduler_name}": exactly one queueSort plugin is needed')
-    if not points["bind"]:
+    if not points[BIND.name]:
         raise ConfigError(f'profile "{scheduler_name}": at least one bind plugin is needed')

@@ -47,7 +47,7 @@ class ScoreTable:
             self._scores = [None] * len(snapshot)
         else:
             for name in changed:
-                place = snapshot.place_of(name)
+                place = snapshot.index_of(name)
                 assert place is not None, "changed and not there"
                 self._scores[place] = None
         self._version = snapshot.version

@@ -1,4 +1,4 @@
-"""A twin of a profile whose plugins are timed; some attempts use it, so that the others pay nothing."""
+"""A copy of a profile's plugins that observes their durations; used for a sample of the attempts only."""
 
 from __future__ import annotations
 
@@ -7,98 +7,90 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from dray.framework.plugins import EXTENSION_POINTS, Plugin
+from dray.framework.plugins import EXTENSION_POINTS, ExtensionPoint, Plugin
 from dray.framework.status import Status
 
-# Told (plugin, extension point, status, seconds) of every call.
+# Called with (plugin, extension point, status, seconds).
 Observe: TypeAlias = Callable[[str, str, str, float], None]
 
-# One attempt in so many is timed, as in Kubernetes.
+# One attempt in this many is timed, as in Kubernetes.
 SAMPLE_EVERY: Final = 10
-# Of the calls for one node, of which an attempt has hundreds, one in so many.
+# In a timed attempt, one call in this many of those made for each node.
 SAMPLE_EVERY_NODE: Final = 10
-# Method -> extension point; the queue's points are not timed, since they belong to no attempt.
-_TIMED: Final[Mapping[str, str]] = {
-    **{method: point[0].upper() + point[1:] for point, method in EXTENSION_POINTS.items()},
-    "score_all": "Score",
-    "normalize_scores": "ScoreExtensionNormalize",
-    "unreserve": "Unreserve",
-}
-_UNTIMED: Final = frozenset({"pre_enqueue", "sort_key"})
 
 
 class TimedPlugin:
-    """Stands for a plugin; whatever is not an extension point is the plugin's own."""
+    """A plugin whose extension point methods are timed; the other methods are the plugin's own."""
 
     def __init__(self, plugin: Plugin, timer: Callable[[], float], observe: Observe) -> None:
         self.name = plugin.name
-        self._plugin = plugin
-        for method, point in _TIMED.items():
-            call = getattr(plugin, method, None)
-            if call is not None and method not in _UNTIMED:
-                told = functools.partial(observe, plugin.name, point)
-                setattr(self, method, _timed_call(method, call)(call, timer, told))
+        for name in dir(plugin):
+            if not name.startswith("_") and callable(method := getattr(plugin, name)):
+                setattr(self, name, method)
+        for point in EXTENSION_POINTS.values():
+            self._time_point(point, timer, observe)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plugin, name)
+    def _time_point(self, point: ExtensionPoint[Any], timer: Callable[[], float], observe: Observe) -> None:
+        for name, label in point.timed.items():
+            method = getattr(self, name, None)
+            if method is not None:
+                wrap = _wrapper(method, sampled=point.sampled and name == point.method)
+                setattr(self, name, wrap(method, timer, functools.partial(observe, self.name, label)))
 
 
 def timed_points(
     points: Mapping[str, Sequence[Plugin]], timer: Callable[[], float], observe: Observe
 ) -> dict[str, list[Plugin]]:
-    """The same extension points with timed plugins."""
-    twins = {plugin.name: TimedPlugin(plugin, timer, observe) for plugins in points.values() for plugin in plugins}
-    return {point: [twins[plugin.name] for plugin in plugins] for point, plugins in points.items()}
+    """Return the same extension points with timed plugins."""
+    timed = {plugin.name: TimedPlugin(plugin, timer, observe) for plugins in points.values() for plugin in plugins}
+    return {point: [timed[plugin.name] for plugin in plugins] for point, plugins in points.items()}
 
 
-def _timed_call(method: str, call: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
-    if inspect.iscoroutinefunction(call):
+def _wrapper(method: Callable[..., Any], *, sampled: bool) -> Callable[..., Callable[..., Any]]:
+    if inspect.iscoroutinefunction(method):
         return _timed_coroutine
-    # Which nodes' filters are timed is decided by the search.
-    return _sometimes_timed if method == "score" else _timed
+    return _sampled if sampled else _timed
 
 
-def _sometimes_timed(
-    call: Callable[..., Any], timer: Callable[[], float], told: Callable[..., None]
-) -> Callable[..., Any]:
-    timed = _timed(call, timer, told)
-    # The first call is timed, so that every plugin that ran shows.
-    waiting = 1
+def _sampled(call: Callable[..., Any], timer: Callable[[], float], observe: Callable[..., None]) -> Callable[..., Any]:
+    timed = _timed(call, timer, observe)
+    # The first call is timed, so that the metric has every plugin that ran.
+    countdown = 1
 
     def run(*arguments: Any) -> Any:
-        nonlocal waiting
-        waiting -= 1
-        if waiting:
+        nonlocal countdown
+        countdown -= 1
+        if countdown:
             return call(*arguments)
-        waiting = SAMPLE_EVERY_NODE
+        countdown = SAMPLE_EVERY_NODE
         return timed(*arguments)
 
     return run
 
 
-def _timed(call: Callable[..., Any], timer: Callable[[], float], told: Callable[..., None]) -> Callable[..., Any]:
+def _timed(call: Callable[..., Any], timer: Callable[[], float], observe: Callable[..., None]) -> Callable[..., Any]:
     def run(*arguments: Any) -> Any:
         started = timer()
-        answer = call(*arguments)
-        told(_status_of(answer), timer() - started)
-        return answer
+        result = call(*arguments)
+        observe(_status_label(result), timer() - started)
+        return result
 
     return run
 
 
 def _timed_coroutine(
-    call: Callable[..., Any], timer: Callable[[], float], told: Callable[..., None]
+    call: Callable[..., Any], timer: Callable[[], float], observe: Callable[..., None]
 ) -> Callable[..., Any]:
     async def run(*arguments: Any) -> Any:
         started = timer()
-        answer = await call(*arguments)
-        told(_status_of(answer), timer() - started)
-        return answer
+        result = await call(*arguments)
+        observe(_status_label(result), timer() - started)
+        return result
 
     return run
 
 
-def _status_of(answer: Any) -> str:
-    """The code in an answer; answers without one are a success."""
-    parts = answer if isinstance(answer, tuple) else (answer,)
+def _status_label(result: Any) -> str:
+    """Return the code in a result; a result without a status is a success."""
+    parts = result if isinstance(result, tuple) else (result,)
     return next((part.code.value for part in parts if isinstance(part, Status)), "Success")

@@ -151,7 +151,7 @@ def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str,
         cache.update_snapshot(snapshot)
         places = [place for place in range(len(snapshot)) if place != which]
         for scorer in scorers:
-            table = tables.table((scorer.name, scorer.score_needs(cycle)))
+            table = tables.table((scorer.name, scorer.score_cache_key(cycle)))
             compute = partial(scorer.score_all, cycle, coming.pod)
             fresh = scorer.score_all(cycle, coming.pod, [snapshot.nodes[place] for place in places])
             assert table.scores(snapshot, places, compute) == fresh
@@ -175,7 +175,7 @@ def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str,
 )
 @example([("large", "pod", 0), ("large", "pod", 0), ("device", "pod", 0)])
 def test_no_node_without_room_is_beyond_doubt(steps: list[tuple[str, str, int]]) -> None:
-    """Nodes that are kept as having room, against the filter; all others are doubtful."""
+    """Compare the nodes that need no filter with the filter's own answers."""
     requests = {"small": {"cpu": "100m"}, "large": {"cpu": "3"}, "device": {"example.com/gpu": "1"}}
     given_handle = handle()
     given_handle.serves_resource = lambda name: name == "example.com/gpu"
@@ -188,11 +188,11 @@ def test_no_node_without_room_is_beyond_doubt(steps: list[tuple[str, str, int]])
         cache.update_snapshot(snapshot)
         fit.pre_filter(cycle, coming.pod)
         start, stop = min(which, len(snapshot)), len(snapshot)
-        doubtful = fit.doubtful(cycle, snapshot, start, stop)
+        needed = fit.needs_filter(cycle, snapshot, range(start, stop))
         has_own = [info.name for info in snapshot.nodes[start:] if kind == "device" and info.allocatable.scalars]
         rejected = [info.name for info in snapshot.nodes[start:] if fit.filter(cycle, coming.pod, info) is not SUCCESS]
-        assert {snapshot.nodes[place].name for place in doubtful} == {*has_own, *rejected}
-        assert list(doubtful) == sorted(doubtful)
+        assert {snapshot.nodes[index].name for index in needed} == {*has_own, *rejected}
+        assert list(needed) == sorted(needed)
         name = f"n{which}"
         if change == "pod" and cache.node(name) is not None:
             cache.assume(coming, name)

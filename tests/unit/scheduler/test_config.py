@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dray.framework.plugins import Plugin
+from dray.framework.plugins import BIND, FILTER, PRE_FILTER, SCORE, Plugin
 from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
 from dray.scheduler.files import find_factories, read_config
 from dray.scheduler.profile import Profile
@@ -34,7 +34,7 @@ def names(plugins: Any) -> list[str]:
 
 def test_defaults() -> None:
     profile = profiles("")["default-scheduler"]
-    assert names(profile.filter) == [
+    assert names(profile.at(FILTER)) == [
         "NodeUnschedulable",
         "NodeName",
         "TaintToleration",
@@ -43,7 +43,7 @@ def test_defaults() -> None:
         "NodeResourcesFit",
         "InterPodAffinity",
     ]
-    assert {plugin.name: weight for plugin, weight in profile.score} == {
+    assert {scorer.name: scorer.weight for scorer in profile.scorers} == {
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
@@ -51,7 +51,7 @@ def test_defaults() -> None:
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
     }
-    assert names(profile.bind) == ["DefaultBinder"]
+    assert names(profile.at(BIND)) == ["DefaultBinder"]
 
 
 def test_profiles_by_name_with_weights_and_arguments() -> None:
@@ -76,9 +76,9 @@ def test_profiles_by_name_with_weights_and_arguments() -> None:
         """
     )
     packer = found["packer"]
-    assert [(plugin.name, weight) for plugin, weight in packer.score] == [("NodeResourcesFit", 5)]
-    assert "NodePorts" not in names(packer.filter)
-    assert "NodePorts" in names(packer.pre_filter)
+    assert [(scorer.name, scorer.weight) for scorer in packer.scorers] == [("NodeResourcesFit", 5)]
+    assert "NodePorts" not in names(packer.at(FILTER))
+    assert "NodePorts" in names(packer.at(PRE_FILTER))
     assert (found["default-scheduler"].percentage_of_nodes_to_score, packer.percentage_of_nodes_to_score) == (30, 70)
 
 
@@ -92,8 +92,8 @@ def test_multi_point_changes_every_point() -> None:
               enabled: [{name: TaintToleration, weight: 9}]
         """
     )["default-scheduler"]
-    assert "NodeAffinity" not in [*names(found.filter), *names(found.score), *names(found.pre_filter)]
-    assert {plugin.name: weight for plugin, weight in found.score}["TaintToleration"] == 9
+    assert "NodeAffinity" not in [*names(found.at(FILTER)), *names(found.at(SCORE)), *names(found.at(PRE_FILTER))]
+    assert {scorer.name: scorer.weight for scorer in found.scorers}["TaintToleration"] == 9
 
 
 def test_backoff() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import EXTENSION_POINTS, Plugin, PreFilterResult, takes_part
+from dray.framework.plugins import EXTENSION_POINTS, Plugin, PreFilterResult
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unschedulable
 from dray.scheduler.cycle import AttemptError, Cycle, Placement, feasible_nodes_wanted
@@ -53,7 +53,7 @@ class Recorder:
 
 def profile(*plugins: Plugin, weights: dict[str, int] | None = None, percentage: int = 0) -> Profile:
     every = (PrioritySort(), *plugins)
-    points = {point: [item for item in every if takes_part(item, point)] for point in EXTENSION_POINTS}
+    points = {name: [item for item in every if point.has(item)] for name, point in EXTENSION_POINTS.items()}
     return Profile("default-scheduler", points, weights or {}, percentage)
 
 
@@ -271,20 +271,23 @@ class Full:
         return SUCCESS if node.name in self.free else unschedulable("full")
 
 
-class Knowing(Full):
-    """The same, and it knows them beforehand."""
+class FullWithCache(Full):
+    """The same with all results cached."""
 
-    def promising(self, _state: CycleState, snapshot: Snapshot, start: int) -> Sequence[int]:
-        places = (*range(start, len(snapshot)), *range(start))
-        return [place for place in places if snapshot.nodes[place].name in self.free]
+    def maybe_feasible(self, _state: CycleState, snapshot: Snapshot, first_index: int) -> Sequence[int]:
+        indices = (*range(first_index, len(snapshot)), *range(first_index))
+        return [index for index in indices if snapshot.nodes[index].name in self.free]
+
+    def needs_filter(self, _state: CycleState, _snapshot: Snapshot, indices: range) -> Sequence[int]:
+        return indices
 
 
-def test_a_search_without_nodes_known_to_be_full_finds_the_same() -> None:
+def test_a_search_that_skips_nodes_cached_as_infeasible_finds_the_same() -> None:
     names = [f"node-{number}" for number in range(600)]
     found: dict[type[Full], list[tuple[Placement | Diagnosis, set[str]]]] = {}
-    for kind in (Full, Knowing):
+    for kind in (Full, FullWithCache):
         looked_at: list[str] = []
-        # Few of many nodes, then one, then all, so that every way through the search is taken.
+        # Few of many nodes, then one, then all, so that every candidate source is used.
         frees = [{names[3]}, {names[5], names[300], names[599]}, {names[299]}, set(names), {names[0]}, {names[1]}]
         plugin = kind(set(), looked_at)
         cluster, chosen = cycle(*names), profile(plugin, Recorder("Scorer", []))
@@ -293,13 +296,13 @@ def test_a_search_without_nodes_known_to_be_full_finds_the_same() -> None:
             plugin.free = free
             looked_at.clear()
             found[kind].append((cluster.place(chosen, state(pod_info())), set(looked_at)))
-    assert [placed for placed, _ in found[Full]] == [placed for placed, _ in found[Knowing]]
-    assert found[Knowing][1][1] == {names[5], names[300], names[599]}
+    assert [placed for placed, _ in found[Full]] == [placed for placed, _ in found[FullWithCache]]
+    assert found[FullWithCache][1][1] == {names[5], names[300], names[599]}
 
 
-def test_when_nothing_is_left_every_node_is_asked_why() -> None:
+def test_without_a_feasible_node_filter_runs_on_every_node() -> None:
     names = [f"node-{number}" for number in range(300)]
-    plugin = Knowing({names[7]}, [])
+    plugin = FullWithCache({names[7]}, [])
     cluster, chosen = cycle(*names), profile(plugin, Recorder("Scorer", []))
     assert node_of(cluster.place(chosen, state(pod_info()))) == names[7]
     plugin.free = set()
@@ -307,34 +310,37 @@ def test_when_nothing_is_left_every_node_is_asked_why() -> None:
 
 
 class Numbered:
-    """Accepts nodes by their number; sure of some of those that it accepts."""
+    """A batch filter that accepts nodes by their number, and has positive results cached for some of them."""
 
     name = "Numbered"
 
-    def __init__(self, accepted: set[int], sure: set[int]) -> None:
+    def __init__(self, accepted: set[int], cached: set[int]) -> None:
         self._accepted = accepted
-        self._sure = sure
-        self.asked: list[str] = []
+        self._cached = cached
+        self.filtered: list[str] = []
 
     def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        self.asked.append(node.name)
+        self.filtered.append(node.name)
         return SUCCESS if int(node.name) in self._accepted else unschedulable("not this one")
 
-    def doubtful(self, _state: CycleState, snapshot: Snapshot, start: int, stop: int) -> Sequence[int]:
-        return [place for place in range(start, stop) if int(snapshot.nodes[place].name) not in self._sure]
+    def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first_index: int) -> Sequence[int] | None:
+        return None
+
+    def needs_filter(self, _state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
+        return [index for index in indices if int(snapshot.nodes[index].name) not in self._cached]
 
     def score(self, _state: CycleState, _pod: Pod, _node: NodeInfo) -> int:
         return 0
 
 
-class Doubtful(Numbered):
-    """The same without quick answers."""
+class NumberedWithoutBatch(Numbered):
+    """The same without the methods of a batch filter."""
 
-    doubtful = None  # type: ignore[assignment]
+    needs_filter = None  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(
-    ("accepted", "sure"),
+    ("accepted", "cached"),
     [
         (range(300), range(300)),
         (range(300), range(0, 300, 2)),
@@ -342,22 +348,22 @@ class Doubtful(Numbered):
         (range(290, 300), range(295, 300)),
         (range(300), ()),
     ],
-    ids=["sure of all", "sure of some", "few fit", "nearly none fits", "sure of none"],
+    ids=["all cached", "some cached", "few feasible", "hardly any feasible", "none cached"],
 )
-def test_nodes_that_a_filter_is_sure_of_are_not_asked_one_by_one(accepted: Sequence[int], sure: Sequence[int]) -> None:
-    quick, slow = Numbered(set(accepted), set(sure)), Doubtful(set(accepted), set())
+def test_nodes_that_a_batch_filter_accepts_are_not_filtered(accepted: Sequence[int], cached: Sequence[int]) -> None:
+    batch, single = Numbered(set(accepted), set(cached)), NumberedWithoutBatch(set(accepted), set())
     names = [f"{number:03}" for number in range(300)]
-    with_sure, without = cycle(*names), cycle(*names)
+    with_cache, without = cycle(*names), cycle(*names)
     for _ in range(4):
-        assert with_sure.place(profile(quick), state(pod_info())) == without.place(profile(slow), state(pod_info()))
-    assert set(quick.asked) == {name for name in slow.asked if int(name) not in sure}
+        assert with_cache.place(profile(batch), state(pod_info())) == without.place(profile(single), state(pod_info()))
+    assert set(batch.filtered) == {name for name in single.filtered if int(name) not in cached}
 
 
-def test_a_filter_without_quick_answers_has_every_node_asked() -> None:
-    quick, slow = Numbered(set(range(300)), set(range(300))), Doubtful(set(range(300)), set())
-    slow.name = "Doubtful"
-    cycle(*(f"{number:03}" for number in range(300))).place(profile(quick, slow), state(pod_info()))
-    assert quick.asked == slow.asked != []
+def test_a_filter_that_is_no_batch_filter_runs_on_every_node() -> None:
+    batch, single = Numbered(set(range(300)), set(range(300))), NumberedWithoutBatch(set(range(300)), set())
+    single.name = "NumberedWithoutBatch"
+    cycle(*(f"{number:03}" for number in range(300))).place(profile(batch, single), state(pod_info()))
+    assert batch.filtered == single.filtered != []
 
 
 class Steady:
@@ -373,7 +379,7 @@ class Steady:
         self.scored.append(node.name)
         return int(node.name)
 
-    def score_needs(self, _state: CycleState) -> str | None:
+    def score_cache_key(self, _state: CycleState) -> str | None:
         return "the same for all" if self._steady else None
 
 
@@ -390,8 +396,8 @@ def test_scores_that_follow_from_node_and_needs_are_kept_until_the_node_changes(
         assert set(plugin.scored) == (set(changed or ("1", "9", "3")) if steady else {"1", "9", "3"})
 
 
-@pytest.mark.parametrize("kind", [Numbered, Doubtful], ids=["many at a time", "one by one"])
-@pytest.mark.parametrize("accepted", [range(300), range(0, 300, 3)], ids=["all fit", "some fit"])
+@pytest.mark.parametrize("kind", [Numbered, NumberedWithoutBatch], ids=["batch filter", "single filter"])
+@pytest.mark.parametrize("accepted", [range(300), range(0, 300, 3)], ids=["all feasible", "some feasible"])
 def test_a_timed_attempt_finds_the_same_and_times_the_filters_of_every_tenth_node(
     kind: type[Numbered], accepted: Sequence[int]
 ) -> None:

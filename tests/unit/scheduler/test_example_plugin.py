@@ -40,7 +40,7 @@ def place(profile: Profile, team: str) -> Placement | Diagnosis:
 def test_example(factories: Mapping[str, PluginFactory]) -> None:
     profiles = make_profiles(read_config(str(EXAMPLE / "scheduler.yaml")).profiles, factories, handle(*NODES))
     team = profiles["team-scheduler"]
-    assert {plugin.name: weight for plugin, weight in team.score}["TeamNodes"] == 2
+    assert {scorer.name: scorer.weight for scorer in team.scorers}["TeamNodes"] == 2
     for colour in ("red", "blue"):
         found = place(team, colour)
         assert isinstance(found, Placement)

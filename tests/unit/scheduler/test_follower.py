@@ -9,6 +9,7 @@ import pytest
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import NODE, Action, ClusterEvent, EventRegistration, Hint
+from dray.framework.plugins import PRE_BIND
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler import queue as queue_module
@@ -145,6 +146,6 @@ async def test_a_timed_profile_does_the_same_and_tells_how_long_it_took() -> Non
     moments = iter(range(100))
     twin = PROFILE.timed(lambda: float(next(moments)), lambda *call: told.append(call))
     assert twin.timed_filter[0].filter(state(pod("a")), pod("a"), node_info()) is SUCCESS
-    assert (await twin.pre_bind[0].pre_bind(state(pod("a")), pod("a"), "n")).code is Code.PENDING
+    assert (await twin.at(PRE_BIND)[0].pre_bind(state(pod("a")), pod("a"), "n")).code is Code.PENDING
     assert told == [("Broken", "Filter", "Success", 1.0), ("Broken", "PreBind", "Pending", 1.0)]
     assert twin.registrations().keys() == PROFILE.registrations().keys()

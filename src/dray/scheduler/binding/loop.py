@@ -10,6 +10,7 @@ import msgspec
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
+from dray.framework.plugins import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE, AsyncUnreservePlugin
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.lib.clock import Clock
 from dray.scheduler.profile import Profile
@@ -117,7 +118,7 @@ class Binder:
 
     def reserve(self, attempt: Attempt) -> Status:
         """Reserve, then Permit; a Pod that must wait is held."""
-        for plugin in attempt.profile.reserve:
+        for plugin in attempt.profile.at(RESERVE):
             status = plugin.reserve(attempt.state, attempt.pod, attempt.node_name)
             if status is not SUCCESS and not status.is_success:
                 return _failed(status, "Reserve", plugin.name)
@@ -130,7 +131,7 @@ class Binder:
             status = await self._held.wait(attempt.queued.uid, self._clock)
             if not status.is_success:
                 return status
-        for plugin in attempt.profile.pre_bind:
+        for plugin in attempt.profile.at(PRE_BIND):
             status = await plugin.pre_bind(state, pod, node_name)
             if status is not SUCCESS and not status.is_success:
                 return _failed(status, "PreBind", plugin.name)
@@ -138,7 +139,7 @@ class Binder:
             return await self._run_bind(attempt)
 
     async def _run_bind(self, attempt: Attempt) -> Status:
-        for plugin in attempt.profile.bind:
+        for plugin in attempt.profile.at(BIND):
             status = await plugin.bind(attempt.state, attempt.pod, attempt.node_name)
             if status.code is Code.SKIP:
                 continue
@@ -147,7 +148,7 @@ class Binder:
 
     def post_bind(self, attempt: Attempt) -> None:
         """Tell the plugins; one that breaks is only logged, since the Pod is bound."""
-        for plugin in attempt.profile.post_bind:
+        for plugin in attempt.profile.at(POST_BIND):
             try:
                 plugin.post_bind(attempt.state, attempt.pod, attempt.node_name)
             except Exception:  # noqa: BLE001 - a bound Pod stays bound
@@ -155,24 +156,23 @@ class Binder:
 
     async def unreserve(self, attempt: Attempt) -> None:
         """Undo Reserve in reverse order, whatever breaks on the way."""
-        plugins = tuple(reversed(attempt.profile.reserve))
+        plugins = tuple(reversed(attempt.profile.at(RESERVE)))
         for plugin in plugins:
             try:
                 plugin.unreserve(attempt.state, attempt.pod, attempt.node_name)
             except Exception:  # noqa: BLE001 - the others' reservations must go too
                 _log.exception("Unreserve of plugin %s", plugin.name)
         for plugin in plugins:
-            undo = getattr(plugin, "unreserve_writes", None)
-            if undo is None:
+            if not isinstance(plugin, AsyncUnreservePlugin):
                 continue
             try:
-                await undo(attempt.state, attempt.pod, attempt.node_name)
+                await plugin.unreserve_writes(attempt.state, attempt.pod, attempt.node_name)
             except Exception:  # noqa: BLE001 - the others' writes must be undone too
                 _log.exception("Unreserve of plugin %s", plugin.name)
 
     def _permit(self, attempt: Attempt) -> Status:
         deadlines: dict[str, float] = {}
-        for plugin in attempt.profile.permit:
+        for plugin in attempt.profile.at(PERMIT):
             status, seconds = plugin.permit(attempt.state, attempt.pod, attempt.node_name)
             if status.code is Code.WAIT:
                 deadlines[plugin.name] = self._clock.monotonic() + min(seconds, PERMIT_SECONDS_MAX)

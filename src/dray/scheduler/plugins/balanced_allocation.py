@@ -55,7 +55,7 @@ class BalancedAllocation:
             scores.append(int((1 - (difference if difference > 0 else -difference) / 2) * SCORE_MAX))
         return scores
 
-    def score_needs(self, state: CycleState) -> Hashable | None:
+    def score_cache_key(self, state: CycleState) -> Hashable | None:
         """The requests, unless devices count: they come into use without a change of the node."""
         if self._resources is not _DEFAULT and any(map(self._handle.serves_resource, self._resources)):
             return None

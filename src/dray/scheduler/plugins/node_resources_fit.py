@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from dray.allocator.candidates import Candidates
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
@@ -15,6 +14,7 @@ from dray.framework.plugins import PreFilterResult
 from dray.framework.resources import CPU, MEMORY, Resources
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status
+from dray.lib.index_set import IndexSet
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
@@ -24,8 +24,8 @@ TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
 _TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,)).said_by(_NAME)
 _REQUEST: Final = "NodeResourcesFit/request"
-# Nothing but the nodes counts.
-_INVENTORY_VERSION: Final = 0
+# Only changes of nodes matter.
+_EPOCH: Final = 0
 
 
 class NodeResourcesFit:
@@ -41,8 +41,8 @@ class NodeResourcesFit:
         self._scorer = make_scorer(strategy, self._device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)
-        # At least the nodes that may lack something for Pods of a kind, made when the kind first comes.
-        self._cramped_for: Final = lru_cache(KINDS_MAX)(_all_nodes)
+        # By request: a superset of the nodes that lack something for it.
+        self._maybe_short: Final = lru_cache(KINDS_MAX)(_all_nodes)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Leave out resources that others look after."""
@@ -74,26 +74,30 @@ class NodeResourcesFit:
             return SUCCESS
         return self._explain(request, served, node)
 
-    def doubtful(self, state: CycleState, snapshot: Snapshot, start: int, stop: int) -> Sequence[int]:
-        """The places from one up to another of nodes that may lack something; the others have room beyond doubt."""
+    def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first_index: int) -> Iterable[int] | None:
+        """Rule out no node: rejections are not cached."""
+        return None
+
+    def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
+        """Return the nodes that may lack a resource."""
         request: Resources
         request, served, all_served = state[_REQUEST]
         if not all_served:
-            return range(start, stop)
+            return indices
         milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
-        cramped = self._cramped_for((milli_cpu, memory, storage, served))
+        maybe_short = self._maybe_short((milli_cpu, memory, storage, served))
         nodes = snapshot.nodes
         found = [
-            place
-            for place in cramped.places_between(start, stop, snapshot, _INVENTORY_VERSION)
-            if (node := nodes[place]).free_pods < 1
-            # Less than nothing is free where Pods were put by hand; who asks for nothing finds room there, too.
+            index
+            for index in maybe_short.within(indices, snapshot, _EPOCH)
+            if (node := nodes[index]).free_pods < 1
+            # Free amounts are negative on overcommitted nodes; a request of zero fits there, too.
             or (milli_cpu > node.free_milli_cpu and milli_cpu)
             or (memory > node.free_memory and memory)
             or (storage > node.free_ephemeral_storage and storage)
             or (served and not served.isdisjoint(node.allocatable.scalars))
         ]
-        cramped.keep_between(start, stop, found)
+        maybe_short.replace_within(indices, found)
         return found
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
@@ -104,7 +108,7 @@ class NodeResourcesFit:
         """All nodes at once."""
         return self._scorer(state.pod_info, nodes)
 
-    def score_needs(self, state: CycleState) -> Hashable | None:
+    def score_cache_key(self, state: CycleState) -> Hashable | None:
         """The requests, unless devices count: they come into use without a change of the node."""
         if self._scalars and any(map(self._handle.serves_resource, self._scalars)):
             return None
@@ -173,6 +177,5 @@ class NodeResourcesFit:
         return taken
 
 
-def _all_nodes(_kind: Hashable) -> Candidates:
-    """Nothing is known yet."""
-    return Candidates()
+def _all_nodes(_request: Hashable) -> IndexSet:
+    return IndexSet()

@@ -12,7 +12,7 @@ from dray.framework.plugins import SCORE_MAX
 from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.plugins.classic_resources.plugin import NAME as CLASSIC
 from dray.scheduler.plugins.classic_resources.pod_state import PodState as ClassicState
-from dray.scheduler.plugins.dynamic_resources.plugin import NAME as STRUCTURED
+from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as STRUCTURED
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState as StructuredState
 
 NAME: Final = "OptionalClaims"

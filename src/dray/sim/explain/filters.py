@@ -9,6 +9,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import FILTER
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.scheduler.cycle import run_pre_filter
@@ -87,7 +88,7 @@ class Filters:
         if self._names is not None and node.name not in self._names:
             return {"NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",)}
         found: dict[str, tuple[str, ...]] = {}
-        for plugin in self._profile.filter:
+        for plugin in self._profile.at(FILTER):
             if plugin.name in self._state.skip_filter:
                 continue
             status = plugin.filter(self._state, self._pod, node)

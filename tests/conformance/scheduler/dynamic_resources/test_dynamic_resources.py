@@ -15,7 +15,7 @@ from dray.api.pod_claims import FINALIZER
 from dray.client.rest import Call
 from dray.framework.status import Code
 from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
-from dray.scheduler.plugins.dynamic_resources.plugin import NAME
+from dray.scheduler.plugins.dynamic_resources.device_filter import NAME
 from tests.conformance.scheduler.dynamic_resources.bench import (
     RULES,
     TEAM,

@@ -315,7 +315,7 @@ async def test_devices_count_as_capacity_in_scores(strategy: str, best: str) -> 
         balanced = BalancedAllocation({"resources": [{"name": GPU}, {"name": "cpu"}]}, world.handle)
         assert balanced.score_all(attempt.state, attempt.pod, nodes) != []
         # Devices come into use without a change of the node.
-        assert (fit.score_needs(attempt.state), balanced.score_needs(attempt.state)) == (None, None)
+        assert (fit.score_cache_key(attempt.state), balanced.score_cache_key(attempt.state)) == (None, None)
 
 
 # --- Reserve and PreBind. ---

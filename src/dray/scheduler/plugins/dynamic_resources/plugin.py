@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from dray.allocator import (
-    AllocatorError,
-    Asked,
-    NodeAllocationError,
-    Outcome,
-    SearchStoppedError,
-    StopReason,
-    allocation_score,
-    claim_label,
-)
+from dray.allocator import allocation_score, claim_label
 from dray.api.errors import APIError
 from dray.api.pod_claims import has_prioritized_list
 from dray.api.types.core_v1 import Pod
@@ -50,27 +41,18 @@ from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.classic import classic_events, classic_names
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
-from dray.scheduler.plugins.dynamic_resources.foreknown import Foreknown
+from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceFilter
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
 from dray.scheduler.plugins.dynamic_resources.optional import optional_uids, reduced
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, extended_names
 
-NAME: Final = "DynamicResources"
-CANNOT_ALLOCATE: Final = "cannot allocate all claims"
-NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 DELETED: Final = "deletion of ResourceClaim completed"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 STILL_NOT: Final = "still not schedulable"
 NO_CLAIMS: Final = "no new claims to deallocate"
 STEPS: Final = exponential_buckets(start=1, factor=4, count=12)
-# Different explanations in one message: more than a few nobody reads.
-EXPLAINED_MAX: Final = 4
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
-
-# With their author, so that nobody has to make copies that have one.
-_NO_FIT: Final = unresolvable(CANNOT_ALLOCATE).said_by(NAME)
-_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).said_by(NAME)
 
 
 class DynamicResources:
@@ -81,11 +63,8 @@ class DynamicResources:
     def __init__(self, given: Mapping[str, Any], handle: Handle) -> None:
         arguments = read_arguments(given, handle.features)
         self._handle = handle
-        self._clock = handle.clock
         self._features = handle.features
-        self._filter_timeout = arguments.filter_timeout_seconds
         cluster = self._cluster = cluster_of(handle)
-        self._allocator = cluster.allocator
         self._inventory = cluster.inventory
         self._tracker = cluster.tracker
         self._writer = cluster.writer
@@ -95,8 +74,7 @@ class DynamicResources:
         self._steps = handle.metrics.histogram(
             "dray_allocation_steps", "Steps of the search for a placed Pod's devices, on all nodes together.", (), STEPS
         )
-        # Of the attempt under way; the cycle makes one after the other.
-        self._steps_taken = 0
+        self._filter = DeviceFilter(cluster.allocator, cluster.variants, handle.clock, arguments.filter_timeout_seconds)
         self._pre_binder = PreBinder(handle, cluster, arguments.binding_timeout_seconds)
         handle.serves_resource = cluster.variants.serves
         handle.device_usage = cluster.device_usage
@@ -167,7 +145,7 @@ class DynamicResources:
             if not claims and special is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
             own = state[NAME] = PodState(pod, claims)
-            self._steps_taken = 0
+            self._filter.steps = 0
             for position, claim in enumerate(claims):
                 self._check(own, position, claim)
         except NotReadyError as why:
@@ -219,129 +197,31 @@ class DynamicResources:
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Allocated claims must reach the node; the others must find devices there, or be optional."""
         own: PodState = state[NAME]
-        status = self._fits(own, node)
+        status = self._filter.filter(own, node)
         if status is not SUCCESS and own.reduced and status.is_rejected:
             for less in own.reduced:
-                if self._fits(less, node) is SUCCESS:
+                if self._filter.filter(less, node) is SUCCESS:
                     own.instead[node.name] = less
                     return SUCCESS
         return status
 
-    def _fits(self, own: PodState, node: NodeInfo) -> Status:
-        missed = False
-        for position, reaches in own.placed:
-            if not reaches(node):
-                own.unavailable.add(position)
-                missed = True
-        if missed:
-            return _NOT_AVAILABLE
-        variant = own.plain
-        if node.requested.scalars or (own.needs and node.allocatable.scalars):
-            variant = own.node_variants[node.name] = self._variants.variant(own, node)
-        if variant.rejection is not None or (own.special is not None and not own.reaches(node)):
-            return self._rejected(own, variant)
-        if not variant.count:
-            return SUCCESS
-        try:
-            asked = variant.asked or self._recall(variant)
-            # Most nodes were asked the same before, and nothing of them has changed.
-            known = asked.known.get(node.name)
-            if known is not None and known.node is node.node and known.version == self._inventory.version:
-                outcome = known.outcome
-            else:
-                outcome = self._allocate(variant, node)
-        except AllocatorError as failure:
-            return self._failed(failure, node)
-        if outcome.allocations is None:
-            return _NO_FIT
-        own.node_allocations[node.name] = outcome.allocations
-        return SUCCESS
-
-    def promising(self, state: CycleState, snapshot: Snapshot, start: int) -> Iterable[int] | None:
-        """The places from one on, without those of nodes of which it is known that `filter` finds no devices there.
-
-        None when that cannot be told of any.
-        """
+    def maybe_feasible(self, state: CycleState, snapshot: Snapshot, first_index: int) -> Iterable[int] | None:
+        """Yield the nodes, starting at first_index, that are not cached as infeasible; None if nothing is cached."""
         own: PodState | None = state.get(NAME)
-        foreknown = None if own is None else self._foreknown(own)
-        return None if foreknown is None else foreknown.promising(snapshot, start)
+        cached = None if own is None else self._filter.cached_filter(own)
+        return None if cached is None else cached.maybe_feasible(snapshot, first_index)
 
-    def doubtful(self, state: CycleState, snapshot: Snapshot, start: int, stop: int) -> Sequence[int]:
-        """The places from one up to another of nodes of which it is not known that `filter` finds devices there."""
+    def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
+        """Return the nodes that are not cached as feasible."""
         own: PodState = state[NAME]
-        foreknown = self._foreknown(own) if own.special is None else None
-        return range(start, stop) if foreknown is None else foreknown.doubtful(snapshot, start, stop)
-
-    def _foreknown(self, own: PodState) -> Foreknown | None:
-        """What is known, if a node's outcome, where there is one, is all that counts for it."""
-        if own.placed or not own.plain.count or own.plain.rejection is not None:
-            return None
-        try:
-            asked = own.plain.asked or self._recall(own.plain)
-        except AllocatorError:
-            return None
-        return Foreknown(asked, frozenset(own.names), self._variants.serves, self._inventory.version)
-
-    def _recall(self, variant: Variant) -> Asked:
-        variant.asked = self._allocator.recall(variant.claims)
-        return variant.asked
-
-    @staticmethod
-    def _rejected(own: PodState, variant: Variant) -> Status:
-        status = variant.rejection or IN_THE_WAY
-        own.stale = own.stale or status is IN_THE_WAY
-        return status
-
-    def _allocate(self, variant: Variant, node: NodeInfo) -> Outcome:
-        outcome = self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
-        self._steps_taken += outcome.steps
-        return outcome
-
-    def _deadline(self) -> Callable[[], bool]:
-        if not self._filter_timeout:
-            return _never
-        monotonic = self._clock.monotonic
-        deadline = monotonic() + self._filter_timeout
-        return lambda: monotonic() >= deadline
-
-    @staticmethod
-    def _failed(failure: AllocatorError, node: NodeInfo) -> Status:
-        if isinstance(failure, SearchStoppedError):
-            if failure.reason is StopReason.DEADLINE:
-                return error(f"timed out trying to allocate devices on node {node.name}: {failure}")
-            return unresolvable(f"{CANNOT_ALLOCATE} (search given up after {failure.steps} steps)")
-        if isinstance(failure, NodeAllocationError):
-            return unresolvable(str(failure))
-        return error(str(failure))
+        cached = self._filter.cached_filter(own) if own.special is None else None
+        return indices if cached is None else cached.needs_filter(snapshot, indices)
 
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
-        """Say what stands in the way on nodes without enough devices; nodes that look alike are explained once."""
+        """Say why devices cannot be allocated on the nodes."""
         own: PodState | None = state.get(NAME)
-        if own is None:
-            return
-        explained: dict[Hashable, Status] = {}
-        for name, status in statuses.items():
-            if status.plugin != NAME or status.reasons is not _NO_FIT.reasons:
-                continue
-            node = self._handle.snapshot.get(name)
-            assert node is not None, f"{name} was looked at and is not there"
-            variant = own.variant_on(name)
-            looks = self._looks(node, variant)
-            better = explained.get(looks)
-            if better is None and len(explained) < EXPLAINED_MAX:
-                summary = self._allocator.explain(node.node, variant.claims).summary
-                better = explained[looks] = Status(status.code, (f"{CANNOT_ALLOCATE} ({summary})",), NAME)
-            if better is not None:
-                statuses[name] = better
-
-    def _looks(self, node: NodeInfo, variant: Variant) -> Hashable:
-        """What an explanation says about a node, as far as it is cheap to know."""
-        requests = self._allocator.plan(variant.claims).requests
-        groups = [alternative.group for request in requests for alternative in request.alternatives]
-        view = self._inventory.node_view(node.node, self._allocator.gates)
-        matches = tuple([view.matches(group) for group in groups])
-        broken = len(view.incomplete), len(view.invalid)
-        return id(variant), view.device_count(), view.blocked(self._allocator.allocations), matches, broken
+        if own is not None:
+            self._filter.explain_rejections(own, self._handle.snapshot, statuses)
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
@@ -415,7 +295,7 @@ class DynamicResources:
         own.node_allocations[node_name] = allocations
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
-        self._steps.observe(self._steps_taken)
+        self._steps.observe(self._filter.steps)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -460,10 +340,6 @@ class DynamicResources:
                 return SUCCESS
             own = PodState(pod, ())
         return await self._pre_binder.pre_bind(state, own, pod, node_name)
-
-
-def _never() -> bool:
-    return False
 
 
 class SwitchedOff:

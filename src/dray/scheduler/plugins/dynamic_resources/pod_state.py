@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dray.allocator import Asked
+from dray.allocator import AllocationQuery
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.node_info import NodeInfo
@@ -21,7 +21,7 @@ _NO_CLASSES: Final[Mapping[str, str]] = {}
 class Variant:
     """What is to be allocated on nodes that have the same of the Pod's extended resources themselves."""
 
-    __slots__ = ("asked", "claims", "count", "rejection", "special", "wanted")
+    __slots__ = ("claims", "count", "query", "rejection", "special", "wanted")
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Variant:
         self.wanted = wanted
         # Why the Pod cannot be on such a node at all.
         self.rejection = rejection
-        # What the allocator can say of nodes at once; asked for at the first node.
-        self.asked: Asked | None = None
+        # The cached results for the claims; set by the first filter call.
+        self.query: AllocationQuery | None = None
 
 
 class PodState:
@@ -131,9 +131,8 @@ class PodState:
     def found_on(self, node_name: str) -> tuple[AllocationResult, ...] | None:
         """The allocations on a node that fits; until Reserve, since then devices are taken."""
         found = self.node_allocations.get(node_name)
-        if found is None and self.plain.asked is not None:
-            known = self.plain.asked.known.get(node_name)
-            found = None if known is None else known.outcome.allocations
+        if found is None and self.plain.query is not None:
+            found = self.plain.query.allocations_on(node_name)
         return found
 
     def variant_on(self, node_name: str) -> Variant:

@@ -1,4 +1,4 @@
-"""Whatever changes, no node that has the devices is passed over, and nodes known not to have them are."""
+"""The batch filter of DynamicResources agrees with a fresh search, whatever changes in the cluster."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS
 from dray.scheduler.cache import Cache
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
-from dray.scheduler.plugins.dynamic_resources.plugin import NAME, DynamicResources
+from dray.scheduler.plugins.dynamic_resources.device_filter import NAME
+from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from tests.conformance.allocator.builders import CLASS_A, claim, device_class, holding, in_region, request, slice_of
 from tests.unit.scheduler.builders import node, pod
 from tests.unit.scheduler.plugins.dynamic_resources.registered import handle_of_nothing
 
 NODES = range(2)
-# Those that concern one node are more likely: those that concern all hide what is forgotten about one.
-OF_ONE = ["taken", "freed", "node", "label"]
-CHANGES = [*OF_ONE, *OF_ONE, *OF_ONE, "slice", "gone", "own", "scalars", "no scalars", "rule", "no rule"]
+# Changes of one node are more likely: changes of all nodes invalidate everything, and hide what was not invalidated.
+NODE_CHANGES = ["allocated", "freed", "node", "label"]
+CHANGES = [*NODE_CHANGES * 3, "slice", "deleted", "own", "guest", "no guest", "rule", "no rule"]
 RESOURCE = "example.com/gpu"
 # The class has this name, too, which no node has itself.
 IMPLICIT = implicit_extended_resource_name(CLASS_A)
-# What changes on which node, how many devices a Pod that looks then asks for (none when nobody looks), and as which
-# extended resource; with a claim when it is none.
+# What changes on which node, how many devices the Pod of a search requests (0: no search), and as which extended
+# resource (empty: with a claim).
 COUNTS = (0, 1, 2, 2)
 RESOURCES = ("", RESOURCE, IMPLICIT)
 STEPS = st.lists(
@@ -47,7 +48,7 @@ RULE = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a Pod asks for."""
+    """What a Pod requests."""
 
     count: int
     resource: str
@@ -57,37 +58,37 @@ class Wanted:
         return claim(request(count=self.count), name="wanted")
 
     def has(self, info: NodeInfo) -> bool:
-        """Whether devices are not asked for on the node, since it has the resource itself."""
+        """Return whether the node has the resource itself, so that no devices are needed."""
         return self.resource in info.allocatable.scalars
 
 
-class World:
-    """Two nodes with two devices each and one that a label brings, and Pods that look for one or two."""
+class Cluster:
+    """Two nodes with two devices each, and one more for nodes with a label."""
 
     def __init__(self) -> None:
         handle = handle_of_nothing()
         self.plugin = DynamicResources({}, handle)
-        cluster = cluster_of(handle)
-        self.inventory, self.allocations = cluster.inventory, cluster.allocations
+        shared = cluster_of(handle)
+        self.inventory, self.allocations = shared.inventory, shared.allocations
         self.cache, self.snapshot = Cache(), handle.snapshot
         usual = device_class()
         usual = msgspec.structs.replace(
             usual, spec=msgspec.structs.replace(usual.spec, extended_resource_name=RESOURCE)
         )
         self.inventory.apply_class(usual)
-        cluster.resources.apply(usual)
+        shared.resources.apply(usual)
         self.inventory.apply_slice(slice_of("z", pool="region", node_selector=in_region("region-1")))
         for number in NODES:
             self.change("node", number)
             self.change("slice", number)
 
-    def change(self, step: str, number: int) -> None:  # noqa: C901 - one branch for each change
-        """Let something happen to a node, or to all."""
+    def change(self, step: str, number: int) -> None:  # noqa: C901 - one branch per change
+        """Change one node, or all of them."""
         name = f"n{number}"
         held = holding(f"driver-a/{name}/x", name=name)
         guest = PodInfo(pod(f"guest-{number}", requests={RESOURCE: "1"}, node=name))
         match step:
-            case "taken":
+            case "allocated":
                 self.allocations.apply_claim(held)
             case "freed":
                 self.allocations.remove_claim(held)
@@ -99,43 +100,44 @@ class World:
                 self.cache.set_node(node(name, labels={"region": "region-1"}))
             case "own":
                 self.cache.set_node(node(name, allocatable={"pods": "10", RESOURCE: "2"}))
-            case "gone":
+            case "deleted":
                 self.cache.remove_node(name)
                 self.inventory.remove_node(name)
-            case "scalars" if self.cache.node_of(guest.uid) is None:
+            case "guest" if self.cache.node_of(guest.uid) is None:
                 self.cache.assume(guest, name)
-            case "no scalars":
+            case "no guest":
                 self.cache.remove_pod(guest.uid)
             case "rule":
                 self.inventory.apply_taint_rule(RULE)
             case "no rule":
                 self.inventory.remove_taint_rule("rule")
 
-    def look(self, start: int, wanted: Wanted) -> None:
-        """A Pod looks at all promising nodes; then these are known, and those that fit beyond doubt are."""
+    def search(self, first_index: int, wanted: Wanted) -> None:
+        """Filter all nodes that may be feasible; after that every node has a cached result."""
         self.cache.update_snapshot(self.snapshot)
-        start %= max(len(self.snapshot), 1)
-        ordered = [*self.snapshot.nodes[start:], *self.snapshot.nodes[:start]]
-        fitting = [info for info in ordered if self._fits(info, wanted)]
-        looked_at = self._promising(start, wanted)
-        assert [info for info in ordered if info in looked_at] == looked_at
-        assert [info for info in looked_at if info in fitting] == fitting
-        left = [info for info in self._promising(start, wanted) if not info.requested.scalars]
-        assert left == [info for info in fitting if not info.requested.scalars]
-        doubtful = self.plugin.doubtful(self._state(wanted), self.snapshot, start, len(self.snapshot))
-        sure = [info for info in ordered if info in left and not wanted.has(info)]
-        assert [self.snapshot.nodes[place] for place in doubtful] == [
-            info for info in self.snapshot.nodes[start:] if info not in sure
+        first_index %= max(len(self.snapshot), 1)
+        ordered = [*self.snapshot.nodes[first_index:], *self.snapshot.nodes[:first_index]]
+        feasible = [info for info in ordered if self._fits(info, wanted)]
+        filtered = self._maybe_feasible(first_index, wanted)
+        assert [info for info in ordered if info in filtered] == filtered
+        assert [info for info in filtered if info in feasible] == feasible
+        left = [info for info in self._maybe_feasible(first_index, wanted) if not info.requested.scalars]
+        assert left == [info for info in feasible if not info.requested.scalars]
+        indices = range(first_index, len(self.snapshot))
+        needed = self.plugin.needs_filter(self._state(wanted), self.snapshot, indices)
+        cached = [info for info in ordered if info in left and not wanted.has(info)]
+        assert [self.snapshot.nodes[index] for index in needed] == [
+            info for info in self.snapshot.nodes[first_index:] if info not in cached
         ]
 
-    def _promising(self, start: int, wanted: Wanted) -> list[NodeInfo]:
+    def _maybe_feasible(self, first_index: int, wanted: Wanted) -> list[NodeInfo]:
         state = self._state(wanted)
-        found = self.plugin.promising(state, self.snapshot, start)
-        assert found is not None
-        looked_at = [self.snapshot.nodes[place] for place in found]
-        for info in looked_at:
+        indices = self.plugin.maybe_feasible(state, self.snapshot, first_index)
+        assert indices is not None
+        filtered = [self.snapshot.nodes[index] for index in indices]
+        for info in filtered:
             self.plugin.filter(state, state.pod_info.pod, info)
-        return looked_at
+        return filtered
 
     def _state(self, wanted: Wanted) -> CycleState:
         asking = PodInfo(pod("p", requests={wanted.resource: str(wanted.count)} if wanted.resource else {}))
@@ -152,9 +154,9 @@ class World:
 
 @settings(max_examples=250, deadline=None)
 @given(STEPS)
-def test_what_changes_is_looked_at_again(steps: list[tuple[str, int, int, str]]) -> None:
-    world = World()
+def test_cached_results_equal_a_fresh_search(steps: list[tuple[str, int, int, str]]) -> None:
+    cluster = Cluster()
     for step, which, count, resource in steps:
-        world.change(step, which)
+        cluster.change(step, which)
         if count:
-            world.look(which, Wanted(count, resource))
+            cluster.search(which, Wanted(count, resource))

@@ -1,0 +1,176 @@
+"""The Filter step of DynamicResources, for one node and for many at once, and explanations of rejections. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final
+
+from dray.allocator import (
+    AllocationQuery,
+    Allocator,
+    AllocatorError,
+    NodeAllocationError,
+    Outcome,
+    SearchStoppedError,
+    StopReason,
+)
+from dray.framework.node_info import NodeInfo
+from dray.framework.snapshot import Snapshot
+from dray.framework.status import SUCCESS, Status, error, unresolvable
+from dray.lib.clock import Clock
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, Variants
+
+NAME: Final = "DynamicResources"
+CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+# Distinct explanations in one message.
+EXPLAINED_MAX: Final = 4
+
+_CANNOT_ALLOCATE: Final = unresolvable(CANNOT_ALLOCATE).said_by(NAME)
+_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).said_by(NAME)
+
+
+class CachedDeviceFilter:
+    """Answers the device filter for many nodes at once from cached allocation results.
+
+    A cached result does not decide about a node whose Pods have devices from a device plugin, nor about a node that has
+    some of the Pod's extended resources itself.
+    """
+
+    __slots__ = ("_extended_resources", "_is_served_by_devices", "_query")
+
+    def __init__(
+        self, query: AllocationQuery, extended_resources: frozenset[str], is_served_by_devices: Callable[[str], bool]
+    ) -> None:
+        self._query = query
+        # Of the Pod.
+        self._extended_resources = extended_resources
+        self._is_served_by_devices = is_served_by_devices
+
+    def maybe_feasible(self, snapshot: Snapshot, first_index: int) -> Iterable[int]:
+        """Yield the indices of nodes, starting at first_index, that are not cached as infeasible."""
+        return self._query.maybe_feasible(snapshot, first_index, self)
+
+    def needs_filter(self, snapshot: Snapshot, indices: range) -> Sequence[int]:
+        """Return the indices whose nodes have no cached positive result, so that Filter must run on them."""
+        return self._query.needs_filter(snapshot, indices, self)
+
+    def covers(self, node: NodeInfo) -> bool:
+        """Return whether the result alone decides whether the Pod fits on the node."""
+        return not node.requested.scalars and self._extended_resources.isdisjoint(node.allocatable.scalars)
+
+    def covers_every_pod(self, node: NodeInfo) -> bool:
+        """Return whether it does so for every Pod with the same query, whatever its extended resources."""
+        return not any(map(self._is_served_by_devices, node.allocatable.scalars))
+
+
+class DeviceFilter:
+    """Finds devices for a Pod's claims on nodes; one for each profile."""
+
+    def __init__(self, allocator: Allocator, variants: Variants, clock: Clock, timeout_seconds: float) -> None:
+        self._allocator = allocator
+        self._inventory = allocator.inventory
+        self._variants = variants
+        self._clock = clock
+        # For one node; 0 means no limit.
+        self._timeout_seconds = timeout_seconds
+        # Search steps of the current attempt, over all nodes.
+        self.steps = 0
+
+    def filter(self, own: PodState, node: NodeInfo) -> Status:
+        """Check that allocated claims are available on the node, and that the others can be allocated there."""
+        unavailable = False
+        for position, reaches in own.placed:
+            if not reaches(node):
+                own.unavailable.add(position)
+                unavailable = True
+        if unavailable:
+            return _NOT_AVAILABLE
+        variant = own.plain
+        if node.requested.scalars or (own.needs and node.allocatable.scalars):
+            variant = own.node_variants[node.name] = self._variants.variant(own, node)
+        if variant.rejection is not None or (own.special is not None and not own.reaches(node)):
+            status = variant.rejection or IN_THE_WAY
+            own.stale = own.stale or status is IN_THE_WAY
+            return status
+        if not variant.count:
+            return SUCCESS
+        try:
+            query = variant.query or self._query(variant)
+            outcome = query.lookup(node.name, node.node)
+            if outcome is None:
+                outcome = self._allocate(variant, node)
+        except AllocatorError as failure:
+            return _failed(failure, node)
+        if outcome.allocations is None:
+            return _CANNOT_ALLOCATE
+        own.node_allocations[node.name] = outcome.allocations
+        return SUCCESS
+
+    def cached_filter(self, own: PodState) -> CachedDeviceFilter | None:
+        """Return the batch filter for a Pod; None if anything but cached results decides about nodes."""
+        plain = own.plain
+        if own.placed or not plain.count or plain.rejection is not None:
+            return None
+        try:
+            query = plain.query or self._query(plain)
+        except AllocatorError:
+            return None
+        return CachedDeviceFilter(query, frozenset(own.names), self._variants.serves)
+
+    def _query(self, variant: Variant) -> AllocationQuery:
+        variant.query = self._allocator.query(variant.claims)
+        return variant.query
+
+    def _allocate(self, variant: Variant, node: NodeInfo) -> Outcome:
+        outcome = self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
+        self.steps += outcome.steps
+        return outcome
+
+    def _deadline(self) -> Callable[[], bool]:
+        if not self._timeout_seconds:
+            return _never
+        monotonic = self._clock.monotonic
+        deadline = monotonic() + self._timeout_seconds
+        return lambda: monotonic() >= deadline
+
+    def explain_rejections(self, own: PodState, snapshot: Snapshot, statuses: dict[str, Status]) -> None:
+        """Add to the statuses why devices cannot be allocated; equivalent nodes are explained once."""
+        explained: dict[Hashable, Status] = {}
+        for name, status in statuses.items():
+            if status.plugin != NAME or status.reasons is not _CANNOT_ALLOCATE.reasons:
+                continue
+            node = snapshot.get(name)
+            assert node is not None, f"{name} was filtered and is not in the snapshot"
+            variant = own.variant_on(name)
+            key = self._equivalence_key(node, variant)
+            better = explained.get(key)
+            if better is None and len(explained) < EXPLAINED_MAX:
+                summary = self._allocator.explain(node.node, variant.claims).summary
+                better = explained[key] = Status(status.code, (f"{CANNOT_ALLOCATE} ({summary})",), NAME)
+            if better is not None:
+                statuses[name] = better
+
+    def _equivalence_key(self, node: NodeInfo, variant: Variant) -> Hashable:
+        """Return what determines the explanation for a node, as far as it is cheap to compute."""
+        requests = self._allocator.plan(variant.claims).requests
+        groups = [alternative.group for request in requests for alternative in request.alternatives]
+        view = self._inventory.node_view(node.node, self._allocator.gates)
+        matches = tuple([view.matches(group) for group in groups])
+        unusable_pools = len(view.incomplete), len(view.invalid)
+        return id(variant), view.device_count(), view.blocked(self._allocator.allocations), matches, unusable_pools
+
+
+def _never() -> bool:
+    return False
+
+
+def _failed(failure: AllocatorError, node: NodeInfo) -> Status:
+    if isinstance(failure, SearchStoppedError):
+        if failure.reason is StopReason.DEADLINE:
+            return error(f"timed out trying to allocate devices on node {node.name}: {failure}")
+        return unresolvable(f"{CANNOT_ALLOCATE} (search given up after {failure.steps} steps)")
+    if isinstance(failure, NodeAllocationError):
+        return unresolvable(str(failure))
+    return error(str(failure))

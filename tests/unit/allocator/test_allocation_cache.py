@@ -1,0 +1,167 @@
+"""A cached result is returned until something that it depends on changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dray.allocator import AllocationError, Allocations, Allocator, Inventory, Outcome
+from dray.allocator.allocation_cache import AllocationCache
+from dray.allocator.allocations import CHANGES_MAX
+from dray.allocator.plan import Plan
+from dray.api.types import core_v1
+from dray.api.types import resource_v1 as r
+from tests.conformance.allocator.builders import (
+    claim,
+    device,
+    device_class,
+    holding,
+    in_region,
+    node,
+    request,
+    slice_of,
+)
+
+HERE = node()
+RULE = {
+    "metadata": {"name": "rule"},
+    "spec": {"deviceSelector": {"driver": "driver-a"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
+}
+
+
+def claims_for(name: str = "claim-0", count: int = 1) -> tuple[r.ResourceClaim, ...]:
+    return (claim(request(count=count), name=name),)
+
+
+def new_allocator() -> Allocator:
+    inventory = Inventory()
+    inventory.apply_class(device_class())
+    inventory.apply_slice(slice_of("x", "y"))
+    return Allocator(inventory, Allocations())
+
+
+def cached(allocator: Allocator, claims: tuple[r.ResourceClaim, ...], here: core_v1.Node = HERE) -> Outcome | None:
+    return allocator.query(claims).lookup("node-1", here)
+
+
+def test_claims_with_the_same_spec_share_a_result() -> None:
+    allocator = new_allocator()
+    outcome = allocator.allocate(HERE, claims_for("one"))
+    assert outcome.fits
+    another = claims_for("another")
+    assert cached(allocator, another) is outcome
+    assert allocator.allocate(HERE, another) is outcome
+
+
+def test_claims_with_another_spec_have_another_result() -> None:
+    allocator = new_allocator()
+    allocator.allocate(HERE, claims_for())
+    assert not allocator.allocate(HERE, claims_for(count=3)).fits
+
+
+def allocate_and_free(allocator: Allocator, times: int) -> None:
+    allocator.allocations.apply_claim(holding("driver-a/pool-1/x"))
+    for _ in range(times):
+        allocator.allocations.apply_claim(holding("driver-a/elsewhere/x", name="churn"))
+        allocator.allocations.remove_claim(holding("driver-a/elsewhere/x", name="churn"))
+
+
+CHANGES: list[tuple[str, Callable[[Allocator], object]]] = [
+    ("device allocated", lambda a: a.allocations.apply_claim(holding("driver-a/pool-1/x"))),
+    ("device allocated, log too short", lambda a: allocate_and_free(a, CHANGES_MAX)),
+    ("slice", lambda a: a.inventory.apply_slice(slice_of("z"))),
+    ("slice deleted", lambda a: a.inventory.remove_slice("slice-driver-a-pool-1")),
+    ("taint rule", lambda a: a.inventory.apply_taint_rule(RULE)),
+    ("class", lambda a: a.inventory.apply_class(device_class("class-a", "false"))),
+]
+
+
+@pytest.mark.parametrize("change", [pytest.param(act, id=name) for name, act in CHANGES])
+def test_a_change_invalidates_the_result(change: Callable[[Allocator], object]) -> None:
+    allocator = new_allocator()
+    claims = claims_for()
+    before = allocator.allocate(HERE, claims)
+    assert cached(allocator, claims) is before
+    change(allocator)
+    assert cached(allocator, claims) is None
+    assert allocator.allocate(HERE, claims) == fresh(allocator, claims) != before
+
+
+def test_a_change_of_selected_labels_invalidates_the_result() -> None:
+    allocator = new_allocator()
+    allocator.inventory.apply_slice(slice_of("x", "y", node_selector=in_region("region-1")))
+    claims = claims_for()
+    assert allocator.allocate(HERE, claims).fits
+    moved = node(region="region-2")
+    assert cached(allocator, claims, moved) is None
+    assert not allocator.allocate(moved, claims).fits
+
+
+def test_a_freed_device_invalidates_the_result() -> None:
+    allocator = new_allocator()
+    before = allocator.allocate(HERE, claims_for())
+    for change in (allocator.allocations.apply_claim, allocator.allocations.remove_claim):
+        change(holding("driver-a/pool-1/x"))
+        assert cached(allocator, claims_for()) is None
+        assert allocator.allocate(HERE, claims_for()) == fresh(allocator, claims_for())
+    assert allocator.allocate(HERE, claims_for()) == before
+
+
+CHANGES_BETWEEN: list[tuple[str, Callable[[Allocator], object]]] = [
+    ("another device allocated", lambda a: a.allocations.apply_claim(holding("driver-a/pool-1/y", name="more"))),
+    ("slice", lambda a: a.inventory.apply_slice(slice_of("w", "x", "y"))),
+    ("taint rule", lambda a: a.inventory.apply_taint_rule(RULE)),
+]
+
+
+@pytest.mark.parametrize("change", [pytest.param(act, id=name) for name, act in CHANGES_BETWEEN])
+def test_a_result_from_before_an_allocation_is_not_used_after_it_is_freed(
+    change: Callable[[Allocator], object],
+) -> None:
+    allocator = new_allocator()
+    both = claims_for(count=2)
+    before = allocator.allocate(HERE, both)
+    allocator.allocations.apply_claim(holding("driver-a/pool-1/x"))
+    assert cached(allocator, both) is None
+    change(allocator)
+    allocator.allocations.remove_claim(holding("driver-a/pool-1/x"))
+    assert cached(allocator, both) is None
+    assert allocator.allocate(HERE, both) == fresh(allocator, both) != before
+
+
+def test_an_error_names_the_claim_of_the_query() -> None:
+    allocator = new_allocator()
+    for name in ("one", "another"):
+        unclear = claim(request("req-0", "class-a", 1, 'device.attributes["driver-a"].lacking == 1'), name=name)
+        with pytest.raises(AllocationError, match=f"^claim ns/{name}: selector #0: "):
+            allocator.allocate(HERE, (unclear,))
+
+
+def test_a_share_is_never_allocated_twice() -> None:
+    allocator = new_allocator()
+    allocator.inventory.apply_slice(slice_of(device("x", allow_multiple_allocations=True)))
+    one, other = (allocator.allocate(HERE, claims_for(name)).allocations for name in ("one", "other"))
+    assert one is not None
+    assert other is not None
+    assert one[0].devices.results[0].share_id != other[0].devices.results[0].share_id
+
+
+def empty_plan() -> Plan:
+    return Plan((), ())
+
+
+def test_the_least_recently_used_query_is_evicted_first() -> None:
+    allocator = new_allocator()
+    cache = AllocationCache(allocator.inventory, allocator.allocations, results_max=2)
+    query = cache.query(claims_for(), empty_plan)
+    assert cache.query(claims_for("another"), empty_plan) is query
+    cache.query(claims_for(count=2), empty_plan)
+    query.add(allocator.inventory.node_view(HERE, allocator.gates), Outcome(None))
+    cache.query(claims_for(count=3), empty_plan)
+    assert cache.query(claims_for(), empty_plan) is not query
+
+
+def fresh(allocator: Allocator, claims: tuple[r.ResourceClaim, ...]) -> Outcome:
+    """Return the outcome of an allocator with an empty cache."""
+    return Allocator(allocator.inventory, allocator.allocations).allocate(HERE, claims)
