@@ -29,7 +29,7 @@ from dray.node.agent.machine_info import read_machine
 from dray.node.agent.node_object import NodeSpec, parse_labels, parse_taints
 from dray.node.agent.node_registration import NodeRegistration
 from dray.node.agent.pod.environment import DownwardContext
-from dray.node.agent.pod.events import Timing
+from dray.node.agent.pod.timing import Timing
 from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.agent.pod_worker import ContainerStartMetrics, Dependencies, NodeInfo
 from dray.node.agent.pod_workers import PodWorkers

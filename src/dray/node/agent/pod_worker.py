@@ -13,8 +13,8 @@ from dray.client.events import ObjectReference, reference_to
 from dray.lib.clock import Clock
 from dray.node.agent.admission import own_requests
 from dray.node.agent.cpuset_reconciler import CpusetLookup
-from dray.node.agent.pod.events import KUBELET_TIMING, Timing
 from dray.node.agent.pod.machine import PodMachine
+from dray.node.agent.pod.timing import KUBELET_TIMING, Timing
 from dray.node.agent.pod_setup import PodSetup
 from dray.node.agent.probes.prober import Prober
 from dray.node.agent.status_manager import StatusManager

@@ -24,6 +24,7 @@ from dray.node.agent.pod.events import (
     DeletePod,
     Event,
     MustFail,
+    PodAdded,
     PodRemoved,
     PodUpdated,
     PostStartFinished,
@@ -44,8 +45,7 @@ from dray.node.agent.pod.events import (
     StopContainer,
     TimerFired,
 )
-from dray.node.agent.pod.machine import WARNING, PodMachine
-from dray.node.agent.pod.stages import Stage
+from dray.node.agent.pod.machine import WARNING, PodMachine, Stage
 from dray.node.agent.pod.status import HostInfo, pod_status
 from dray.node.agent.pod_setup import REFRESH_SECONDS
 from dray.node.agent.pod_worker import Dependencies, NodeInfo, PodWorker
@@ -221,7 +221,7 @@ class PodWorkers:
 
     def status_of(self, work: PodWorker) -> Document | None:
         """What to report of a Pod; None when the API server has it as finished from before."""
-        if work.machine.settled:
+        if work.machine.was_terminal:
             return None
         facts = self._facts()
 
@@ -239,13 +239,13 @@ class PodWorkers:
         machine = PodMachine(pod, records, now=self._clock.now(), timing=self._parts.timing)
         work = PodWorker(pod, machine, status_source=self.status_of)
         self._works[uid] = work
-        self._post(work, None)
+        self._post(work, PodAdded())
 
-    def _post(self, work: PodWorker, event: Event | None) -> None:
+    def _post(self, work: PodWorker, event: Event) -> None:
         for action in work.machine.handle(event, self._clock.now()):
             _PERFORM[type(action)](self, work, action)
         self._arm(work)
-        if work.machine.stage < Stage.FORGOTTEN:
+        if work.machine.stage < Stage.REMOVED:
             self._parts.reporter.changed(work)
 
     def _arm(self, work: PodWorker) -> None:
@@ -302,7 +302,7 @@ class PodWorkers:
         others = [
             other.requests()
             for other in self._works.values()
-            if other is not work and (other.machine.admitted or other.machine.found_running)
+            if other is not work and (other.machine.admitted or other.machine.awaits_readmission)
         ]
         capacity = self._parts.raised(work.pod, amounts_of(facts.allocatable))
         rejection = check_place(work.pod, facts.labels) or check_fit(work.requests(), others, capacity)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dray.api.types.core_v1 import Container, Pod, Volume
-from dray.node.agent.pod.events import Action, Admitted, ContainerExited, ContainerStarted, Event, Prepared
+from dray.node.agent.pod.events import Action, Admitted, ContainerExited, ContainerStarted, Event, PodAdded, Prepared
 from dray.node.agent.pod.machine import PodMachine
 from dray.node.runtimes.runtime import ContainerRecord, Exit
 
@@ -57,7 +57,7 @@ class Life:
         self.now = 0.0
         self.done: list[Action] = []
 
-    def tell(self, event: Event | None, now: float | None = None) -> list[Action]:
+    def tell(self, event: Event, now: float | None = None) -> list[Action]:
         self.now = self.now if now is None else now
         actions = list(self.machine.handle(event, at(self.now)))
         self.done += actions
@@ -65,7 +65,7 @@ class Life:
 
     def running(self) -> list[Action]:
         """Through admission and preparation."""
-        self.tell(None)
+        self.tell(PodAdded())
         self.tell(Admitted())
         return self.tell(Prepared())
 

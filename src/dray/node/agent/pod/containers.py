@@ -1,19 +1,22 @@
-"""One container of a Pod: its runs, and what is being done about it. Changed by the Pod's machine alone."""
+"""The containers of a Pod: their runs, restart decisions and operations in progress. Pure.
+
+Only the `PodMachine` changes them.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from dray.api.types.core_v1 import Container, ContainerRestartRule, Pod
-from dray.node.agent.pod.events import Timing
+from dray.node.agent.pod.timing import Backoff, Timing
 from dray.node.runtimes.runtime import ContainerRecord
 
 
 class ContainerKind(enum.Enum):
-    """What part a container plays."""
+    """The kinds of containers in a Pod."""
 
     INIT = enum.auto()
     SIDECAR = enum.auto()
@@ -21,18 +24,18 @@ class ContainerKind(enum.Enum):
 
 
 class Operation(enum.Enum):
-    """What the hand is doing for a container."""
+    """The operation in progress for a container."""
 
     NONE = enum.auto()
     STARTING = enum.auto()
-    # It runs, and its hook after the start does too.
+    # The container runs, and its postStart hook has not ended.
     POST_START = enum.auto()
     STOPPING = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a container does not run."""
+    """The Waiting state of a container."""
 
     reason: str
     message: str = ""
@@ -40,7 +43,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class ContainerState:
-    """A container's place in its Pod."""
+    """The state of one container."""
 
     spec: Container
     kind: ContainerKind
@@ -49,15 +52,15 @@ class ContainerState:
     # The latest run, and the one before it.
     current: ContainerRecord | None = None
     previous: ContainerRecord | None = None
-    work: Operation = Operation.NONE
+    operation: Operation = Operation.NONE
     waiting: Waiting | None = None
-    # When to try again after `StartFailed`.
+    # When to retry after `StartFailed`.
     retry_at: datetime | None = None
-    # The startup probe succeeded, or there is none and the container runs.
+    # The startup probe succeeded, or the container runs and has none.
     started: bool = False
-    # What the readiness probe said; without one, whether it has started.
+    # The result of the readiness probe; without one, `started`.
     ready: bool = False
-    # A stop that is not the Pod's end: run again whatever the policy says.
+    # The container was stopped to be restarted, whatever its restart policy.
     must_restart: bool = False
 
     @property
@@ -67,22 +70,22 @@ class ContainerState:
 
     @property
     def alive(self) -> bool:
-        """Whether something runs, or may come to run."""
-        return self.work is Operation.STARTING or (self.current is not None and self.current.exit is None)
+        """Whether the container runs or is being started."""
+        return self.operation is Operation.STARTING or (self.current is not None and self.current.exit is None)
 
     @property
     def running(self) -> bool:
-        """Whether it runs and its hook is through."""
+        """Whether the container runs and its postStart hook has ended."""
         return (
             self.current is not None
             and self.current.exit is None
-            and self.work not in (Operation.STARTING, Operation.POST_START)
+            and self.operation not in (Operation.STARTING, Operation.POST_START)
         )
 
     @property
     def exit_code(self) -> int | None:
-        """What the latest run ended with."""
-        if self.current is None or self.current.exit is None or self.work is Operation.STARTING:
+        """The exit code of the latest run; None while the container runs or is being started."""
+        if self.current is None or self.current.exit is None or self.operation is Operation.STARTING:
             return None
         return self.current.exit.code
 
@@ -91,21 +94,48 @@ class ContainerState:
         """The number of the next run."""
         return 0 if self.current is None else self.current.attempt + 1
 
+    def is_current(self, container_id: str) -> bool:
+        """Whether the latest run has this ID."""
+        return self.current is not None and self.current.id == container_id
+
     def restarts(self, pod_policy: str) -> bool:
-        """Whether the latest run, which ended, is to be followed by another."""
+        """Whether the container is to be started again after the exit of its latest run."""
         code = self.exit_code
         if code is None:
             return False
-        return self.must_restart or wants_restart(self.spec, pod_policy, code, is_init=self.kind is ContainerKind.INIT)
+        is_init = self.kind is ContainerKind.INIT
+        return self.must_restart or wants_restart(self.spec, pod_policy, code, is_init=is_init)
 
     def done(self, pod_policy: str) -> bool:
-        """Whether it ended for good."""
+        """Whether the container has exited and is not to be started again."""
         return self.exit_code is not None and not self.restarts(pod_policy)
+
+    def begin_run(self, record: ContainerRecord) -> ContainerRecord | None:
+        """Make a run the latest one; return the run that is to be removed, since only two are kept."""
+        displaced = None
+        if self.current is not None and self.current.id != record.id:
+            displaced, self.previous = self.previous, self.current
+        self.current = record
+        self.operation, self.waiting, self.retry_at = Operation.NONE, None, None
+        self.must_restart, self.started, self.ready = False, False, False
+        return displaced
+
+    def finish_start(self) -> None:
+        """Note that the container runs and its postStart hook has ended."""
+        self.operation = Operation.NONE
+        self.started = self.spec.startup_probe is None
+        self.ready = self.started and self.spec.readiness_probe is None
+
+    def end_run(self, record: ContainerRecord) -> None:
+        """Note that the latest run has ended."""
+        self.current = record
+        self.operation = Operation.NONE
+        self.started = self.ready = False
 
 
 @dataclass(slots=True)
 class PodContainers:
-    """All containers of a Pod, init containers first."""
+    """The containers of a Pod, init containers first."""
 
     initial: list[ContainerState]
     regular: list[ContainerState]
@@ -116,16 +146,16 @@ class PodContainers:
 
     @property
     def all(self) -> list[ContainerState]:
-        """In the order of the spec."""
+        """All containers, in the order of the spec."""
         return [*self.initial, *self.regular]
 
     @property
     def sidecars(self) -> list[ContainerState]:
-        """The init containers that stay."""
+        """The restartable init containers."""
         return [state for state in self.initial if state.kind is ContainerKind.SIDECAR]
 
     def update(self, pod: Pod) -> None:
-        """Take over what may change of a container's spec."""
+        """Take over the container specs of a newer version of the Pod."""
         for container in (*pod.spec.init_containers, *pod.spec.containers):
             state = self.by_name.get(container.name)
             if state is not None:
@@ -133,12 +163,12 @@ class PodContainers:
 
 
 def restore_containers(pod: Pod, records: Iterable[ContainerRecord], timing: Timing) -> PodContainers:
-    """The containers of a Pod, with what is known of their earlier runs."""
+    """Return the containers of a Pod with their known runs."""
     runs: dict[str, list[ContainerRecord]] = {}
     for record in sorted(records, key=lambda item: item.attempt):
         runs.setdefault(record.name, []).append(record)
 
-    def make(container: Container, kind: ContainerKind) -> ContainerState:
+    def restore(container: Container, kind: ContainerKind) -> ContainerState:
         state = ContainerState(
             container,
             kind,
@@ -154,14 +184,14 @@ def restore_containers(pod: Pod, records: Iterable[ContainerRecord], timing: Tim
         return state
 
     initial = [
-        make(container, ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT)
+        restore(container, ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT)
         for container in pod.spec.init_containers
     ]
-    return PodContainers(initial, [make(container, ContainerKind.REGULAR) for container in pod.spec.containers])
+    return PodContainers(initial, [restore(container, ContainerKind.REGULAR) for container in pod.spec.containers])
 
 
 def _was_ready(pod: Pod, record: ContainerRecord) -> bool:
-    """What was said of the same run before the agent restarted holds until a probe says otherwise."""
+    """Whether the same run was reported as ready before the agent restarted; it stays so until a probe fails."""
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     return any(
         status.ready and (status.container_id or "").endswith(f"://{record.id}")
@@ -171,7 +201,7 @@ def _was_ready(pod: Pod, record: ContainerRecord) -> bool:
 
 
 def wants_restart(container: Container, pod_policy: str, code: int, *, is_init: bool = False) -> bool:
-    """Whether the container is to run again after this exit code."""
+    """Whether the container is to be restarted after this exit code."""
     if any(_rule_restarts(rule, code) for rule in container.restart_policy_rules):
         return True
     policy = container.restart_policy or pod_policy
@@ -186,34 +216,3 @@ def _rule_restarts(rule: ContainerRestartRule, code: int) -> bool:
         return False
     listed = code in rule.exit_codes.values
     return listed if rule.exit_codes.operator == "In" else not listed
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Pauses that double, counted from the moment of failure: the first one is none."""
-
-    first_seconds: float
-    max_seconds: float
-    # The pause that the next failure must keep; zero before the first restart.
-    seconds: float = 0.0
-    updated: datetime | None = None
-
-    def ready_at(self, failed: datetime) -> datetime:
-        """When to try again after a failure at that time."""
-        return failed + timedelta(seconds=self._current(failed))
-
-    def seconds_for(self, failed: datetime) -> float:
-        """The pause after a failure at that time."""
-        return self._current(failed)
-
-    def after_retry(self, now: datetime) -> Backoff:
-        """What holds after trying again."""
-        current = self._current(now)
-        following = min(current * 2, self.max_seconds) if current else self.first_seconds
-        return Backoff(self.first_seconds, self.max_seconds, following, now)
-
-    def _current(self, moment: datetime) -> float:
-        # Whoever ran well for twice the longest pause begins anew.
-        if self.updated is None or (moment - self.updated).total_seconds() > 2 * self.max_seconds:
-            return 0.0
-        return self.seconds

@@ -1,4 +1,4 @@
-"""What a Pod's life is told, and what it asks to be done; values only."""
+"""Events that a `PodMachine` handles, and actions that it returns. Values only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dray.node.runtimes.runtime import ContainerRecord
 
 
 class ProbeKind(enum.StrEnum):
-    """The three questions asked of a container."""
+    """The three kinds of probes."""
 
     STARTUP = "Startup"
     LIVENESS = "Liveness"
@@ -24,39 +24,44 @@ class ProbeKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PodAdded:
+    """The agent has started to manage the Pod."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodUpdated:
-    """The API server has a newer form of the Pod."""
+    """The API server has a newer version of the Pod."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodRemoved:
-    """The API server no longer has the Pod."""
+    """The Pod was deleted from the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Everyone asked agrees that the Pod may run here."""
+    """The node and every resource manager have admitted the Pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Someone does not."""
+    """The node or a resource manager has rejected the Pod."""
 
     rejection: Rejection
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Devices, volumes and sandbox are there; no addresses means the node's."""
+    """Devices, volumes and sandbox are ready; without addresses the Pod uses the node's."""
 
     addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareFailed:
-    """Something is not there yet."""
+    """Devices, volumes or sandbox are not ready; preparation is retried."""
 
     reason: str
     message: str
@@ -64,7 +69,7 @@ class PrepareFailed:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStarted:
-    """A container runs; `warnings` is what the runtime could not do for it."""
+    """A container runs; `warnings` lists what the runtime does not support."""
 
     record: ContainerRecord
     warnings: tuple[str, ...] = ()
@@ -72,25 +77,25 @@ class ContainerStarted:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A container was not even made: it waits with this reason and is tried again."""
+    """A container was not created: it is Waiting with this reason, and the start is retried."""
 
     container: str
     reason: str
     message: str
-    # Said as an event of this reason; empty when it has been said.
+    # The reason of the event to record; empty when it was recorded already.
     event: str = "Failed"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerExited:
-    """A run ended; also told for a container that was made but could not start."""
+    """A run ended; also reported for a container that was created but could not start."""
 
     record: ContainerRecord
 
 
 @dataclass(frozen=True, slots=True)
 class PostStartFinished:
-    """The hook after a start ended; a message means that it failed."""
+    """The postStart hook ended; a message means that it failed."""
 
     container: str
     container_id: str
@@ -99,7 +104,7 @@ class PostStartFinished:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResultChanged:
-    """A probe's verdict changed, or a failing one failed again."""
+    """The result of a probe changed, or a failing probe failed once more."""
 
     container: str
     container_id: str
@@ -109,12 +114,12 @@ class ProbeResultChanged:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Devices are given back."""
+    """Every resource manager has released the Pod's resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
-    """Not yet."""
+    """A resource manager has not released the Pod's resources; the release is retried."""
 
     reason: str
     message: str
@@ -122,23 +127,24 @@ class ReleaseFailed:
 
 @dataclass(frozen=True, slots=True)
 class MustFail:
-    """Something the Pod needs broke: it must be failed."""
+    """A resource that the Pod uses has failed, and the Pod fails with it."""
 
-    verdict: Rejection
+    failure: Rejection
 
 
 @dataclass(frozen=True, slots=True)
 class RetryNow:
-    """Someone has come without whom preparation or release may have failed: there is no need to wait longer."""
+    """A driver has registered: preparation or release may succeed now, without waiting for the end of the delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The moment asked for by `wake_at` has come."""
+    """The time of `wake_at` has come."""
 
 
 Event: TypeAlias = (
-    PodUpdated
+    PodAdded
+    | PodUpdated
     | PodRemoved
     | Admitted
     | Rejected
@@ -162,17 +168,17 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Ask whether the Pod may run; answered by `Admitted` or `Rejected`."""
+    """Ask the node and the resource managers to admit the Pod; answered by `Admitted` or `Rejected`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Make devices, volumes and sandbox ready; answered by `Prepared` or `PrepareFailed`."""
+    """Prepare devices, volumes and sandbox; answered by `Prepared` or `PrepareFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartContainer:
-    """Run a container; answered by `ContainerStarted`, `StartFailed` or `ContainerExited`."""
+    """Start a container; answered by `ContainerStarted`, `StartFailed` or `ContainerExited`."""
 
     container: str
     attempt: int
@@ -180,7 +186,7 @@ class StartContainer:
 
 @dataclass(frozen=True, slots=True)
 class RunPostStart:
-    """Run the hook; answered by `PostStartDone`."""
+    """Run the postStart hook; answered by `PostStartFinished`."""
 
     container: str
     container_id: str
@@ -188,7 +194,7 @@ class RunPostStart:
 
 @dataclass(frozen=True, slots=True)
 class StartProbes:
-    """Ask the container's probes until it ends."""
+    """Probe the container until it exits."""
 
     container: str
     container_id: str
@@ -197,7 +203,7 @@ class StartProbes:
 
 @dataclass(frozen=True, slots=True)
 class StopContainer:
-    """End a container within the grace, its hook included; answered by `ContainerExited`."""
+    """Stop a container within the grace period, preStop hook included; answered by `ContainerExited`."""
 
     container: str
     container_id: str
@@ -207,19 +213,19 @@ class StopContainer:
 
 @dataclass(frozen=True, slots=True)
 class RemoveContainer:
-    """Forget an ended run, its log included."""
+    """Remove an exited run and its log."""
 
     record: ContainerRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give devices back; answered by `Released` or `ReleaseFailed`."""
+    """Release the Pod's resources; answered by `Released` or `ReleaseFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEvent:
-    """Write an event about the Pod, or about one of its containers."""
+    """Record an event about the Pod or one of its containers."""
 
     type: str
     reason: str
@@ -229,12 +235,12 @@ class RecordEvent:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Remove the Pod from the API server, once its final status is there."""
+    """Delete the Pod from the API server once its final status is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """Nothing is left to do: remove containers, volumes and logs."""
+    """Remove the Pod's containers, volumes and logs, and stop managing it."""
 
 
 Action: TypeAlias = (
@@ -250,23 +256,3 @@ Action: TypeAlias = (
     | DeletePod
     | CleanUp
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The pauses of a Pod's life, in seconds; kubelet's numbers unless an administrator says otherwise."""
-
-    restart_backoff: float = 10.0
-    restart_backoff_max: float = 300.0
-    # An image or a configuration that was not there.
-    start_retry: float = 10.0
-    image_backoff_max: float = 300.0
-    # Devices and volumes; kubelet looks again every sync.
-    prepare_retry: float = 2.0
-    prepare_retry_max: float = 60.0
-    release_retry: float = 2.0
-    # What a sidecar gets at least when the others used up the grace.
-    grace_least: float = 2.0
-
-
-KUBELET_TIMING = Timing()

@@ -1,28 +1,24 @@
-"""The life of one Pod: events in, actions out. Time is an argument; nothing here waits or asks.
+"""The lifecycle of one Pod as a state machine: events in, actions out. Pure; time is an argument.
 
-    ADMITTING -> PREPARING -> RUNNING -> STOPPING -> RELEASING -> ENDED -> FORGOTTEN
+    ADMITTING -> PREPARING -> RUNNING -> TERMINATING -> RELEASING -> TERMINATED -> REMOVED
 
-A Pod leaves RUNNING when its containers are done, it is deleted or removed, or its deadline has passed. Its final
-phase is reported only in ENDED, when all containers have stopped and its devices are given back.
+A Pod leaves RUNNING when its containers are done, it is deleted, its deadline has passed, or one of its resources
+fails. Its final phase is reported only in TERMINATED: all containers have stopped and all resources are released.
+
+`NEXT_STAGE` has every transition, and `PodMachine.HANDLERS` every event that a stage accepts. Anything else raises
+`UnexpectedEventError`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from dray.api.types.core_v1 import Pod
-from dray.node.agent.pod.containers import (
-    ContainerKind,
-    ContainerState,
-    Operation,
-    PodContainers,
-    Waiting,
-    restore_containers,
-)
+from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operation, Waiting, restore_containers
 from dray.node.agent.pod.events import (
-    KUBELET_TIMING,
     Action,
     Admit,
     Admitted,
@@ -32,6 +28,7 @@ from dray.node.agent.pod.events import (
     DeletePod,
     Event,
     MustFail,
+    PodAdded,
     PodRemoved,
     PodUpdated,
     PostStartFinished,
@@ -53,10 +50,16 @@ from dray.node.agent.pod.events import (
     StartProbes,
     StopContainer,
     TimerFired,
-    Timing,
 )
-from dray.node.agent.pod.stages import Retry, Stage, duration_text
-from dray.node.agent.pod.timing import end_grace, probe_grace, spec_grace
+from dray.node.agent.pod.timing import (
+    KUBELET_TIMING,
+    Retry,
+    Timing,
+    format_duration,
+    probe_grace,
+    spec_grace,
+    termination_grace,
+)
 from dray.node.resource_manager import Rejection
 from dray.node.runtimes.runtime import ContainerRecord
 
@@ -68,224 +71,235 @@ DEADLINE: Final = Rejection("DeadlineExceeded", "Pod was active on the node long
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
+class Stage(enum.IntEnum):
+    """The stages of a Pod on its node, in order; a Pod never returns to an earlier one."""
+
+    ADMITTING = 1
+    PREPARING = 2
+    RUNNING = 3
+    TERMINATING = 4
+    RELEASING = 5
+    TERMINATED = 6
+    REMOVED = 7
+
+
+class Trigger(enum.Enum):
+    """The causes of a transition."""
+
+    ADMITTED = enum.auto()
+    REJECTED = enum.auto()
+    PREPARED = enum.auto()
+    # The containers are done, the Pod was deleted, its deadline has passed, or one of its resources failed.
+    TERMINATE = enum.auto()
+    CONTAINERS_STOPPED = enum.auto()
+    RELEASED = enum.auto()
+    REMOVED = enum.auto()
+
+
+NEXT_STAGE: Final[Mapping[tuple[Stage, Trigger], Stage]] = {
+    (Stage.ADMITTING, Trigger.ADMITTED): Stage.PREPARING,
+    # The Pod holds nothing new, but may have containers and claims from before an agent restart.
+    (Stage.ADMITTING, Trigger.REJECTED): Stage.TERMINATING,
+    (Stage.ADMITTING, Trigger.TERMINATE): Stage.TERMINATING,
+    (Stage.PREPARING, Trigger.PREPARED): Stage.RUNNING,
+    (Stage.PREPARING, Trigger.TERMINATE): Stage.TERMINATING,
+    (Stage.RUNNING, Trigger.TERMINATE): Stage.TERMINATING,
+    (Stage.TERMINATING, Trigger.CONTAINERS_STOPPED): Stage.RELEASING,
+    (Stage.RELEASING, Trigger.RELEASED): Stage.TERMINATED,
+    (Stage.TERMINATED, Trigger.REMOVED): Stage.REMOVED,
+}
+
+
+class UnexpectedEventError(AssertionError):
+    """An event or transition that the Pod's stage does not allow: a bug."""
+
+
 class PodMachine:
-    """One Pod; changed only by `handle`."""
+    """The state of one Pod; changed only by `handle`."""
 
     def __init__(
         self, pod: Pod, records: Iterable[ContainerRecord] = (), *, now: datetime, timing: Timing = KUBELET_TIMING
     ) -> None:
         self.pod = pod
-        self.stage = Stage.ADMITTING
-        self.containers: PodContainers = restore_containers(pod, records, timing)
+        self.containers = restore_containers(pod, records, timing)
         self.start_time: datetime = pod.status.start_time or now
         self.addresses: tuple[str, ...] = ()
-        # Why the Pod failed, when that is not for its containers to say.
-        self.verdict: Rejection | None = None
-        # Not let in; it holds at most what it had before the agent restarted.
+        # Pod-level failure reason; None if the container statuses determine the phase.
+        self.failure: Rejection | None = None
+        # Rejected at admission. May still hold resources from before an agent restart.
         self.rejected = False
-        # All that was asked for is there: the sandbox can be said to be ready.
+        # Devices, volumes and sandbox are ready.
         self.prepared = False
         self._timing = timing
-        self._admission_asked = False
+        self._admission_requested = False
         self._removed = False
-        self._deletion_sent = False
-        # Init containers are through; from then on each container is for itself.
-        self._initialized = not self.containers.initial or any(state.current for state in self.containers.regular)
+        self._deletion_requested = False
+        # All init containers have completed; from then on containers are independent of each other.
+        self.initialized = not self.containers.initial or any(state.current for state in self.containers.regular)
         self._prepare = Retry()
         self._release = Retry()
         self._grace_ends: datetime | None = None
-        self._warned: set[str] = set()
-        self._out: list[Action] = []
-        # A Pod that the API server has as finished stays as it is said to be.
-        self.settled = pod.status.phase in TERMINAL_PHASES
-        if self.settled:
-            self.stage = Stage.STOPPING
+        # Warnings of the runtime that were recorded.
+        self._warnings: set[str] = set()
+        self._actions: list[Action] = []
+        # The API server has a final phase from before an agent restart, which is not changed.
+        self.was_terminal = pod.status.phase in TERMINAL_PHASES
+        self.stage = Stage.TERMINATING if self.was_terminal else Stage.ADMITTING
 
-    # --- What the hand calls. ---
+    # --- Interface. ---
 
-    def handle(self, event: Event | None, now: datetime) -> tuple[Action, ...]:
-        """Take in an event (None to begin with) and return what to do, in order."""
-        self._out = []
-        if event is not None:
-            _HANDLERS[type(event)](self, event, now)
-        self._decide(now)
-        return tuple(self._out)
+    def handle(self, event: Event, now: datetime) -> tuple[Action, ...]:
+        """Handle an event and return the actions to perform, in order; raises `UnexpectedEventError`."""
+        handler = self.HANDLERS.get((self.stage, type(event)))
+        if handler is None:
+            raise UnexpectedEventError(f"{type(event).__name__} for pod {self.pod.metadata.uid} in {self.stage.name}")
+        self._actions = []
+        handler(self, event, now)
+        self._advance(now)
+        return tuple(self._actions)
 
     @property
     def wake_at(self) -> datetime | None:
-        """When to send `TimePassed`, at the latest."""
-        moments = [self._prepare.at if self.stage is Stage.PREPARING else None]
-        moments.append(self._release.at if self.stage is Stage.RELEASING else None)
-        if self.stage is Stage.RUNNING:
-            moments += [state.retry_at for state in self.containers.all]
-        if self.stage < Stage.STOPPING:
-            moments.append(self._deadline)
-        return min((moment for moment in moments if moment is not None), default=None)
+        """When to send `TimerFired`."""
+        times = [self._deadline if self.stage < Stage.TERMINATING else None]
+        if self.stage is Stage.PREPARING:
+            times.append(self._prepare.at)
+        elif self.stage is Stage.RUNNING:
+            times += [state.retry_at for state in self.containers.all]
+        elif self.stage is Stage.RELEASING:
+            times.append(self._release.at)
+        return min((time for time in times if time is not None), default=None)
 
     @property
-    def initialized(self) -> bool:
-        """Whether the init containers are through."""
-        return self._initialized
-
-    @property
-    def active(self) -> bool:
-        """Whether containers may still run."""
-        return self.stage < Stage.ENDED
-
-    @property
-    def found_running(self) -> bool:
-        """Whether it waits to be admitted once more, with containers that ran on without an agent."""
+    def awaits_readmission(self) -> bool:
+        """Whether the Pod is not admitted yet, but has containers that kept running during an agent restart."""
         return self.stage is Stage.ADMITTING and any(state.alive for state in self.containers.all)
 
     @property
     def admitted(self) -> bool:
-        """Whether the Pod was admitted and holds what it asked for."""
+        """Whether the Pod was admitted and holds the resources it requested."""
         if self.rejected:
-            return self.stage < Stage.ENDED and any(state.alive for state in self.containers.all)
-        return Stage.ADMITTING < self.stage < Stage.ENDED
+            return self.stage < Stage.TERMINATED and any(state.alive for state in self.containers.all)
+        return Stage.ADMITTING < self.stage < Stage.TERMINATED
 
-    # --- Events. ---
+    # --- Handlers: the Pod. ---
 
-    def _on_updated(self, event: PodUpdated, now: datetime) -> None:
+    def _ignore(self, _event: Event, _now: datetime) -> None:
+        """Do nothing; `_advance` may still have something to do."""
+
+    def _update(self, event: PodUpdated, _now: datetime) -> None:
         self.pod = event.pod
         self.containers.update(event.pod)
+
+    def _update_running(self, event: PodUpdated, now: datetime) -> None:
+        self._update(event, now)
         for state in self.containers.all:
-            if (
-                state.running
-                and state.current is not None
-                and state.work is Operation.NONE
-                and self.stage is Stage.RUNNING
-            ):
+            if state.running and state.operation is Operation.NONE:
                 self._restart_changed(state)
-        if self.stage is Stage.STOPPING:
-            self._hurry(now)
 
-    def _hurry(self, now: datetime) -> None:
-        """A shorter grace than the one under way."""
-        ends = now + timedelta(seconds=end_grace(self.pod))
-        if self._grace_ends is None or ends >= self._grace_ends:
-            return
-        self._grace_ends = ends
-        for state in self.containers.all:
-            if state.work is Operation.STOPPING and state.current is not None:
-                self._out.append(StopContainer(state.name, state.current.id, end_grace(self.pod), hook=False))
+    def _update_terminating(self, event: PodUpdated, now: datetime) -> None:
+        self._update(event, now)
+        self._shorten_grace(now)
 
-    def _restart_changed(self, state: ContainerState) -> None:
-        assert state.current is not None
-        if state.current.image and state.spec.image and state.current.image != state.spec.image:
-            state.must_restart = True
-            message = f"Container {state.name} definition changed, will be restarted"
-            self._stop(state, spec_grace(self.pod), message)
-
-    def _on_removed(self, _event: PodRemoved, _now: datetime) -> None:
+    def _remove(self, _event: PodRemoved, _now: datetime) -> None:
         self._removed = True
 
-    def _on_admitted(self, _event: Admitted, now: datetime) -> None:
-        if self.stage is Stage.ADMITTING:
-            self.stage = Stage.PREPARING
-            self._prepare.at = now
+    def _admit(self, _event: Admitted, now: datetime) -> None:
+        self._move(Trigger.ADMITTED)
+        self._prepare.at = now
 
-    def _on_rejected(self, event: Rejected, _now: datetime) -> None:
-        self.verdict, self.rejected = event.rejection, True
-        self._tell(WARNING, event.rejection.reason, event.rejection.message)
-        # Nothing new is held; but an adopted Pod may have containers that must go, and claims from before.
-        self.stage = Stage.STOPPING
+    def _reject(self, event: Rejected, _now: datetime) -> None:
+        self.failure, self.rejected = event.rejection, True
+        self._record(WARNING, event.rejection.reason, event.rejection.message)
+        self._move(Trigger.REJECTED)
 
-    def _on_prepared(self, event: Prepared, _now: datetime) -> None:
-        if self.stage is Stage.PREPARING:
-            self.stage = Stage.RUNNING
-            self.prepared = True
-            self.addresses = event.addresses
-            self._begin_adopted_probes()
-
-    def _begin_adopted_probes(self) -> None:
+    def _run(self, event: Prepared, _now: datetime) -> None:
+        self._move(Trigger.PREPARED)
+        self.prepared = True
+        self.addresses = event.addresses
         for state in self.containers.all:
-            if state.running and state.current is not None:
-                self._out.append(StartProbes(state.name, state.current.id, state.current.started_at))
+            if state.running:
+                self._start_probes(state)
 
-    def _on_prepare_failed(self, event: PrepareFailed, now: datetime) -> None:
-        if self.stage is Stage.PREPARING:
-            self._tell(WARNING, event.reason, event.message)
-            self._prepare.failed(now, self._timing.prepare_retry, self._timing.prepare_retry_max)
+    def _retry_prepare(self, event: PrepareFailed, now: datetime) -> None:
+        self._record(WARNING, event.reason, event.message)
+        self._prepare.failed(now, self._timing.prepare_retry, self._timing.prepare_retry_max)
 
-    def _on_started(self, event: ContainerStarted, _now: datetime) -> None:
-        state = self._take_run(event.record)
-        if state is None:
-            return
-        for warning in event.warnings:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                self._tell(WARNING, "RuntimeLimitation", warning)
-        self._tell(NORMAL, "Started", "Container started", state)
-        if state.spec.lifecycle is not None and state.spec.lifecycle.post_start is not None:
-            state.work = Operation.POST_START
-            self._out.append(RunPostStart(state.name, event.record.id))
-        else:
-            self._through(state)
+    def _prepare_now(self, _event: RetryNow, now: datetime) -> None:
+        self._prepare.retry_now(now)
 
-    def _take_run(self, record: ContainerRecord) -> ContainerState | None:
-        state = self.containers.by_name.get(record.name)
-        if state is None:
-            return None
-        if state.current is not None and state.current.id != record.id:
-            if state.previous is not None:
-                self._out.append(RemoveContainer(state.previous))
-            state.previous = state.current
-        state.current = record
-        state.work, state.waiting, state.retry_at = Operation.NONE, None, None
-        state.must_restart, state.started, state.ready = False, False, False
-        return state
+    def _fail(self, event: MustFail, now: datetime) -> None:
+        self.failure = event.failure
+        self._record(WARNING, event.failure.reason, event.failure.message)
+        self._terminate(now)
 
-    def _through(self, state: ContainerState) -> None:
-        """It runs and no hook is in the way."""
-        assert state.current is not None
-        state.work = Operation.NONE
-        state.started = state.spec.startup_probe is None
-        state.ready = state.started and state.spec.readiness_probe is None
-        self._out.append(StartProbes(state.name, state.current.id, state.current.started_at))
+    def _end(self, _event: Released, _now: datetime) -> None:
+        self._move(Trigger.RELEASED)
 
-    def _on_start_failed(self, event: StartFailed, now: datetime) -> None:
-        state = self.containers.by_name[event.container]
-        state.work = Operation.NONE
-        if event.event:
-            self._tell(WARNING, event.event, event.message, state)
-        if event.reason != "ErrImagePull":
-            state.waiting = Waiting(event.reason, event.message)
-            state.retry_at = now + timedelta(seconds=self._timing.start_retry)
-            return
-        again = state.image_backoff.updated is not None
-        state.image_backoff = state.image_backoff.after_retry(now)
-        state.retry_at = state.image_backoff.ready_at(now)
-        state.waiting = Waiting(event.reason, event.message)
-        if again:
-            text = f'Back-off pulling image "{state.spec.image}"'
-            self._tell(NORMAL, "BackOff", text, state)
-            state.waiting = Waiting(IMAGE_BACKOFF, f"{text}: {event.reason}: {event.message}")
+    def _retry_release(self, event: ReleaseFailed, now: datetime) -> None:
+        self._record(WARNING, event.reason, event.message)
+        self._release.failed(now, self._timing.release_retry, self._timing.prepare_retry_max)
 
-    def _on_exited(self, event: ContainerExited, now: datetime) -> None:
+    def _release_now(self, _event: RetryNow, now: datetime) -> None:
+        self._release.retry_now(now)
+
+    # --- Handlers: containers. ---
+
+    def _container_started(self, event: ContainerStarted, _now: datetime) -> None:
         state = self.containers.by_name.get(event.record.name)
         if state is None:
             return
-        if state.current is None or state.current.id != event.record.id:
-            if state.work is not Operation.STARTING:
-                return
-            # It was made and could not start: a run of its own.
-            self._take_run(event.record)
-        state.current = event.record
-        state.work = Operation.NONE
-        state.started = state.ready = False
+        self._begin_run(state, event.record)
+        for warning in event.warnings:
+            if warning not in self._warnings:
+                self._warnings.add(warning)
+                self._record(WARNING, "RuntimeLimitation", warning)
+        self._record(NORMAL, "Started", "Container started", state)
+        if state.spec.lifecycle is not None and state.spec.lifecycle.post_start is not None:
+            state.operation = Operation.POST_START
+            self._actions.append(RunPostStart(state.name, event.record.id))
+        else:
+            self._finish_start(state)
 
-    def _on_post_start(self, event: PostStartFinished, _now: datetime) -> None:
+    def _start_failed(self, event: StartFailed, now: datetime) -> None:
         state = self.containers.by_name[event.container]
-        if state.work is not Operation.POST_START or state.current is None or state.current.id != event.container_id:
+        state.operation = Operation.NONE
+        if event.event:
+            self._record(WARNING, event.event, event.message, state)
+        state.waiting = Waiting(event.reason, event.message)
+        if event.reason != "ErrImagePull":
+            state.retry_at = now + timedelta(seconds=self._timing.start_retry)
+            return
+        failed_before = state.image_backoff.updated is not None
+        state.image_backoff = state.image_backoff.after_retry(now)
+        state.retry_at = state.image_backoff.ready_at(now)
+        if failed_before:
+            text = f'Back-off pulling image "{state.spec.image}"'
+            self._record(NORMAL, "BackOff", text, state)
+            state.waiting = Waiting(IMAGE_BACKOFF, f"{text}: {event.reason}: {event.message}")
+
+    def _container_exited(self, event: ContainerExited, _now: datetime) -> None:
+        state = self.containers.by_name.get(event.record.name)
+        if state is None:
+            return
+        if not state.is_current(event.record.id):
+            if state.operation is not Operation.STARTING:
+                return
+            # Created, but could not start: counts as a run.
+            self._begin_run(state, event.record)
+        state.end_run(event.record)
+
+    def _post_start_finished(self, event: PostStartFinished, _now: datetime) -> None:
+        state = self.containers.by_name[event.container]
+        if state.operation is not Operation.POST_START or not state.is_current(event.container_id):
             return
         if not event.failure:
-            self._through(state)
+            self._finish_start(state)
             return
-        self._tell(WARNING, "FailedPostStartHook", event.failure, state)
+        self._record(WARNING, "FailedPostStartHook", event.failure, state)
         self._stop(state, spec_grace(self.pod), "FailedPostStartHook", hook=False)
 
-    def _on_probe(self, event: ProbeResultChanged, _now: datetime) -> None:
+    def _probed(self, event: ProbeResultChanged, _now: datetime) -> None:
         state = self.containers.by_name[event.container]
         if state.current is None or state.current.id != event.container_id or state.current.exit is not None:
             return
@@ -294,183 +308,264 @@ class PodMachine:
         elif event.kind is ProbeKind.STARTUP and event.healthy:
             state.started = True
             state.ready = state.spec.readiness_probe is None
-        elif not event.healthy and state.work is Operation.NONE and self.stage is Stage.RUNNING:
-            word = event.kind.value.lower()
-            self._stop(
-                state,
-                probe_grace(self.pod, state.spec, event.kind),
-                f"Container {state.name} failed {word} probe, will be restarted",
-            )
+        elif not event.healthy and state.operation is Operation.NONE and self.stage is Stage.RUNNING:
+            probe = event.kind.value.lower()
+            message = f"Container {state.name} failed {probe} probe, will be restarted"
+            self._stop(state, probe_grace(self.pod, state.spec, event.kind), message)
 
-    def _on_released(self, _event: Released, _now: datetime) -> None:
-        if self.stage is Stage.RELEASING:
-            self.stage = Stage.ENDED
+    # What a stage does not list, it does not accept. Results of operations that a Pod has outlived are ignored.
+    HANDLERS: ClassVar[Mapping[tuple[Stage, type[Any]], Handler]] = {
+        (Stage.ADMITTING, PodAdded): _ignore,
+        (Stage.ADMITTING, PodUpdated): _update,
+        (Stage.ADMITTING, PodRemoved): _remove,
+        (Stage.ADMITTING, Admitted): _admit,
+        (Stage.ADMITTING, Rejected): _reject,
+        (Stage.ADMITTING, ContainerExited): _container_exited,
+        # Nothing can be taken back during admission; the caller checks again when it has ended.
+        (Stage.ADMITTING, MustFail): _ignore,
+        (Stage.ADMITTING, TimerFired): _ignore,
+        (Stage.PREPARING, PodUpdated): _update,
+        (Stage.PREPARING, PodRemoved): _remove,
+        (Stage.PREPARING, Prepared): _run,
+        (Stage.PREPARING, PrepareFailed): _retry_prepare,
+        (Stage.PREPARING, ContainerExited): _container_exited,
+        (Stage.PREPARING, MustFail): _fail,
+        (Stage.PREPARING, RetryNow): _prepare_now,
+        (Stage.PREPARING, TimerFired): _ignore,
+        (Stage.RUNNING, PodUpdated): _update_running,
+        (Stage.RUNNING, PodRemoved): _remove,
+        (Stage.RUNNING, ContainerStarted): _container_started,
+        (Stage.RUNNING, StartFailed): _start_failed,
+        (Stage.RUNNING, ContainerExited): _container_exited,
+        (Stage.RUNNING, PostStartFinished): _post_start_finished,
+        (Stage.RUNNING, ProbeResultChanged): _probed,
+        (Stage.RUNNING, MustFail): _fail,
+        (Stage.RUNNING, TimerFired): _ignore,
+        # A Pod that was terminal before an agent restart begins here.
+        (Stage.TERMINATING, PodAdded): _ignore,
+        (Stage.TERMINATING, PodUpdated): _update_terminating,
+        (Stage.TERMINATING, PodRemoved): _remove,
+        (Stage.TERMINATING, Prepared): _ignore,
+        (Stage.TERMINATING, PrepareFailed): _ignore,
+        (Stage.TERMINATING, ContainerStarted): _container_started,
+        (Stage.TERMINATING, StartFailed): _start_failed,
+        (Stage.TERMINATING, ContainerExited): _container_exited,
+        (Stage.TERMINATING, PostStartFinished): _post_start_finished,
+        (Stage.TERMINATING, ProbeResultChanged): _probed,
+        (Stage.TERMINATING, MustFail): _ignore,
+        (Stage.RELEASING, PodUpdated): _update,
+        (Stage.RELEASING, PodRemoved): _remove,
+        (Stage.RELEASING, Prepared): _ignore,
+        (Stage.RELEASING, PrepareFailed): _ignore,
+        (Stage.RELEASING, ContainerExited): _container_exited,
+        (Stage.RELEASING, PostStartFinished): _ignore,
+        (Stage.RELEASING, ProbeResultChanged): _ignore,
+        (Stage.RELEASING, Released): _end,
+        (Stage.RELEASING, ReleaseFailed): _retry_release,
+        (Stage.RELEASING, MustFail): _ignore,
+        (Stage.RELEASING, RetryNow): _release_now,
+        (Stage.RELEASING, TimerFired): _ignore,
+        (Stage.TERMINATED, PodUpdated): _update,
+        (Stage.TERMINATED, PodRemoved): _remove,
+        (Stage.TERMINATED, ContainerExited): _container_exited,
+        (Stage.TERMINATED, PostStartFinished): _ignore,
+        (Stage.TERMINATED, ProbeResultChanged): _ignore,
+        (Stage.TERMINATED, MustFail): _ignore,
+    }
 
-    def _on_release_failed(self, event: ReleaseFailed, now: datetime) -> None:
-        self._tell(WARNING, event.reason, event.message)
-        self._release.failed(now, self._timing.release_retry, self._timing.prepare_retry_max)
+    # --- Advancing. ---
 
-    def _on_doomed(self, event: MustFail, now: datetime) -> None:
-        # While it is being admitted nothing may be taken back; whoever admits it asks again afterwards.
-        if Stage.ADMITTING < self.stage < Stage.STOPPING and self.verdict is None:
-            self.verdict = event.verdict
-            self._tell(WARNING, event.verdict.reason, event.verdict.message)
-            self._begin_stop(now)
+    def _advance(self, now: datetime) -> None:
+        """Do what the Pod's stage requires next; stages that are complete at once are passed through."""
+        self._check_termination(now)
+        before = None
+        while self.stage is not before:
+            before = self.stage
+            match before:
+                case Stage.ADMITTING:
+                    self._request_admission()
+                case Stage.PREPARING:
+                    self._prepare_if_due(now)
+                case Stage.RUNNING:
+                    self._sync_containers(now)
+                case Stage.TERMINATING:
+                    self._stop_containers(now)
+                case Stage.RELEASING:
+                    self._release_if_due(now)
+                case Stage.TERMINATED:
+                    self._finish_deletion()
 
-    def _on_help(self, _event: RetryNow, now: datetime) -> None:
-        self._prepare.hasten(now)
-        self._release.hasten(now)
-
-    def _on_time(self, _event: TimerFired, _now: datetime) -> None:
-        """Deciding again is all there is to do."""
-
-    # --- Deciding. ---
-
-    def _decide(self, now: datetime) -> None:
-        self._check_end(now)
-        # A stage may be left as soon as it is entered, so each is given its turn.
-        for stage, decide in _DECISIONS:
-            if self.stage is stage:
-                decide(self, now)
-
-    def _check_end(self, now: datetime) -> None:
-        """Whether something from outside the containers ends the Pod."""
-        if self.stage >= Stage.STOPPING or (self.stage is Stage.ADMITTING and self._admission_asked):
+    def _check_termination(self, now: datetime) -> None:
+        """Terminate the Pod if something other than its containers requires it."""
+        if self.stage >= Stage.TERMINATING or (self.stage is Stage.ADMITTING and self._admission_requested):
             return
         deadline = self._deadline
         if self._removed or self.pod.metadata.deletion_timestamp is not None:
-            self._begin_stop(now)
-        elif self.stage is Stage.ADMITTING and self._done():
-            # Its containers came to their end while no agent looked: there is nothing to be let in for.
-            self._begin_stop(now)
+            self._terminate(now)
+        elif self.stage is Stage.ADMITTING and self._containers_done():
+            # The containers completed while no agent was running: there is nothing to admit.
+            self._terminate(now)
         elif deadline is not None and deadline <= now:
-            self.verdict = DEADLINE
-            self._tell(NORMAL, DEADLINE.reason, DEADLINE.message)
-            self._begin_stop(now)
+            self.failure = DEADLINE
+            self._record(NORMAL, DEADLINE.reason, DEADLINE.message)
+            self._terminate(now)
 
-    def _begin_stop(self, now: datetime) -> None:
-        self.stage = Stage.STOPPING
-        self._grace_ends = now + timedelta(seconds=end_grace(self.pod))
+    def _terminate(self, now: datetime) -> None:
+        self._move(Trigger.TERMINATE)
+        self._grace_ends = now + timedelta(seconds=termination_grace(self.pod))
 
-    def _decide_admitting(self, _now: datetime) -> None:
-        if not self._admission_asked:
-            self._admission_asked = True
-            self._out.append(Admit())
+    def _request_admission(self) -> None:
+        if not self._admission_requested:
+            self._admission_requested = True
+            self._actions.append(Admit())
 
-    def _decide_preparing(self, now: datetime) -> None:
+    def _prepare_if_due(self, now: datetime) -> None:
         if self._prepare.due(now):
             self._prepare.at = None
-            self._out.append(Prepare())
+            self._actions.append(Prepare())
 
-    def _decide_running(self, now: datetime) -> None:
-        if not self._initialized:
-            self._initialized = self._initialize(now)
-        for state in self.containers.sidecars:
-            if self._initialized:
-                self._keep_running(state, now)
-        if self._initialized:
-            for state in self.containers.regular:
-                self._keep_running(state, now)
-        if self._done():
-            self._begin_stop(now)
+    def _sync_containers(self, now: datetime) -> None:
+        if not self.initialized:
+            self.initialized = self._sync_init_containers(now)
+        if self.initialized:
+            for state in (*self.containers.sidecars, *self.containers.regular):
+                self._start_if_needed(state, now)
+        if self._containers_done():
+            self._terminate(now)
 
-    def _initialize(self, now: datetime) -> bool:
-        """Run init containers one after the other; True when all are through."""
+    def _sync_init_containers(self, now: datetime) -> bool:
+        """Run the init containers one after the other; return whether all have completed."""
         for position, state in enumerate(self.containers.initial):
             for sidecar in self.containers.initial[:position]:
                 if sidecar.kind is ContainerKind.SIDECAR:
-                    self._keep_running(sidecar, now)
-            self._keep_running(state, now)
-            through = state.exit_code == 0 if state.kind is ContainerKind.INIT else state.running and state.started
-            if not through:
+                    self._start_if_needed(sidecar, now)
+            self._start_if_needed(state, now)
+            is_init = state.kind is ContainerKind.INIT
+            completed = state.exit_code == 0 if is_init else state.running and state.started
+            if not completed:
                 return False
         return True
 
-    def _keep_running(self, state: ContainerState, now: datetime) -> None:
-        """Start the container when it should run and its pauses are over."""
-        if state.alive or state.work is not Operation.NONE:
-            return
-        if state.current is not None and not state.restarts(self._policy):
-            return
-        if state.retry_at is not None and now < state.retry_at:
-            return
-        failed = (
-            state.current.exit.finished_at if state.current is not None and state.current.exit is not None else None
-        )
-        # What waits for an image or a configuration has its own pauses.
-        if failed is not None and (state.waiting is None or state.waiting.reason == CRASH_LOOP):
-            ready = state.backoff.ready_at(failed)
-            if now < ready:
-                self._wait_in_backoff(state, ready, state.backoff.seconds_for(failed))
-                return
-            state.backoff = state.backoff.after_retry(now)
-        state.work, state.waiting, state.retry_at = Operation.STARTING, None, None
-        self._out.append(StartContainer(state.name, state.next_attempt))
-
-    def _wait_in_backoff(self, state: ContainerState, ready: datetime, seconds: float) -> None:
-        metadata = self.pod.metadata
-        pod = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
-        text = f"back-off {duration_text(seconds)} restarting failed container={state.name} pod={pod}"
-        if state.waiting is None:
-            told = f"Back-off restarting failed container {state.name} in pod {pod}"
-            self._tell(WARNING, "BackOff", told, state)
-        state.waiting, state.retry_at = Waiting(CRASH_LOOP, text), ready
-
-    def _done(self) -> bool:
-        """Whether the containers have come to their own end."""
-        if not self._initialized:
-            # An init container that may not run again fails the Pod.
+    def _containers_done(self) -> bool:
+        """Whether the containers have completed, or an init container failed for good."""
+        if not self.initialized:
             return any(
                 state.kind is ContainerKind.INIT and state.done(self._policy) and state.exit_code != 0
                 for state in self.containers.initial
             )
         return all(state.done(self._policy) for state in self.containers.regular)
 
-    def _decide_stopping(self, now: datetime) -> None:
+    def _stop_containers(self, now: datetime) -> None:
+        """Stop the containers, then the sidecars in reverse order."""
         others = [state for state in self.containers.all if state.kind is not ContainerKind.SIDECAR]
         for state in others:
-            self._stop_for_end(state, now)
+            self._stop_for_termination(state, now)
         if any(state.alive for state in others):
             return
         for state in reversed(self.containers.sidecars):
-            self._stop_for_end(state, now)
+            self._stop_for_termination(state, now)
             if state.alive:
                 return
-        self.stage = Stage.RELEASING
+        self._move(Trigger.CONTAINERS_STOPPED)
         self._release.at = now
 
-    def _stop_for_end(self, state: ContainerState, now: datetime) -> None:
-        if state.work in (Operation.STARTING, Operation.STOPPING) or not state.alive:
-            return
-        if self._grace_ends is None:
-            self._grace_ends = now + timedelta(seconds=end_grace(self.pod))
-        remaining = (self._grace_ends - now).total_seconds()
-        floor = min(self._timing.grace_least, end_grace(self.pod))
-        self._stop(state, max(remaining, floor), f"Stopping container {state.name}")
-
-    def _decide_releasing(self, now: datetime) -> None:
+    def _release_if_due(self, now: datetime) -> None:
         if self._release.due(now):
             self._release.at = None
-            self._out.append(Release())
+            self._actions.append(Release())
 
-    def _decide_ended(self, _now: datetime) -> None:
+    def _finish_deletion(self) -> None:
         if self._removed:
-            self.stage = Stage.FORGOTTEN
-            self._out.append(CleanUp())
-        elif self.pod.metadata.deletion_timestamp is not None and not self._deletion_sent:
-            self._deletion_sent = True
-            self._out.append(DeletePod())
+            self._move(Trigger.REMOVED)
+            self._actions.append(CleanUp())
+        elif self.pod.metadata.deletion_timestamp is not None and not self._deletion_requested:
+            self._deletion_requested = True
+            self._actions.append(DeletePod())
 
-    # --- Small parts. ---
+    def _move(self, trigger: Trigger) -> None:
+        after = NEXT_STAGE.get((self.stage, trigger))
+        if after is None:
+            raise UnexpectedEventError(f"{trigger.name} for pod {self.pod.metadata.uid} in {self.stage.name}")
+        self.stage = after
+
+    # --- One container. ---
+
+    def _begin_run(self, state: ContainerState, record: ContainerRecord) -> None:
+        displaced = state.begin_run(record)
+        if displaced is not None:
+            self._actions.append(RemoveContainer(displaced))
+
+    def _finish_start(self, state: ContainerState) -> None:
+        state.finish_start()
+        self._start_probes(state)
+
+    def _start_probes(self, state: ContainerState) -> None:
+        assert state.current is not None
+        self._actions.append(StartProbes(state.name, state.current.id, state.current.started_at))
+
+    def _start_if_needed(self, state: ContainerState, now: datetime) -> None:
+        """Start the container if it should run and its back-off is over."""
+        if state.alive or state.operation is not Operation.NONE:
+            return
+        if state.current is not None and not state.restarts(self._policy):
+            return
+        if state.retry_at is not None and now < state.retry_at:
+            return
+        last_exit = state.current.exit if state.current is not None else None
+        # A missing image or configuration has its own delays.
+        if last_exit is not None and (state.waiting is None or state.waiting.reason == CRASH_LOOP):
+            if now < state.backoff.ready_at(last_exit.finished_at):
+                self._wait_in_backoff(state, last_exit.finished_at)
+                return
+            state.backoff = state.backoff.after_retry(now)
+        state.operation, state.waiting, state.retry_at = Operation.STARTING, None, None
+        self._actions.append(StartContainer(state.name, state.next_attempt))
+
+    def _wait_in_backoff(self, state: ContainerState, failed: datetime) -> None:
+        metadata = self.pod.metadata
+        pod = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        delay = format_duration(state.backoff.seconds_for(failed))
+        if state.waiting is None:
+            message = f"Back-off restarting failed container {state.name} in pod {pod}"
+            self._record(WARNING, "BackOff", message, state)
+        state.waiting = Waiting(CRASH_LOOP, f"back-off {delay} restarting failed container={state.name} pod={pod}")
+        state.retry_at = state.backoff.ready_at(failed)
+
+    def _restart_changed(self, state: ContainerState) -> None:
+        assert state.current is not None
+        if state.current.image and state.spec.image and state.current.image != state.spec.image:
+            state.must_restart = True
+            message = f"Container {state.name} definition changed, will be restarted"
+            self._stop(state, spec_grace(self.pod), message)
+
+    def _stop_for_termination(self, state: ContainerState, now: datetime) -> None:
+        if state.operation in (Operation.STARTING, Operation.STOPPING) or not state.alive:
+            return
+        if self._grace_ends is None:
+            self._grace_ends = now + timedelta(seconds=termination_grace(self.pod))
+        remaining = (self._grace_ends - now).total_seconds()
+        least = min(self._timing.grace_least, termination_grace(self.pod))
+        self._stop(state, max(remaining, least), f"Stopping container {state.name}")
+
+    def _shorten_grace(self, now: datetime) -> None:
+        """Stop containers again when the grace period has become shorter than the current one."""
+        ends = now + timedelta(seconds=termination_grace(self.pod))
+        if self._grace_ends is None or ends >= self._grace_ends:
+            return
+        self._grace_ends = ends
+        for state in self.containers.all:
+            if state.operation is Operation.STOPPING and state.current is not None:
+                grace = termination_grace(self.pod)
+                self._actions.append(StopContainer(state.name, state.current.id, grace, hook=False))
 
     def _stop(self, state: ContainerState, grace_seconds: float, message: str, *, hook: bool = True) -> None:
         assert state.current is not None
-        state.work = Operation.STOPPING
-        self._tell(NORMAL, "Killing", message, state)
-        self._out.append(StopContainer(state.name, state.current.id, grace_seconds, hook))
+        state.operation = Operation.STOPPING
+        self._record(NORMAL, "Killing", message, state)
+        self._actions.append(StopContainer(state.name, state.current.id, grace_seconds, hook))
 
-    def _tell(self, event_type: str, reason: str, message: str, state: ContainerState | None = None) -> None:
-        self._out.append(RecordEvent(event_type, reason, message, state.name if state is not None else ""))
+    def _record(self, event_type: str, reason: str, message: str, state: ContainerState | None = None) -> None:
+        self._actions.append(RecordEvent(event_type, reason, message, state.name if state is not None else ""))
 
     @property
     def _policy(self) -> str:
@@ -482,31 +577,4 @@ class PodMachine:
         return None if seconds is None else self.start_time + timedelta(seconds=seconds)
 
 
-_HANDLERS: Final[Mapping[type[Any], Callable[[PodMachine, Any, datetime], None]]] = {
-    PodUpdated: PodMachine._on_updated,  # noqa: SLF001 - the class's own table
-    PodRemoved: PodMachine._on_removed,  # noqa: SLF001
-    Admitted: PodMachine._on_admitted,  # noqa: SLF001
-    Rejected: PodMachine._on_rejected,  # noqa: SLF001
-    Prepared: PodMachine._on_prepared,  # noqa: SLF001
-    PrepareFailed: PodMachine._on_prepare_failed,  # noqa: SLF001
-    ContainerStarted: PodMachine._on_started,  # noqa: SLF001
-    StartFailed: PodMachine._on_start_failed,  # noqa: SLF001
-    ContainerExited: PodMachine._on_exited,  # noqa: SLF001
-    PostStartFinished: PodMachine._on_post_start,  # noqa: SLF001
-    ProbeResultChanged: PodMachine._on_probe,  # noqa: SLF001
-    Released: PodMachine._on_released,  # noqa: SLF001
-    ReleaseFailed: PodMachine._on_release_failed,  # noqa: SLF001
-    MustFail: PodMachine._on_doomed,  # noqa: SLF001
-    RetryNow: PodMachine._on_help,  # noqa: SLF001
-    TimerFired: PodMachine._on_time,  # noqa: SLF001
-}
-
-# In the order of the stages: one may lead to the next within a single decision.
-_DECISIONS: Final[tuple[tuple[Stage, Callable[[PodMachine, datetime], None]], ...]] = (
-    (Stage.ADMITTING, PodMachine._decide_admitting),  # noqa: SLF001
-    (Stage.PREPARING, PodMachine._decide_preparing),  # noqa: SLF001
-    (Stage.RUNNING, PodMachine._decide_running),  # noqa: SLF001
-    (Stage.STOPPING, PodMachine._decide_stopping),  # noqa: SLF001
-    (Stage.RELEASING, PodMachine._decide_releasing),  # noqa: SLF001
-    (Stage.ENDED, PodMachine._decide_ended),  # noqa: SLF001
-)
+Handler: TypeAlias = Callable[[PodMachine, Any, datetime], None]

@@ -12,8 +12,7 @@ from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.node.agent.pod.conditions import ConditionInputs, conditions
 from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operation
-from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine
-from dray.node.agent.pod.stages import Stage
+from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine, Stage
 from dray.node.runtimes.runtime import ContainerRecord, Exit
 
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
@@ -60,7 +59,7 @@ def pod_status(
             state.name for state in (*machine.containers.sidecars, *machine.containers.regular) if not _is_ready(state)
         ],
     )
-    verdict = machine.verdict
+    verdict = machine.failure
     status: Document = {
         "observedGeneration": pod.metadata.generation,
         "phase": phase,
@@ -69,7 +68,7 @@ def pod_status(
         **_addresses(machine, place),
     }
     # Why a Pod was not let in is said when it has failed, not while what it had before is taken back.
-    if verdict is not None and (machine.stage >= Stage.ENDED or not machine.rejected):
+    if verdict is not None and (machine.stage >= Stage.TERMINATED or not machine.rejected):
         status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
     if machine.rejected and not any(state.current for state in machine.containers.all):
         # A Pod that was never let in has no containers to speak of.
@@ -87,8 +86,8 @@ def _known_conditions(machine: PodMachine, told: Document | None) -> dict[str, D
 
 
 def _verdict_message(machine: PodMachine) -> str:
-    assert machine.verdict is not None
-    return f"Pod was rejected: {machine.verdict.message}" if machine.rejected else machine.verdict.message
+    assert machine.failure is not None
+    return f"Pod was rejected: {machine.failure.message}" if machine.rejected else machine.failure.message
 
 
 def _addresses(machine: PodMachine, place: HostInfo) -> Document:
@@ -105,9 +104,9 @@ def _addresses(machine: PodMachine, place: HostInfo) -> Document:
 
 def pod_phase(machine: PodMachine) -> str:
     """Succeeded and Failed only once everything has ended; until then what the containers amount to."""
-    if machine.settled:
+    if machine.was_terminal:
         return machine.pod.status.phase or "Failed"
-    if machine.stage >= Stage.ENDED:
+    if machine.stage >= Stage.TERMINATED:
         return _final_phase(machine)
     if not machine.initialized:
         return "Pending"
@@ -121,11 +120,11 @@ def pod_phase(machine: PodMachine) -> str:
 
 
 def _has_run(state: ContainerState) -> bool:
-    return state.running or (state.current is not None and state.work is not Operation.POST_START)
+    return state.running or (state.current is not None and state.operation is not Operation.POST_START)
 
 
 def _final_phase(machine: PodMachine) -> str:
-    if machine.verdict is not None:
+    if machine.failure is not None:
         return "Failed"
     for state in machine.containers.all:
         # A sidecar is ended by the node: how it takes that is no one's failure.
@@ -186,7 +185,7 @@ class _Builder:
 
     def _shown(self, state: ContainerState) -> ContainerRecord | None:
         """The run that `state` tells of; None while it tells of waiting."""
-        if state.current is None or state.work in (Operation.STARTING, Operation.POST_START):
+        if state.current is None or state.operation in (Operation.STARTING, Operation.POST_START):
             return None
         if state.current.exit is not None and state.waiting is not None and self._machine.stage <= Stage.RUNNING:
             return None
@@ -200,7 +199,7 @@ class _Builder:
     def _state(self, state: ContainerState, shown: ContainerRecord | None) -> Document:
         if shown is not None:
             return self._run_state(shown)
-        if self._machine.stage >= Stage.ENDED and self._machine.initialized and not self._machine.settled:
+        if self._machine.stage >= Stage.TERMINATED and self._machine.initialized and not self._machine.was_terminal:
             return dict(_LOST)
         if state.waiting is not None:
             waiting: Document = {"reason": state.waiting.reason}
@@ -212,7 +211,7 @@ class _Builder:
 
     def _last_state(self, state: ContainerState, shown: ContainerRecord | None) -> Document:
         last = state.previous if shown is not None else state.current
-        if state.work is Operation.POST_START:
+        if state.operation is Operation.POST_START:
             last = state.previous
         return self._run_state(last) if last is not None and last.exit is not None else {}
 

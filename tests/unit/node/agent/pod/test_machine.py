@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from dray.node.agent.pod.events import (
     Admit,
     Admitted,
     CleanUp,
+    ContainerExited,
+    ContainerStarted,
     DeletePod,
+    Event,
     MustFail,
+    PodAdded,
     PodRemoved,
     PodUpdated,
     PostStartFinished,
@@ -32,9 +38,9 @@ from dray.node.agent.pod.events import (
     StopContainer,
     TimerFired,
 )
-from dray.node.agent.pod.stages import Stage
+from dray.node.agent.pod.machine import NEXT_STAGE, PodMachine, Stage, Trigger, UnexpectedEventError
 from dray.node.resource_manager import Rejection
-from tests.unit.node.agent.builders import Life, container, kinds, names, pod, record
+from tests.unit.node.agent.builders import START, Life, container, kinds, names, pod, record
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
 SIDECAR = container("side", restartPolicy="Always")
@@ -44,13 +50,64 @@ def told(life: Life) -> list[str]:
     return [action.reason for action in life.done if isinstance(action, RecordEvent)]
 
 
+# --- The tables. ---
+
+SOME_EVENTS: dict[type[Event], Event] = {
+    type(event): event
+    for event in (
+        PodAdded(),
+        PodUpdated(pod()),
+        PodRemoved(),
+        Admitted(),
+        Rejected(Rejection("OutOfcpu", "not enough")),
+        Prepared(),
+        PrepareFailed("FailedMount", "not found"),
+        ContainerStarted(record()),
+        StartFailed("a", "ErrImagePull", "not found"),
+        ContainerExited(record(code=0)),
+        PostStartFinished("a", "a-0"),
+        ProbeResultChanged("a", "a-0", ProbeKind.LIVENESS, healthy=True),
+        Released(),
+        ReleaseFailed("FailedUnprepareDynamicResources", "not registered"),
+        MustFail(Rejection("UnhealthyDevice", "device 0")),
+        RetryNow(),
+        TimerFired(),
+    )
+}
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("kind", get_args(Event))
+def test_each_stage_handles_an_event_or_refuses_it(stage: Stage, kind: type[Event]) -> None:
+    machine = PodMachine(pod(), now=START)
+    machine.stage = stage
+    if (stage, kind) in PodMachine.HANDLERS:
+        machine.handle(SOME_EVENTS[kind], START)
+        assert machine.stage >= stage
+    else:
+        with pytest.raises(UnexpectedEventError, match=f"{kind.__name__} for pod uid-1 in {stage.name}"):
+            machine.handle(SOME_EVENTS[kind], START)
+        assert machine.stage is stage
+
+
+def test_no_event_is_known_to_the_table_alone() -> None:
+    assert {kind for _, kind in PodMachine.HANDLERS} == set(get_args(Event))
+    assert not any(stage is Stage.REMOVED for stage, _ in PodMachine.HANDLERS)
+
+
+def test_a_pod_never_returns_to_an_earlier_stage_and_every_stage_is_reached() -> None:
+    assert all(after > before for (before, _), after in NEXT_STAGE.items())
+    assert set(NEXT_STAGE.values()) == set(Stage) - {Stage.ADMITTING}
+    assert {trigger for _, trigger in NEXT_STAGE} == set(Trigger)
+
+
 # --- Beginning. ---
 
 
 def test_a_pod_is_admitted_then_prepared_then_started() -> None:
     life = Life(pod(container("a"), container("b")))
-    assert kinds(life.tell(None)) == ["Admit"]
-    assert kinds(life.tell(None)) == []
+    assert kinds(life.tell(PodAdded())) == ["Admit"]
+    assert kinds(life.tell(PodAdded())) == []
     actions = life.running()
     assert Admit() not in actions
     assert Prepare() in life.done
@@ -59,19 +116,19 @@ def test_a_pod_is_admitted_then_prepared_then_started() -> None:
 
 def test_a_rejected_pod_gives_back_what_it_had_from_before_and_has_failed() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     # Claims may have been prepared for it before the agent was killed.
     assert Release() in life.tell(Rejected(Rejection("OutOfcpu", "no room")))
     assert told(life) == ["OutOfcpu"]
     assert not life.machine.admitted
     life.tell(Released())
-    assert life.machine.stage is Stage.ENDED
+    assert life.machine.stage is Stage.TERMINATED
 
 
 def test_a_rejected_pod_whose_containers_run_holds_what_they_use_until_they_have_ended() -> None:
     life = Life(pod(), record("a"))
-    life.tell(None)
-    assert life.machine.found_running
+    life.tell(PodAdded())
+    assert life.machine.awaits_readmission
     actions = life.tell(Rejected(Rejection("UnexpectedAdmissionError", "no devices")))
     assert names(actions, StopContainer) == ["a"]
     assert life.machine.admitted
@@ -81,7 +138,7 @@ def test_a_rejected_pod_whose_containers_run_holds_what_they_use_until_they_have
 
 def test_a_device_that_breaks_during_admission_takes_nothing_back_yet() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     assert life.tell(MustFail(Rejection("UnhealthyDevice", "gone"))) == []
     life.tell(Admitted())
     assert "Release" in kinds(life.tell(MustFail(Rejection("UnhealthyDevice", "gone"))))
@@ -89,7 +146,7 @@ def test_a_device_that_breaks_during_admission_takes_nothing_back_yet() -> None:
 
 def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     life.tell(Admitted())
     life.tell(PrepareFailed("FailedPrepareDynamicResources", "DRA driver is not registered"))
     assert kinds(life.tell(RetryNow(), 0.1)) == ["Prepare"]
@@ -103,7 +160,7 @@ def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
 @pytest.mark.behaviour("SP-116")
 def test_a_failing_preparation_is_told_and_tried_again_before_anything_starts() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     life.tell(Admitted())
     life.tell(PrepareFailed("FailedPrepareDynamicResources", "not yet"))
     assert told(life) == ["FailedPrepareDynamicResources"]
@@ -368,7 +425,7 @@ def test_devices_are_given_back_when_all_has_stopped_and_before_the_end() -> Non
     assert life.machine.stage is Stage.RELEASING
     assert kinds(life.tell(TimerFired(), 60.0)) == ["Release"]
     life.tell(Released())
-    assert life.machine.stage is Stage.ENDED
+    assert life.machine.stage is Stage.TERMINATED
 
 
 @pytest.mark.behaviour("CL-45")
@@ -382,7 +439,7 @@ def test_a_deleted_pod_is_stopped_released_and_only_then_removed() -> None:
     assert DeletePod() not in life.done
     assert kinds(life.tell(Released())) == ["DeletePod"]
     assert kinds(life.tell(PodRemoved())) == ["CleanUp"]
-    assert life.machine.stage is Stage.FORGOTTEN
+    assert life.machine.stage is Stage.REMOVED
 
 
 def test_a_shorter_grace_hurries_what_is_under_way() -> None:
@@ -420,8 +477,8 @@ def test_a_deadline_ends_the_pod() -> None:
     assert names(life.tell(TimerFired(), 4.9), StopContainer) == []
     assert life.machine.wake_at == record(started=5.0).started_at
     assert names(life.tell(TimerFired(), 5.0), StopContainer) == ["a"]
-    assert life.machine.verdict is not None
-    assert life.machine.verdict.reason == "DeadlineExceeded"
+    assert life.machine.failure is not None
+    assert life.machine.failure.reason == "DeadlineExceeded"
 
 
 def test_a_broken_device_fails_the_pod() -> None:
@@ -453,20 +510,20 @@ def test_adoption_does_not_run_init_containers_again() -> None:
 def test_what_ended_meanwhile_is_judged_as_if_seen() -> None:
     life = Life(pod(restartPolicy="Never"), record("a", code=3))
     # There is nothing to be admitted for: that its plugin is away must not change how it ended.
-    assert kinds(life.tell(None)) == ["Release"]
+    assert kinds(life.tell(PodAdded())) == ["Release"]
     life.tell(Released())
-    assert life.machine.stage is Stage.ENDED
-    assert life.machine.verdict is None
+    assert life.machine.stage is Stage.TERMINATED
+    assert life.machine.failure is None
 
 
 def test_what_ended_meanwhile_and_runs_again_is_admitted_first() -> None:
     life = Life(pod(restartPolicy="Always"), record("a", code=3))
-    assert kinds(life.tell(None)) == ["Admit"]
+    assert kinds(life.tell(PodAdded())) == ["Admit"]
 
 
 def test_a_finished_pod_stays_finished_and_is_only_cleaned_up() -> None:
     life = Life(pod(status={"phase": "Succeeded"}), record("a", code=0))
-    assert kinds(life.tell(None)) == ["Release"]
+    assert kinds(life.tell(PodAdded())) == ["Release"]
     life.tell(Released())
-    assert life.machine.settled
+    assert life.machine.was_terminal
     assert names(life.done, StartContainer) == []

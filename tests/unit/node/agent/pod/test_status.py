@@ -9,6 +9,7 @@ import pytest
 from dray.api.document import Document
 from dray.node.agent.pod.events import (
     MustFail,
+    PodAdded,
     PodUpdated,
     ProbeKind,
     ProbeResultChanged,
@@ -42,7 +43,7 @@ def state(document: Document, name: str = "a") -> tuple[str, Any]:
 
 def test_before_anything_runs_the_pod_is_pending() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     seen = status(life)
     assert seen["phase"] == "Pending"
     assert state(seen) == ("waiting", "ContainerCreating")
@@ -155,7 +156,7 @@ def test_restarts_are_counted_and_the_last_state_kept() -> None:
 
 def test_a_rejected_pod_has_no_containers() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     life.tell(Rejected(Rejection("OutOfcpu", "Node didn't have enough resource: cpu")))
     # While it may have something from before it has not failed yet.
     assert (status(life)["phase"], status(life).get("reason")) == ("Pending", None)
@@ -203,7 +204,7 @@ def test_readiness_gates_hold_the_pod_back() -> None:
 
 def test_a_condition_keeps_its_time_until_it_changes_and_drops_old_texts() -> None:
     life = Life(pod())
-    life.tell(None)
+    life.tell(PodAdded())
     first = status(life)
     life.running()
     life.started(now=5.0)
