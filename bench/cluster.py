@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from bench.device_objects import PODS, SERVICE_ACCOUNTS
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError
+from dray.client.in_process import in_process_client
 from dray.client.interface import (
     Bookmark,
     Client,
@@ -23,7 +24,6 @@ from dray.client.interface import (
     Resource,
     WatchOptions,
 )
-from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.main import GC_THRESHOLDS
@@ -66,7 +66,7 @@ async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[t
         )
         running = await apiserver.start(settings)
         counted = Counted(running.local)
-        client = memory_client(counted, user="bench", groups=("system:masters",))
+        client = in_process_client(counted, user="bench", groups=("system:masters",))
         try:
             with suppress(AlreadyExistsError):
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
@@ -90,7 +90,7 @@ async def _until_quiet(client: Client) -> None:
 
 
 def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, settings: APIServerSettings) -> None:
-    controllers = memory_client(server, user="system:kube-controller-manager")
+    controllers = in_process_client(server, user="system:kube-controller-manager")
     gates = settings.feature_gates
     spawn_controllers(
         group,
@@ -102,7 +102,7 @@ def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, se
         # The nodes are objects only: nobody is there to send their heartbeats.
         nodes=NodeControl(node_monitor_grace_period=_NEVER, node_startup_grace_period=_NEVER),
     )
-    scheduler = memory_client(server, user="system:kube-scheduler")
+    scheduler = in_process_client(server, user="system:kube-scheduler")
     spawn_scheduler(group, scheduler, running.clock, running.metrics, config=SchedulerConfig(), features=gates)
 
 

@@ -16,8 +16,8 @@ import uvloop
 
 from bench.load import FILLER
 from dray.api.document import Document, GroupVersion
+from dray.client.in_process import in_process_client
 from dray.client.interface import unstructured
-from dray.client.memory import memory_client
 from dray.client.rest import RestClient
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
@@ -75,7 +75,7 @@ async def run(plan: dict[str, Any]) -> dict[str, Any]:
     )
     running = await apiserver.start(settings)
     try:
-        client = memory_client(running.local, user="admin", groups=("system:masters",))
+        client = in_process_client(running.local, user="admin", groups=("system:masters",))
         times: list[float] = []
         work = await MODES[plan["mode"]](client, plan, times)
         start, before = time.perf_counter(), time.process_time()

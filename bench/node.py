@@ -14,8 +14,8 @@ from pathlib import Path
 from bench import node_agent, node_parts
 from bench.rows import Row
 from dray.api.document import Document, GroupVersion
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
-from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
@@ -93,7 +93,7 @@ def _busybox(root: Path) -> Path:
 
 async def _simulated(folder: Path) -> list[Row]:
     running = await apiserver.start(APIServerSettings(data_dir=str(folder), port=0, store="memory"))
-    client = memory_client(running.local, user="bench", groups=("system:masters",))
+    client = in_process_client(running.local, user="bench", groups=("system:masters",))
     await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
     registered = asyncio.Event()
     began = time.perf_counter()

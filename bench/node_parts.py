@@ -27,7 +27,7 @@ from bench.rows import Row, Target, percentile
 from dray.api.codec import from_document
 from dray.api.document import UID, Document, GroupVersion, NamespacedName
 from dray.api.types.core_v1 import Pod
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, WriteOptions, unstructured
 from dray.cmd.main import GC_THRESHOLDS

@@ -12,10 +12,10 @@ from typing import Any
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.features import FeatureGates
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError
 from dray.driver.classic.reconciler import DriverReconciler
@@ -137,8 +137,12 @@ class ClassicWorld:
         async with AsyncExitStack() as stack:
             inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
             server = CheckedServer(inner, self)
-            self.user = RestClient(MemoryTransport(server, user="user", groups=("system:masters",), user_agent="user"))
-            self._eyes = RestClient(MemoryTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes"))
+            self.user = RestClient(
+                InProcessTransport(server, user="user", groups=("system:masters",), user_agent="user")
+            )
+            self._eyes = RestClient(
+                InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
+            )
             await self._furnish()
             for name in self.scheduler_names:
                 self.processes.append(Process(name, _scheduler(name), server, self._fork(), self.odds))
@@ -158,7 +162,7 @@ class ClassicWorld:
                         await process.end()
 
     def _driver(self, client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-        informers = Informers(client, LoopClock(), rng)
+        informers = SharedInformerFactory(client, LoopClock(), rng)
         reconciler = DriverReconciler(Boards(self, rng), client, informers, LoopClock(), Metrics())
         return [informers.run(), reconciler.run()]
 
@@ -404,7 +408,7 @@ def _inline(name: str) -> Document:
 
 def _scheduler(name: str) -> Any:
     def program(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-        informers = Informers(client, LoopClock(), rng)
+        informers = SharedInformerFactory(client, LoopClock(), rng)
         config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=name),))
         scheduler = Scheduler(
             client, informers, LoopClock(), Metrics(), factories=BUILT_IN, config=config, features=GATES
@@ -415,5 +419,5 @@ def _scheduler(name: str) -> Any:
 
 
 def _controller(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-    informers = Informers(client, LoopClock(), rng)
+    informers = SharedInformerFactory(client, LoopClock(), rng)
     return [informers.run(), ClassicClaimController(client, informers, LoopClock()).run()]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, ExpiredError, ServiceUnavailableError
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import WatchBatch
-from dray.client.memory import MemoryTransport
 from dray.client.rest import Call
 
 # A request that nobody waits for any more arrives within this time or never; restarts take longer.
@@ -42,7 +42,7 @@ class Odds:
 class FaultyTransport:
     """Implements `dray.client.rest.Transport` for one life of one process."""
 
-    def __init__(self, inner: MemoryTransport, rng: random.Random, odds: Odds, crash: Callable[[], None]) -> None:
+    def __init__(self, inner: InProcessTransport, rng: random.Random, odds: Odds, crash: Callable[[], None]) -> None:
         self._inner = inner
         self._rng = rng
         self._odds = odds

@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dray.api.features import FeatureGates
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import LocalServer
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
@@ -46,7 +46,7 @@ class Process:
 
     def start(self) -> None:
         self.lives += 1
-        inner = MemoryTransport(self._server, user=self.name, groups=_MASTERS, user_agent=self.name)
+        inner = InProcessTransport(self._server, user=self.name, groups=_MASTERS, user_agent=self.name)
         transport = self._transport = FaultyTransport(inner, self._rng, self._odds, self.crash)
         work = self._program(RestClient(transport), random.Random(self._rng.random()))
         self._tasks = [asyncio.ensure_future(item) for item in work]
@@ -89,7 +89,7 @@ class SchedulerProgram:
 
     def __call__(self, client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
         clock = LoopClock()
-        informers = Informers(client, clock, rng)
+        informers = SharedInformerFactory(client, clock, rng)
         self.current = Scheduler(
             client, informers, clock, Metrics(), factories=BUILT_IN, config=self._config, features=GATES
         )
@@ -99,5 +99,5 @@ class SchedulerProgram:
 def controller_program(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
     """The claim controller."""
     clock = LoopClock()
-    informers = Informers(client, clock, rng)
+    informers = SharedInformerFactory(client, clock, rng)
     return [informers.run(), ResourceClaimController(client, informers, clock).run()]

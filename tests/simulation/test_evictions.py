@@ -16,10 +16,10 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import APIError
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import LocalRequest, WatchBatch
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
@@ -47,7 +47,7 @@ WAIT = [
 def controllers(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
     """One life of the controller manager."""
     clock, metrics = LoopClock(), Metrics()
-    informers = Informers(client, clock, rng)
+    informers = SharedInformerFactory(client, clock, rng)
     parts = (
         NodeLifecycleController(client, informers, clock, rates=FAST, metrics=metrics),
         TaintEvictionController(client, informers, clock, metrics=metrics),
@@ -106,7 +106,7 @@ class Story:
     async def run(self) -> None:
         async with in_process_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:
             witness = Witness(inner)
-            user = RestClient(MemoryTransport(inner, user="user", groups=("system:masters",), user_agent="user"))
+            user = RestClient(InProcessTransport(inner, user="user", groups=("system:masters",), user_agent="user"))
             world = World(user, Metrics())
             await self._furnish(world)
             process = Process("controllers", controllers, witness, self._fork(), self._odds)

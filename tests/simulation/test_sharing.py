@@ -8,8 +8,8 @@ import random
 import pytest
 
 from dray.api.document import Document
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.in_process_server import in_process_server
@@ -27,7 +27,7 @@ def _pod(number: int) -> Document:
 
 async def _share() -> None:
     async with in_process_server(LoopClock(), random.Random(1), TEAM) as server:
-        user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))
+        user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))
         world = World(1, schedulers=1)
         world.user = user
         await world.furnish(pods_per_node=USERS + 10)

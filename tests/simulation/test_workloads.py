@@ -17,10 +17,10 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import LocalRequest, Patch, PatchType, WatchBatch, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
@@ -50,7 +50,7 @@ _MASTERS = ("system:masters",)
 def controllers(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
     """The process that crashes."""
     clock = LoopClock()
-    informers = Informers(client, clock, rng)
+    informers = SharedInformerFactory(client, clock, rng)
     return [
         informers.run(),
         ReplicaSetController(client, informers, clock, rng=rng).run(),
@@ -132,12 +132,15 @@ class World:
                 await asyncio.gather(*steady, return_exceptions=True)
 
     def _client(self, server: Any, name: str) -> RestClient:
-        return RestClient(MemoryTransport(server, user=name, groups=_MASTERS, user_agent=name))
+        return RestClient(InProcessTransport(server, user=name, groups=_MASTERS, user_agent=name))
 
     def _steady(self, server: Any) -> list[Coroutine[Any, Any, Any]]:
         clock = LoopClock()
         scheduling, looking = self._client(server, "scheduler"), self._client(server, "nodes")
-        seen, known = Informers(scheduling, clock, self._fork()), Informers(looking, clock, self._fork())
+        seen, known = (
+            SharedInformerFactory(scheduling, clock, self._fork()),
+            SharedInformerFactory(looking, clock, self._fork()),
+        )
         return [
             Scheduler(scheduling, seen, clock, Metrics(), factories=BUILT_IN).run(),
             seen.run(),

@@ -10,8 +10,8 @@ from typing import Any
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, NotFoundError
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
@@ -87,8 +87,12 @@ class World:
         async with AsyncExitStack() as stack:
             inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
             server = CheckedServer(inner, self)
-            self.user = RestClient(MemoryTransport(server, user="user", groups=("system:masters",), user_agent="user"))
-            self._eyes = RestClient(MemoryTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes"))
+            self.user = RestClient(
+                InProcessTransport(server, user="user", groups=("system:masters",), user_agent="user")
+            )
+            self._eyes = RestClient(
+                InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
+            )
             await self.furnish()
             for name, program in zip(self.scheduler_names, self.programs, strict=True):
                 self.processes.append(Process(name, program, server, self._fork(), self.odds))

@@ -6,39 +6,23 @@ import ast
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 SOURCE: Final = Path(__file__).parents[2] / "src" / "dray"
-TASKS: Final = "runtime/tasks.py"
+TASKS: Final = SOURCE / "runtime" / "tasks.py"
 FORBIDDEN: Final = frozenset({"create_task", "ensure_future"})
-# Modules that still start tasks themselves. Remove entries; never add one.
-ALLOWED: Final = frozenset(
-    {
-        "src/dray/apiserver/flow/fanout.py",
-        "src/dray/apiserver/flow/follower.py",
-        "src/dray/apiserver/flow/quotas.py",
-        "src/dray/apiserver/http.py",
-        "src/dray/cli/conformance/checks/recovery.py",
-        "src/dray/cli/conformance/objects.py",
-        "src/dray/client/leader_election/loop.py",
-        "src/dray/client/loop.py",
-        "src/dray/cmd/apiserver.py",
-        "src/dray/cmd/demo/cluster.py",
-        "src/dray/cmd/demo/loop.py",
-        "src/dray/cmd/demo/telling.py",
-        "src/dray/cmd/testing/drivers.py",
-        "src/dray/controllers/namespace/reconciler.py",
-        "src/dray/node/agent/loop.py",
-        "src/dray/node/runtimes/cri/cri.py",
-        "src/dray/node/runtimes/shim/files.py",
-        "src/dray/node/runtimes/simulated/memory.py",
-        "src/dray/runtime/http/dialing.py",
-        "src/dray/runtime/http/server.py",
-        "src/dray/scheduler/binding/loop.py",
-        "src/dray/scheduler/loop.py",
-        "src/dray/scheduler/plugins/classic_resources/loop.py",
-        "src/dray/scheduler/plugins/dynamic_resources/loop.py",
-        "src/dray/store/etcd.py",
-    }
-)
+# How many modules of a package still start tasks themselves. Lower these numbers; never raise one.
+ALLOWED: Final = {
+    "apiserver": 4,
+    "cli": 2,
+    "cmd": 5,
+    "controllers": 1,
+    "node": 4,
+    "runtime": 2,
+    "scheduler": 4,
+    "store": 1,
+}
+PACKAGES: Final = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 
 
 def starts_tasks(path: Path) -> bool:
@@ -49,7 +33,11 @@ def starts_tasks(path: Path) -> bool:
     return not FORBIDDEN.isdisjoint(names | imported)
 
 
-def test_tasks_are_started_by_one_module() -> None:
-    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if starts_tasks(path)}
-    assert TASKS in found
-    assert sorted(found - {TASKS} - {entry.removeprefix("src/dray/") for entry in ALLOWED}) == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tasks_are_started_by_one_module(package: str) -> None:
+    found = [str(path) for path in (SOURCE / package).rglob("*.py") if path != TASKS and starts_tasks(path)]
+    assert len(found) <= ALLOWED.get(package, 0), found
+
+
+def test_the_forbidden_calls_are_found() -> None:
+    assert starts_tasks(TASKS)

@@ -16,7 +16,7 @@ marked with *. The same event again raises its count; many of one kind about one
 SOURCE = Path(__file__).parents[2] / "src" / "dray"
 # Calls that have a reason among their arguments, or make what becomes an Event.
 TELLERS = frozenset(
-    {"event", "event_at", "node_event", "record", "record_node", "tell", "_tell", "_tell_news", "_tell_of"}
+    {"event", "event_for", "node_event", "record", "record_node", "tell", "_tell", "_tell_news", "_tell_of"}
     | {"Tell", "Told", "Rejection", "ResourceError", "Verdict", "StartFailed", "ImageFailure"}
 )
 # Where those calls are made.

@@ -14,9 +14,9 @@ from unittest import mock
 
 from tools.reference.markdown import page, table
 
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd import apiserver
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.node_parts import NodeParts
@@ -96,7 +96,7 @@ async def collected() -> Mapping[str, Metrics]:
     found = {name: Metrics() for name in WHERE}
     with tempfile.TemporaryDirectory(prefix="ref") as folder:
         async with _server(Path(folder)) as running:
-            client = memory_client(
+            client = in_process_client(
                 running.local, user="system:admin", groups=("system:masters",), user_agent="reference"
             )
             found["API server"] = running.metrics
@@ -142,5 +142,5 @@ class _Classic(ClassicController):
 def _make_drivers(client: Client, clock: SystemClock, found: Mapping[str, Metrics], folder: str) -> None:
     options = Options("node", root=f"{folder}/driver", cdi_folder=f"{folder}/cdi")
     DriverRunner(_Structured(), client, options, clock, found["driver"])
-    informers = Informers(client, clock, random.Random(0))
+    informers = SharedInformerFactory(client, clock, random.Random(0))
     DriverReconciler(_Classic(), client, informers, clock, found["classic driver"])

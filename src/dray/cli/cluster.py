@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Overrides
-from dray.client.loop import InformerLoop, Informers
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.clock import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import best_resources, read_cluster
@@ -51,8 +51,8 @@ class _Followed:
     def __init__(self, client: Client) -> None:
         self._client = client
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._informers = Informers(client, SystemClock(), rng)
-        self._loops: dict[str, tuple[str, InformerLoop[Document]]] = {}
+        self._informers = SharedInformerFactory(client, SystemClock(), rng)
+        self._loops: dict[str, tuple[str, SharedInformer[Document]]] = {}
         self.changed = asyncio.Event()
 
     async def start(self, group: TaskGroup, kinds: Sequence[str]) -> None:

@@ -15,10 +15,10 @@ import orjson
 from dray import __version__
 from dray.api.document import Document
 from dray.api.errors import APIError, ServiceUnavailableError, UnauthorizedError, error_from_status
-from dray.client.answers import is_retriable
-from dray.client.files import Credentials, tls_context
+from dray.client.credentials import Credentials, tls_context
 from dray.client.interface import WatchBatch
 from dray.client.kubeconfig import Access, Credential, KubeconfigError
+from dray.client.responses import is_retriable
 from dray.client.rest import Call, RestClient
 from dray.lib.clock import Clock
 from dray.runtime.http.bodies import Lines

@@ -17,9 +17,8 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
-from dray.client.index import IndexedCache, IndexFunction
+from dray.client.indexer import Indexer, IndexFunction, Lister
 from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
-from dray.client.lister import Lister
 from dray.client.objects import key_of, state_of
 
 T = TypeVar("T")
@@ -81,7 +80,7 @@ class Informer(Generic[T]):
     ) -> None:
         self._selection = selection
         self._rng = rng
-        self._cache: IndexedCache[T] = IndexedCache(indexes)
+        self._cache: Indexer[T] = Indexer(indexes)
         self.lister: Lister[T] = Lister(self._cache)
         self._handlers: list[Handler[T]] = []
         # Streams the list through the watch; switched off for good when the server refuses.
@@ -89,7 +88,7 @@ class Informer(Generic[T]):
         # Everything up to here is in the cache; empty until the first list, and after an expiry.
         self._resource_version = ""
         # What a list in progress has brought so far; None when no list is in progress.
-        self._arriving: IndexedCache[T] | None = None
+        self._arriving: Indexer[T] | None = None
         self._failures = 0
         self._watch_started = 0.0
         # Whether the running watch has brought anything.
@@ -120,7 +119,7 @@ class Informer(Generic[T]):
         """The first action."""
         if self._watch_list:
             return self._relist()
-        self._arriving = IndexedCache()
+        self._arriving = Indexer()
         # "0" lets the server answer from its cache; nothing is known yet that it could be older than.
         return DoList(self._list_options(limit=PAGE_LIMIT, resource_version="0"))
 
@@ -138,7 +137,7 @@ class Informer(Generic[T]):
         """Try again later; a snapshot that expired between pages is asked for in one piece."""
         delay = self._backoff(error)
         if error.code == _GONE and self._arriving:
-            self._arriving = IndexedCache()
+            self._arriving = Indexer()
             return DoList(self._list_options(limit=0), delay)
         return self._relist(delay)
 
@@ -179,7 +178,7 @@ class Informer(Generic[T]):
     # --- Deciding. ---
 
     def _relist(self, delay: float = 0.0) -> Action:
-        self._arriving = IndexedCache()
+        self._arriving = Indexer()
         if self._watch_list:
             return DoWatch(self._watch_options(initial=True), delay)
         return DoList(self._list_options(limit=PAGE_LIMIT), delay)
@@ -232,7 +231,7 @@ class Informer(Generic[T]):
             self._arriving.put(event.key, event.object)
 
     def _replace_all(self, resource_version: str) -> None:
-        arrived: IndexedCache[T] = self._arriving or IndexedCache()
+        arrived: Indexer[T] = self._arriving or Indexer()
         self._arriving = None
         self._resource_version = resource_version
         self._failures = 0

@@ -13,7 +13,6 @@ import msgspec
 
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
-from dray.client.answers import Decode, discovery_path, group_versions, read_batch, read_list, read_resources
 from dray.client.codec import decode, encode
 from dray.client.interface import (
     DELETE,
@@ -34,6 +33,7 @@ from dray.client.interface import (
     WriteOptions,
 )
 from dray.client.objects import key_of
+from dray.client.responses import Decode, discovery_path, group_versions, read_batch, read_list, read_resources
 
 T = TypeVar("T")
 

@@ -1,18 +1,24 @@
-"""A work queue's decisions, with client-go's promises; time is an argument, `client.loop` waits.
+"""Work queues with the guarantees of client-go. `QueueState` decides and is pure, `WorkQueue` waits for keys.
 
-* A key is never worked twice at a time; a key added while it is worked is worked again afterwards.
-* Adding a key that waits already changes nothing. Keys are worked in the order of their adding.
-* A key added with a delay appears when the delay is over; of several delays the shortest counts.
-* A retried key waits 5 ms, doubling up to 1000 s, and no sooner than the overall rate allows. A conflict with another
-  writer is no sign of trouble: many at once are retried after their own wait alone.
+* A key is never processed by two workers at a time. A key added while it is processed is processed again afterwards.
+* Adding a key that is already queued changes nothing. Keys are processed in the order in which they were added.
+* A key added with a delay is queued when the delay is over; the shortest of several delays counts.
+* A retried key waits 5 ms, doubling up to 1000 s, and no less than the overall rate limit demands. A conflict with
+  another writer is not a failure: such keys wait for their own backoff only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics, exponential_buckets
+from dray.runtime.tasks import ChildTasks, Timer
 
 K = TypeVar("K", bound=Hashable)
 
@@ -24,39 +30,39 @@ RETRY_BURST: Final = 100
 
 
 class QueueObserver(Protocol):
-    """Hears what metrics need."""
+    """Receives what metrics need."""
 
     def added(self, depth: int) -> None:
-        """A key entered the queue."""
+        """Record that a key entered the queue."""
 
     def started(self, depth: int, waited_seconds: float) -> None:
-        """A worker took a key that had waited."""
+        """Record that a worker took a key from the queue."""
 
     def finished(self, worked_seconds: float) -> None:
-        """A worker is done with a key."""
+        """Record that a worker is done with a key."""
 
     def retried(self) -> None:
-        """A key was added with backoff."""
+        """Record that a key was added with backoff."""
 
 
-class SilentObserver:
-    """Hears nothing."""
+class NoopObserver:
+    """Records nothing."""
 
     def added(self, depth: int) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def started(self, depth: int, waited_seconds: float) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def finished(self, worked_seconds: float) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def retried(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
 
 class TokenBucket:
-    """Tokens that come back at a rate, up to a burst; spending ahead is allowed and costs waiting."""
+    """A token bucket rate limiter; tokens may be reserved ahead of time, at the price of a delay."""
 
     def __init__(self, *, rate_per_second: float, burst: int) -> None:
         self._rate = rate_per_second
@@ -65,13 +71,13 @@ class TokenBucket:
         self._last = 0.0
 
     def reserve(self, now: float) -> float:
-        """Take a token; returns how long to wait until it is there."""
+        """Take a token; return the seconds until it is available."""
         self._refill(now)
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self._rate)
 
     def try_take(self, now: float) -> bool:
-        """Take a token only if one is there."""
+        """Take a token if one is available."""
         self._refill(now)
         if self._tokens < 1.0:
             return False
@@ -85,7 +91,7 @@ class TokenBucket:
 
 
 class RetryLimiter(Generic[K]):
-    """How long a failed key waits: the longer of its own backoff and the overall rate."""
+    """The delay of a failed key: the longer of its own backoff and the overall rate limit."""
 
     def __init__(self, *, first_seconds: float = RETRY_FIRST_SECONDS, max_seconds: float = RETRY_MAX_SECONDS) -> None:
         self._first = first_seconds
@@ -94,7 +100,7 @@ class RetryLimiter(Generic[K]):
         self._bucket = TokenBucket(rate_per_second=RETRY_RATE_PER_SECOND, burst=RETRY_BURST)
 
     def delay(self, key: K, now: float, *, overall: bool = True) -> float:
-        """Count a failure and return the wait; `overall` says whether the rate of all keys counts too."""
+        """Count a failure and return the delay; `overall` applies the rate limit of all keys."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # Beyond 2**60 the bound holds anyway; the exponent must not grow without end.
@@ -102,45 +108,45 @@ class RetryLimiter(Generic[K]):
         return max(own, self._bucket.reserve(now)) if overall else own
 
     def failures(self, key: K) -> int:
-        """How often the key failed in a row."""
+        """Return how often the key failed in a row."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """The key succeeded: start afresh."""
+        """Reset the backoff of a key that succeeded."""
         self._failures.pop(key, None)
 
 
-class WorkQueue(Generic[K]):
-    """See the module's promises."""
+class QueueState(Generic[K]):
+    """The state of a work queue; time is an argument."""
 
     def __init__(self, limiter: RetryLimiter[K] | None = None, observer: QueueObserver | None = None) -> None:
         self._limiter: RetryLimiter[K] = limiter or RetryLimiter()
-        self._observer = observer or SilentObserver()
+        self._observer = observer or NoopObserver()
         self._waiting: deque[K] = deque()
-        # Keys that need work, with when they were added: in `_waiting`, or added while worked.
+        # Keys with the time they were added: those in `_waiting`, and those added while being processed.
         self._dirty: dict[K, float] = {}
-        # Keys being worked, with since when.
-        self._working: dict[K, float] = {}
-        # (when, order, key); an entry counts only while `_delayed` has the same time for its key.
+        # Keys being processed, with the time of their start.
+        self._processing: dict[K, float] = {}
+        # (due, order, key); an entry is valid only while `_delayed` has the same time for its key.
         self._timers: list[tuple[float, int, K]] = []
         self._delayed: dict[K, float] = {}
         self._order = 0
 
     def add(self, key: K, now: float) -> None:
-        """The key needs work."""
+        """Add a key."""
         if key in self._dirty:
             return
         self._dirty[key] = now
-        if key not in self._working:
+        if key not in self._processing:
             self._waiting.append(key)
             self._observer.added(len(self._waiting))
 
     def add_after(self, key: K, delay_seconds: float, now: float) -> None:
-        """The key needs work when the delay is over."""
+        """Add a key when the delay is over."""
         if delay_seconds <= 0:
             self.add(key, now)
             return
-        # A delay that is over counts as an adding, not as a shorter delay.
+        # A delay that is over has added its key; it is not a shorter delay.
         self.fire_timers(now)
         due = now + delay_seconds
         if self._delayed.get(key, due + 1) <= due:
@@ -150,61 +156,61 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._timers, (due, self._order, key))
 
     def add_rate_limited(self, key: K, now: float, *, overall: bool = True) -> float:
-        """The key failed and needs work again; returns how long it will wait."""
+        """Add a key that failed, with backoff; return the delay."""
         self._observer.retried()
         delay = self._limiter.delay(key, now, overall=overall)
         self.add_after(key, delay, now)
         return delay
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure backs off from the beginning."""
+        """Reset the backoff of a key that succeeded."""
         self._limiter.forget(key)
 
     def failures(self, key: K) -> int:
-        """How often the key failed in a row."""
+        """Return how often the key failed in a row."""
         return self._limiter.failures(key)
 
     def take(self, now: float) -> K | None:
-        """The next key to work, or None; whoever takes one must call `done`."""
+        """Return the next key, or None; the caller must call `done` with it."""
         if self._timers:
             self.fire_timers(now)
         if not self._waiting:
             return None
         key = self._waiting.popleft()
         added = self._dirty.pop(key)
-        self._working[key] = now
+        self._processing[key] = now
         self._observer.started(len(self._waiting), now - added)
         return key
 
     def done(self, key: K, now: float) -> None:
-        """The key's work has ended, well or not."""
-        started = self._working.pop(key)
+        """Mark the key as processed, successfully or not."""
+        started = self._processing.pop(key)
         self._observer.finished(now - started)
         if key in self._dirty:
             self._waiting.append(key)
             self._observer.added(len(self._waiting))
 
     def next_timer(self) -> float | None:
-        """When the next delayed key is due."""
+        """Return when the next delayed key is due."""
         while self._timers and self._delayed.get(self._timers[0][2]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def unfinished_seconds(self, now: float) -> tuple[float, float]:
-        """How long the keys being worked have taken so far: all together, and the longest."""
-        ages = [now - started for started in self._working.values()]
+        """Return how long the keys being processed have taken so far: the sum, and the longest."""
+        ages = [now - started for started in self._processing.values()]
         return sum(ages), max(ages, default=0.0)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, nothing is delayed and nothing is worked."""
-        return not (self._waiting or self._working or self._delayed)
+        """Whether no key waits, is delayed or is being processed."""
+        return not (self._waiting or self._processing or self._delayed)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def fire_timers(self, now: float) -> None:
-        """Add the keys whose delay is over; the other calls do it by themselves."""
+        """Add the keys whose delay is over; the other methods do so themselves."""
         while True:
             due = self.next_timer()
             if due is None or due > now:
@@ -212,3 +218,164 @@ class WorkQueue(Generic[K]):
             key = heapq.heappop(self._timers)[2]
             del self._delayed[key]
             self.add(key, now)
+
+
+class WorkQueue(Generic[K]):
+    """A work queue that workers wait on."""
+
+    def __init__(self, queue: QueueState[K], clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        # Workers that were woken and have not run yet.
+        self._woken = 0
+        self._tasks = ChildTasks("workqueue")
+        self._timer = Timer(clock, self._on_timer, self._tasks, "workqueue timer")
+        self._timer_due = 0.0
+
+    def add(self, key: K) -> None:
+        """Add a key."""
+        self._queue.add(key, self._clock.monotonic())
+        self._wake_workers()
+
+    def add_after(self, key: K, delay_seconds: float) -> None:
+        """Add a key when the delay is over."""
+        self._queue.add_after(key, delay_seconds, self._clock.monotonic())
+        self._wake_workers()
+        self._arm_timer()
+
+    def add_rate_limited(self, key: K, *, overall: bool = True) -> float:
+        """Add a key that failed, with backoff; return the delay."""
+        delay = self._queue.add_rate_limited(key, self._clock.monotonic(), overall=overall)
+        self._wake_workers()
+        self._arm_timer()
+        return delay
+
+    def forget(self, key: K) -> None:
+        """Reset the backoff of a key that succeeded."""
+        self._queue.forget(key)
+
+    def failures(self, key: K) -> int:
+        """Return how often the key failed in a row."""
+        return self._queue.failures(key)
+
+    async def get(self) -> K:
+        """Return the next key; the caller must call `done` with it."""
+        while True:
+            key = self._queue.take(self._clock.monotonic())
+            if key is not None:
+                self._wake_workers()
+                return key
+            await self._wait()
+
+    def done(self, key: K) -> None:
+        """Mark the key as processed."""
+        self._queue.done(key, self._clock.monotonic())
+        self._wake_workers()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key waits, is delayed or is being processed."""
+        return self._queue.idle
+
+    async def supervise(self) -> None:
+        """Raise the failure of the timer; until then wait, and stop the timer when cancelled."""
+        await self._tasks.supervise()
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._timer.cancel()
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._arm_timer()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            # The next worker takes the key that a cancelled one was woken for.
+            if not waiter.cancelled():
+                self._woken -= 1
+                self._wake_workers()
+            raise
+        self._woken -= 1
+
+    def _wake_workers(self) -> None:
+        """Wake as many workers as keys wait."""
+        while self._waiters and self._woken < len(self._queue):
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self._woken += 1
+                waiter.set_result(None)
+
+    def _arm_timer(self) -> None:
+        """Wake a waiting worker when the next delayed key is due; a busy one checks when it is done."""
+        due = self._queue.next_timer() if self._waiters else None
+        if due is None or (self._timer.active and self._timer_due <= due):
+            return
+        self._timer_due = due
+        self._timer.start(due - self._clock.monotonic())
+
+    def _on_timer(self) -> None:
+        self._queue.fire_timers(self._clock.monotonic())
+        self._wake_workers()
+        self._arm_timer()
+
+
+# Kubernetes' buckets: 10 ns to 10 s.
+_BUCKETS: Final = exponential_buckets(start=1e-8, factor=10, count=10)
+
+# Seconds of work in progress: the sum over all keys, and the longest.
+Unfinished = Callable[[], tuple[float, float]]
+# The queues by metrics registry and name; those of one name are counted together.
+_queues: WeakKeyDictionary[Metrics, dict[str, list[Unfinished]]] = WeakKeyDictionary()
+
+
+class QueueMetrics:
+    """Implements `QueueObserver` with the metrics of client-go's work queues."""
+
+    def __init__(self, metrics: Metrics, name: str, unfinished: Unfinished) -> None:
+        labels = ("name",)
+        queues = _queues.setdefault(metrics, {}).setdefault(name, [])
+        queues.append(unfinished)
+        self._known_depth = 0
+        self._adds = metrics.counter("workqueue_adds_total", "Adds handled by the queue", labels).labels(name)
+        self._depth = metrics.gauge("workqueue_depth", "Keys waiting in the queue", labels).labels(name)
+        self._waits = metrics.histogram(
+            "workqueue_queue_duration_seconds", "How long a key waits before it is worked", labels, _BUCKETS
+        ).labels(name)
+        self._works = metrics.histogram(
+            "workqueue_work_duration_seconds", "How long working a key takes", labels, _BUCKETS
+        ).labels(name)
+        self._retries = metrics.counter("workqueue_retries_total", "Retries handled by the queue", labels).labels(name)
+        metrics.gauge(
+            "workqueue_unfinished_work_seconds", "Seconds of work in progress, all keys together", labels
+        ).labels(name).set_function(lambda: sum(queue()[0] for queue in queues))
+        metrics.gauge(
+            "workqueue_longest_running_processor_seconds", "Seconds the longest work in progress has taken", labels
+        ).labels(name).set_function(lambda: max(queue()[1] for queue in queues))
+
+    def added(self, depth: int) -> None:
+        """Count the key and update the depth."""
+        self._adds.inc()
+        self._set_depth(depth)
+
+    def started(self, depth: int, waited_seconds: float) -> None:
+        """Observe how long the key waited."""
+        self._set_depth(depth)
+        self._waits.observe(waited_seconds)
+
+    def finished(self, worked_seconds: float) -> None:
+        """Observe how long processing the key took."""
+        self._works.observe(worked_seconds)
+
+    def retried(self) -> None:
+        """Count the retry."""
+        self._retries.inc()
+
+    def _set_depth(self, depth: int) -> None:
+        self._depth.inc(depth - self._known_depth)
+        self._known_depth = depth

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Access
-from dray.client.leader_election.loop import LeaderElector
+from dray.client.leader_election import LeaderElector
 from dray.cmd.served import served_features
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
@@ -74,4 +75,4 @@ async def _work(name: str, spawn: Spawn, surroundings: Surroundings) -> None:
 def _elector(name: str, client: Client, clock: Clock) -> LeaderElector:
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    return LeaderElector(client, clock, rng, name=name, namespace="kube-system", identity=identity)
+    return LeaderElector(client, clock, rng, lease=NamespacedName("kube-system", name), identity=identity)

@@ -20,7 +20,7 @@ from dray.cli.conformance.objects import Objects
 from dray.cli.conformance.requirements import UsageError
 from dray.cli.conformance.restarts import AskingRestarter, CommandRestarter, DriverProcess
 from dray.cli.conformance.runner import run_driver_checks, run_plugin_checks
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, Resource
 from dray.cmd import apiserver

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.cluster_role_aggregation import ClusterRoleAggregationController
@@ -51,7 +51,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     """Run every controller in the group; `root_ca` is what workloads trust the API server by."""
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     gates = gates or FeatureGates()
-    informers = Informers(client, clock, rng)
+    informers = SharedInformerFactory(client, clock, rng)
     controllers: list[_Controller] = [
         GarbageCollector(client, informers, clock, metrics, whole=_followed_in_whole(gates)),
         NamespaceController(client, informers, clock, metrics),
@@ -80,7 +80,7 @@ def _followed_in_whole(gates: FeatureGates) -> Iterator[Resource[Any]]:
 
 
 def _node_controllers(
-    client: Client, informers: Informers, clock: Clock, metrics: Metrics, settings: NodeControl
+    client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics, settings: NodeControl
 ) -> tuple[_Controller, ...]:
     timing = LifecycleTiming(
         settings.node_monitor_period, settings.node_monitor_grace_period, settings.node_startup_grace_period
@@ -106,7 +106,7 @@ def _node_controllers(
 
 
 def _workload_controllers(
-    client: Client, informers: Informers, clock: Clock, metrics: Metrics, rng: random.Random
+    client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics, rng: random.Random
 ) -> list[_Controller]:
     """Those that make Pods of what users ask for."""
     return [

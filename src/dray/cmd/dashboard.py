@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dray.apiserver.call import Call, TextResult
 from dray.apiserver.local_transport import LocalTransport
-from dray.client.memory import memory_client
+from dray.client.in_process import in_process_client
 from dray.lib.clock import Clock
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class DashboardPages:
     async def data(self, call: Call) -> TextResult:
         """Return data read with the caller's own permissions."""
         user = call.user
-        client = memory_client(self._local, user=user.name, groups=user.groups, user_agent="dashboard")
+        client = in_process_client(self._local, user=user.name, groups=user.groups, user_agent="dashboard")
         return _result(await self._dashboard.data(call.info.path, call.query, client))
 
 

@@ -14,12 +14,11 @@ from urllib.parse import urlsplit
 
 from dray.api.types.core_v1 import Pod
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
-from dray.client.events import Source
+from dray.client.event_recorder import EventRecorder, Source
 from dray.client.http import http_client
 from dray.client.informer import Selection
 from dray.client.interface import Client
-from dray.client.loop import Informers
-from dray.client.recorder.loop import EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.node_identity import NodeIdentity, find_identity, serving_context
 from dray.cmd.node_parts import LateParts, NodeParts
 from dray.cmd.settings import NodeSettings
@@ -177,7 +176,7 @@ def _timing(settings: NodeSettings) -> Timing:
 
 
 async def _watch_pods(client: Client, clock: Clock, name: str, agent: PodWorkers) -> None:
-    informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+    informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
     pods = informers.informer(PODS, Selection(field_selector=f"spec.nodeName={name}"))
     pods.add_handler(agent.pod_changed)
     async with TaskGroup("pods") as group:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dray.apiserver.authentication import certificates
 from dray.apiserver.authentication.files import PKI, ensure_node_client, ensure_pki, write_kubeconfig
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.kubeconfig import Access
 from dray.cmd.node_identity import NodeIdentity, Serving, fingerprint_of
 from dray.cmd.settings import NodeSettings

@@ -7,7 +7,7 @@ import random
 
 from dray.api.features import FeatureGates
 from dray.client.interface import Client
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -27,7 +27,7 @@ def spawn_scheduler(
     features: FeatureGates,
 ) -> Scheduler:
     """Run a scheduler in the group."""
-    informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+    informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
     scheduler = Scheduler(
         client, informers, clock, metrics, factories=find_factories(), config=config, features=features
     )

@@ -10,11 +10,10 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
-from dray.client.events import ObjectReference, Source
+from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
 from dray.client.interface import Client
-from dray.client.loop import Informers
 from dray.client.objects import key_of
-from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.node.agent.node_object import MachineInfo, NodeSpec
 from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistration
@@ -51,10 +50,10 @@ class QuietRecorder:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def event_at(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
+    def event_for(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Tell something of an object."""
         if event_type == WARNING:
-            self._recorder.event_at(about, event_type, reason, message)
+            self._recorder.event_for(about, event_type, reason, message)
 
 
 class SimulatedNodes:
@@ -109,9 +108,9 @@ class SimulatedNodes:
         await self._each(NodeRegistration.register)
         if registered is not None:
             registered.set()
-        informers = Informers(self._client, self._clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        informers = SharedInformerFactory(self._client, self._clock, random.Random())  # noqa: S311 - spreads load, guards nothing
         informers.informer(PODS).add_handler(self._pod_changed)
-        informers.reduced(NODES, _essence).add_handler(self._node_changed)
+        informers.transformed(NODES, _essence).add_handler(self._node_changed)
         try:
             async with TaskGroup("simulated nodes") as group:
                 group.spawn(self._recorder.run(), "events")

@@ -11,7 +11,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
 from dray.api.errors import APIError
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Overrides

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, Resource, unstructured
-from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
 from dray.cmd.settings import NodeSettings, UpSettings
@@ -29,7 +29,7 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
     running = await apiserver.start(settings)
     try:
         async with TaskGroup("up") as group:
-            manager = memory_client(
+            manager = in_process_client(
                 running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
             )
             await _make_first_account(manager)
@@ -83,7 +83,7 @@ def _start_components(
     )
     spawn_scheduler(
         group,
-        memory_client(running.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
+        in_process_client(running.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
         running.clock,
         running.metrics,
         config=scheduler_config or SchedulerConfig(),
@@ -97,7 +97,7 @@ async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running)
     if settings.nodes:
         from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 
-        client = memory_client(running.local, user="system:admin", groups=("system:masters",), user_agent="kubelet")
+        client = in_process_client(running.local, user="system:admin", groups=("system:masters",), user_agent="kubelet")
         simulation = Simulation(settings.nodes, start_seconds=settings.simulated_start)
         registered = asyncio.Event()
         group.spawn(SimulatedNodes(client, running.clock, simulation).run(registered), "simulated nodes")

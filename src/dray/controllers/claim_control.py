@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
-from dray.client.loop import InformerLoop
+from dray.client.shared_informers import SharedInformer
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found
 from dray.lib.lru import LRUSet
@@ -23,7 +23,7 @@ FindPod: TypeAlias = Callable[[str], Pod | None]
 class UserPods:
     """The Pods of the informer, those it has told the end of, and the server's word where it is needed."""
 
-    def __init__(self, client: Client, pods: InformerLoop[Pod]) -> None:
+    def __init__(self, client: Client, pods: SharedInformer[Pod]) -> None:
         self._client = client
         self._pods = pods
         self._deleted: LRUSet[str] = LRUSet(DELETED_MAX)

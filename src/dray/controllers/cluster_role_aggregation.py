@@ -9,8 +9,9 @@ from typing import Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.selectors import LabelSelector
+from dray.client.controller import Controller, Result
 from dray.client.interface import Client, Patch, PatchType, WriteOptions, unstructured
-from dray.client.loop import Controller, Informers, Result
+from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
@@ -22,7 +23,9 @@ _OPTIONS: Final = WriteOptions(field_manager="clusterrole-aggregation-controller
 class ClusterRoleAggregationController:
     """Runs until cancelled."""
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics | None = None
+    ) -> None:
         self._client = client
         self.controller: Controller[str] = Controller("ClusterRoleAggregator", self.reconcile, clock, metrics=metrics)
         self._roles = informers.informer(CLUSTER_ROLES)

@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from dray.api.errors import NotFoundError
-from dray.client.loop import Controller
-from dray.client.recorder.loop import EventRecorder
+from dray.client.controller import Controller
+from dray.client.event_recorder import EventRecorder
 from dray.runtime.tasks import TaskGroup
 
 T = TypeVar("T")

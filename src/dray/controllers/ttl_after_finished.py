@@ -7,9 +7,10 @@ from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.types.batch_v1 import Job
+from dray.client.controller import Controller, Requeue, Result
 from dray.client.interface import Client, DeleteOptions, PropagationPolicy, Resource
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.loop import if_found
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
@@ -22,7 +23,9 @@ WORKERS: Final = 5
 class TTLAfterFinishedController:
     """Runs until cancelled."""
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, *, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, *, metrics: Metrics | None = None
+    ) -> None:
         self._client = client
         self._clock = clock
         self._deletion_seconds = (metrics or Metrics()).histogram(

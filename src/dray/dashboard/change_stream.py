@@ -17,7 +17,7 @@ import orjson
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.client.interface import Client, ListOptions, Resource
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import best_resources
@@ -114,7 +114,7 @@ async def _fill(buffer: LineBuffer, client: Client, clock: Clock) -> None:
 
 async def _watch_kinds(buffer: LineBuffer, client: Client, clock: Clock) -> None:
     served = best_resources(await client.resources())
-    informers = Informers(client, clock, random.SystemRandom())
+    informers = SharedInformerFactory(client, clock, random.SystemRandom())
     async with TaskGroup("dashboard informers") as group:
         group.spawn(informers.run(), "informers")
         for kind in KINDS:
@@ -139,7 +139,9 @@ async def _list_problem(client: Client, resource: Resource[Document]) -> str:
     return ""
 
 
-async def _watch_kind(informers: Informers, kind: str, resource: Resource[Document], buffer: LineBuffer) -> None:
+async def _watch_kind(
+    informers: SharedInformerFactory, kind: str, resource: Resource[Document], buffer: LineBuffer
+) -> None:
     api_version = resource.group_version.api_version
 
     def on_change(old: Any, new: Any) -> None:

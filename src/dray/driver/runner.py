@@ -15,11 +15,11 @@ from typing import Final
 
 import grpc.aio
 
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.driver import servicer
 from dray.driver.health import HealthBoard
 from dray.driver.interface import DeviceHealth, Driver
@@ -101,7 +101,7 @@ class DriverRunner:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._folder = options.folder(driver.name)
-        self._informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        self._informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
         settings = PublishSettings(driver.name, options.node_name, repair_seconds=options.repair_seconds)
         if options.on_error is not None:
             settings = PublishSettings(driver.name, options.node_name, options.on_error, options.repair_seconds)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.interface import Client
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.events import ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import Plugin
@@ -63,7 +63,7 @@ class Handle:
     """
 
     client: Client
-    informers: Informers
+    informers: SharedInformerFactory
     clock: Clock
     metrics: Metrics
     features: FeatureGates

@@ -10,9 +10,9 @@ from typing import Final
 
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
+from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
-from dray.client.loop import Informers
-from dray.client.recorder.loop import NORMAL, WARNING
+from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
 from dray.framework.plugins import POST_FILTER
@@ -58,7 +58,7 @@ class Scheduler:
     def __init__(  # noqa: PLR0913 - its hands, its words and its rules
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         metrics: Metrics,
         *,
@@ -91,7 +91,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._follow(informers)
 
-    def _follow(self, informers: Informers) -> None:
+    def _follow(self, informers: SharedInformerFactory) -> None:
         follower = Follower(self.queue, self.cache, self._nominations, self.profiles, self._clock.monotonic)
         self._pods = informers.informer(PODS, UNFINISHED)
         self._nodes = informers.informer(NODES)

@@ -11,10 +11,10 @@ from typing import Any
 
 from dray.api.document import UID, Document, GroupVersion
 from dray.api.features import FeatureGates
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import Call, RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError, Options, serve
@@ -102,7 +102,7 @@ class Boards(ClassicController):
 class Watched:
     """A transport that notes what is sent and fails when told to."""
 
-    inner: MemoryTransport
+    inner: InProcessTransport
     calls: list[Call] = field(default_factory=list)
     fail: Callable[[Call], Exception | None] = lambda _: None
 
@@ -141,11 +141,11 @@ class Cluster:
         self.scheduler: Scheduler | None = None
 
     def client(self, name: str) -> RestClient:
-        return RestClient(MemoryTransport(self._server, user=name, groups=_MASTERS, user_agent=name))
+        return RestClient(InProcessTransport(self._server, user=name, groups=_MASTERS, user_agent=name))
 
     def _watched(self, name: str) -> RestClient:
         transport = self.transports[name] = Watched(
-            MemoryTransport(self._server, user=name, groups=_MASTERS, user_agent=name)
+            InProcessTransport(self._server, user=name, groups=_MASTERS, user_agent=name)
         )
         return RestClient(transport)
 
@@ -157,14 +157,14 @@ class Cluster:
 
     def start_controller(self) -> Callable[[], Awaitable[None]]:
         client = self._watched("controller")
-        informers = Informers(client, LoopClock(), random.Random(1))
+        informers = SharedInformerFactory(client, LoopClock(), random.Random(1))
         classic = ClassicClaimController(client, informers, LoopClock(), self.metrics)
         structured = ResourceClaimController(client, informers, LoopClock(), metrics=self.metrics)
         return self._spawn(informers.run(), classic.run(), structured.run())
 
     def start_scheduler(self, gates: str = "") -> Callable[[], Awaitable[None]]:
         client = self._watched("scheduler")
-        informers = Informers(client, LoopClock(), random.Random(2))
+        informers = SharedInformerFactory(client, LoopClock(), random.Random(2))
         self.scheduler = Scheduler(
             client,
             informers,

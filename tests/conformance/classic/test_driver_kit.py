@@ -10,7 +10,7 @@ import pytest
 
 from dray.api.document import UID, Document
 from dray.api.errors import NotFoundError, ServiceUnavailableError
-from dray.client.leader_election.plan import Timing
+from dray.client.leader_election import Timing
 from dray.client.rest import Call
 from dray.driver.classic import Allocation, Claim, ClassicController, Options, serve
 from dray.runtime.metrics import Metrics

@@ -11,8 +11,8 @@ import pytest
 
 from dray.api.document import GroupVersion
 from dray.api.features import FeatureGates
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, Patch, PatchType, unstructured
-from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.sim.replica.virtual_time import run_virtually
@@ -28,7 +28,7 @@ async def _server(folder: Path, gates: str) -> AsyncIterator[Client]:
     settings = APIServerSettings(data_dir=str(folder), port=0, feature_gates=FeatureGates.parse(gates))
     running = await apiserver.start(settings)
     try:
-        yield memory_client(running.local, user="admin", groups=("system:masters",))
+        yield in_process_client(running.local, user="admin", groups=("system:masters",))
     finally:
         await running.stop()
 

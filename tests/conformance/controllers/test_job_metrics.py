@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.job.reconciler import JobController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -161,8 +161,8 @@ def test_a_mode_that_only_a_newer_server_knows() -> None:
     async def run() -> None:
         clock = LoopClock()
         server = FakeLocalServer(served("jobs", "Job", "batch"), served("pods", "Pod"), served("events", "Event"))
-        client = RestClient(MemoryTransport(server, user="user", groups=(), user_agent="test"))
-        informers = Informers(client, clock, random.Random(0))
+        client = RestClient(InProcessTransport(server, user="user", groups=(), user_agent="test"))
+        informers = SharedInformerFactory(client, clock, random.Random(0))
         controller = JobController(client, informers, clock, rng=random.Random(0))
         body = {"metadata": {"name": "job", "namespace": TEAM}, "spec": spec(completionMode="Ring")}
         await client.create(JOBS, body)

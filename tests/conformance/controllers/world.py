@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import ListOptions, Patch, PatchType, WatchBatch, WriteOptions, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import Call, RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.runtime.metrics import Metrics
@@ -45,7 +45,7 @@ Make = Callable[..., Any]
 class Watched:
     """A transport that notes what is sent and fails when told to."""
 
-    inner: MemoryTransport
+    inner: InProcessTransport
     calls: list[Call] = field(default_factory=list)
     fail: Callable[[Call], Exception | None] = lambda _: None
     # Fails after the server has done it.
@@ -169,8 +169,8 @@ async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare:
     clock, rng = LoopClock(), random.Random(7)
     async with in_process_server(clock, random.Random(1), TEAM, "kube-node-lease") as server:
 
-        def client(name: str) -> MemoryTransport:
-            return MemoryTransport(server, user=name, groups=("system:masters",), user_agent=name)
+        def client(name: str) -> InProcessTransport:
+            return InProcessTransport(server, user=name, groups=("system:masters",), user_agent=name)
 
         world = Cluster(RestClient(client("user")), Watched(client("controller")))
         if prepare is not None:
@@ -183,7 +183,7 @@ async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare:
 
 def _programs(
     world: Cluster,
-    client: Callable[[str], MemoryTransport],
+    client: Callable[[str], InProcessTransport],
     clock: LoopClock,
     makes: Sequence[Make],
     rng: random.Random,
@@ -192,17 +192,17 @@ def _programs(
     scheduler: bool,
 ) -> list[Coroutine[Any, Any, Any]]:
     controllers = RestClient(world.transport)
-    informers = Informers(controllers, clock, rng)
+    informers = SharedInformerFactory(controllers, clock, rng)
     work = [make(controllers, informers, clock, rng=rng).run() for make in makes]
     work.append(informers.run())
     if scheduler:
         scheduling = RestClient(client("scheduler"))
-        seen = Informers(scheduling, clock, rng)
+        seen = SharedInformerFactory(scheduling, clock, rng)
         work.append(Scheduler(scheduling, seen, clock, Metrics(), factories=BUILT_IN).run())
         work.append(seen.run())
     if nodes:
         looked_after = RestClient(client("node-controller"))
-        known = Informers(looked_after, clock, rng)
+        known = SharedInformerFactory(looked_after, clock, rng)
         # Takes the taint from new nodes.
         work.append(NodeLifecycleController(looked_after, known, clock).run())
         work.append(known.run())

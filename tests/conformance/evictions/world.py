@@ -13,10 +13,10 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.api.timestamps import format_micro_time, format_time
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
@@ -210,11 +210,11 @@ async def world(*, rates: Rates | None = None, gates: str = "", finished_max: in
     async with in_process_server(clock, random.Random(1), TEAM, LEASE_NAMESPACE, "default", gates=features) as server:
 
         def client(name: str) -> RestClient:
-            return RestClient(MemoryTransport(server, user=name, groups=("system:masters",), user_agent=name))
+            return RestClient(InProcessTransport(server, user=name, groups=("system:masters",), user_agent=name))
 
         made = World(client("user"), metrics)
         eyes = client("controller")
-        informers = Informers(eyes, clock, rng)
+        informers = SharedInformerFactory(eyes, clock, rng)
         async with TaskGroup("world") as group:
             for controller in (
                 NodeLifecycleController(eyes, informers, clock, rates=rates, metrics=metrics),

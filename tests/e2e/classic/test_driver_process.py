@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document, GroupVersion
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, unstructured
 from dray.runtime.clock import SystemClock

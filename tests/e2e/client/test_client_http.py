@@ -38,8 +38,8 @@ from dray.client.interface import (
     unstructured,
 )
 from dray.client.kubeconfig import Access
-from dray.client.loop import Informers
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
 from dray.runtime.http.requests import Request
@@ -310,7 +310,7 @@ async def test_an_informer_survives_a_server_that_dies_mid_line() -> None:
         return Reply(stream=whole())
 
     async with serving(handler, clock=SystemClock()) as client:
-        informers = Informers(client, SystemClock(), random.Random(1))
+        informers = SharedInformerFactory(client, SystemClock(), random.Random(1))
         changed = asyncio.Queue[str]()
         informer = informers.informer(PODS)
         informer.add_handler(lambda _, new: changed.put_nowait((new or {})["metadata"]["name"]))

@@ -28,7 +28,7 @@ from dray.api.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from dray.client import files
+from dray.client import credentials
 from dray.client.http import http_client
 from dray.client.interface import (
     Bookmark,
@@ -42,8 +42,8 @@ from dray.client.interface import (
     unstructured,
 )
 from dray.client.kubeconfig import Access, KubeconfigError
-from dray.client.loop import Informers
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.runtime.clock import SystemClock
 from tests.e2e.apiserver.calls import read_kubeconfig
 from tests.e2e.clients import bodies
@@ -72,7 +72,7 @@ async def connected(access: Access) -> AsyncIterator[RestClient]:
 
 
 def admin_access(server: Server) -> Access:
-    return files.load_access({}, path=str(server.kubeconfig))
+    return credentials.load_access({}, path=str(server.kubeconfig))
 
 
 @pytest.fixture
@@ -133,15 +133,15 @@ def plugin(folder: Path, status: dict[str, Any], *, exit_code: int = 0) -> dict[
 async def test_certificate_token_and_token_file(server: Server, tmp_path: Path) -> None:
     assert await who_is(admin_access(server)) == "kubernetes-admin"
     path = kubeconfig_as(server, tmp_path, {"token": "alice-token"})
-    assert await who_is(files.load_access({"KUBECONFIG": str(path)})) == "alice"
+    assert await who_is(credentials.load_access({"KUBECONFIG": str(path)})) == "alice"
     (tmp_path / "token").write_text("alice-token\n")
     path = kubeconfig_as(server, tmp_path, {"tokenFile": "token"})
-    assert await who_is(files.load_access({}, path=str(path))) == "alice"
+    assert await who_is(credentials.load_access({}, path=str(path))) == "alice"
 
 
 async def test_plugin_gives_a_token_once(server: Server, tmp_path: Path) -> None:
     path = kubeconfig_as(server, tmp_path, plugin(tmp_path, {"token": "alice-token"}))
-    async with connected(files.load_access({}, path=str(path))) as client:
+    async with connected(credentials.load_access({}, path=str(path))) as client:
         answers = await asyncio.gather(*(client.create(REVIEWS, {"metadata": {}}) for _ in range(5)))
     assert {answer["status"]["userInfo"]["username"] for answer in answers} == {"alice"}
     assert (tmp_path / "runs").read_text() == "run\n"
@@ -151,12 +151,12 @@ async def test_plugin_gives_a_certificate(server: Server, tmp_path: Path) -> Non
     _, _, certificate, key = read_kubeconfig(server.kubeconfig)
     status = {"clientCertificateData": certificate.decode(), "clientKeyData": key.decode()}
     path = kubeconfig_as(server, tmp_path, plugin(tmp_path, status))
-    assert await who_is(files.load_access({}, path=str(path))) == "kubernetes-admin"
+    assert await who_is(credentials.load_access({}, path=str(path))) == "kubernetes-admin"
 
 
 async def test_plugin_is_asked_again_when_refused(server: Server, tmp_path: Path) -> None:
     path = kubeconfig_as(server, tmp_path, plugin(tmp_path, {"token": "stale"}))
-    async with connected(files.load_access({}, path=str(path))) as client:
+    async with connected(credentials.load_access({}, path=str(path))) as client:
         with pytest.raises(UnauthorizedError):
             await client.list(CONFIG_MAPS, "default")
         assert (tmp_path / "runs").read_text() == "run\n" * 2
@@ -167,7 +167,7 @@ async def test_plugin_is_asked_again_when_refused(server: Server, tmp_path: Path
 async def test_plugin_that_fails(server: Server, tmp_path: Path) -> None:
     path = kubeconfig_as(server, tmp_path, plugin(tmp_path, {"token": "x"}, exit_code=3))
     with pytest.raises(UnauthorizedError, match="failed with exit code 3"):
-        await who_is(files.load_access({}, path=str(path)))
+        await who_is(credentials.load_access({}, path=str(path)))
 
 
 async def test_in_cluster_files(server: Server, client: RestClient, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ async def test_in_cluster_files(server: Server, client: RestClient, tmp_path: Pa
     (tmp_path / "ca.crt").write_bytes(authority)
     (tmp_path / "namespace").write_text("default")
     host, port = url.removeprefix("https://").split(":")
-    access = files.in_cluster({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}, str(tmp_path))
+    access = credentials.in_cluster({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}, str(tmp_path))
     assert access.namespace == "default"
     assert await who_is(access) == "system:serviceaccount:default:robot"
     async with connected(access) as robot:
@@ -196,7 +196,7 @@ async def test_impersonation(server: Server, tmp_path: Path) -> None:
         "as": "bob",
         "as-groups": ["devs"],
     }
-    access = files.load_access({}, path=str(kubeconfig_as(server, tmp_path, user)))
+    access = credentials.load_access({}, path=str(kubeconfig_as(server, tmp_path, user)))
     assert await who_is(access) == "bob"
 
 
@@ -216,7 +216,7 @@ async def test_wrong_authority_is_refused(server: Server, tmp_path_factory: pyte
 def test_context_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("apiVersion: v1\nkind: Config\ncurrent-context: gone\n")
     with pytest.raises(KubeconfigError, match='context "gone" does not exist'):
-        files.load_access({"KUBECONFIG": str(tmp_path / "config")})
+        credentials.load_access({"KUBECONFIG": str(tmp_path / "config")})
 
 
 # --- what
@@ -368,7 +368,7 @@ async def test_informer_misses_nothing_across_restarts(tmp_path: Path, power_cut
     heard = Recorder()
     try:
         async with connected(admin_access(server)) as client, connected(admin_access(server)) as writer:
-            informers = Informers(client, SystemClock(), random.Random(1))
+            informers = SharedInformerFactory(client, SystemClock(), random.Random(1))
             informer = informers.informer(CONFIG_MAPS)
             informer.add_handler(lambda old, new: heard(old, new) if (new or old or {})["data"].get("n") else None)
             running = asyncio.create_task(informers.run())

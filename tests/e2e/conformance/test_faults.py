@@ -17,7 +17,7 @@ from dray.cli.conformance.kit import Kit, Place, Timing
 from dray.cli.conformance.objects import Objects
 from dray.cli.conformance.requirements import REQUIREMENTS, Section
 from dray.cli.conformance.runner import FIRST, run_driver_checks, run_plugin_checks
-from dray.client.memory import memory_client
+from dray.client.in_process import in_process_client
 from tests.e2e.conformance.driver.servicer import NODE, BreakableDriver
 from tests.e2e.conformance.plugin.servicer import BreakablePlugin
 from tests.e2e.driver.world import CLOCK, short_folder
@@ -120,7 +120,7 @@ class CarelessObjects(Objects):
 async def world(fault: str, timing: Timing) -> AsyncIterator[tuple[Kit, Path, Any]]:
     with short_folder() as folder:
         async with local_server(folder / "api") as local:
-            client = memory_client(local.running.local, user="admin", groups=("system:masters",))
+            client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
             kind = CarelessObjects if fault == "slices-valid" else Objects
             objects = kind(client, CLOCK, NODE, "default", None)
             await objects.start()

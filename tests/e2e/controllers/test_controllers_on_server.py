@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.types import core_v1, meta_v1
-from dray.client import files
-from dray.client.events import Source
+from dray.client import credentials
+from dray.client.event_recorder import EVENTS, WARNING, EventRecorder, Source
 from dray.client.http import http_client
+from dray.client.in_process import in_process_client
 from dray.client.interface import DeleteOptions, PropagationPolicy, Resource, WatchOptions, unstructured
-from dray.client.leader_election.loop import LeaderElector
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
-from dray.client.recorder.loop import EVENTS, WARNING, EventRecorder
+from dray.client.leader_election import LeaderElector
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
@@ -48,9 +47,9 @@ async def started(folder: Path, transport: str) -> AsyncIterator[tuple[RestClien
     settings = APIServerSettings(data_dir=str(folder / "state"), port=0, store="memory")
     running = await apiserver.start(settings)
     if transport == "memory":
-        client = memory_client(running.local, user="admin", groups=("system:masters",))
+        client = in_process_client(running.local, user="admin", groups=("system:masters",))
     else:
-        client = http_client(files.load_access({}, path=str(running.kubeconfig)), running.clock)
+        client = http_client(credentials.load_access({}, path=str(running.kubeconfig)), running.clock)
     try:
         yield client, running
     finally:
@@ -61,7 +60,7 @@ async def started(folder: Path, transport: str) -> AsyncIterator[tuple[RestClien
 @pytest.fixture(params=["memory", "https"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RestClient]:
     async with started(tmp_path, request.param) as (client, running), TaskGroup("test") as group:
-        informers = Informers(client, running.clock, random.Random(1))
+        informers = SharedInformerFactory(client, running.clock, random.Random(1))
         controllers = (
             GarbageCollector(client, informers, running.clock),
             NamespaceController(client, informers, running.clock),
@@ -179,7 +178,7 @@ async def test_custom_resources_are_collected(world: RestClient) -> None:
 @pytest.mark.parametrize("transport", ["memory", "https"])
 async def test_typed_objects_informers_events_and_leases(tmp_path: Path, transport: str) -> None:
     async with started(tmp_path, transport) as (client, running), TaskGroup("test") as group:
-        informers = Informers(client, running.clock, random.Random(1))
+        informers = SharedInformerFactory(client, running.clock, random.Random(1))
         plain = informers.informer(TYPED)
         streamed = informers.informer(CONFIG_MAPS, watch_list=True)
         group.spawn(informers.run(), "informers")
@@ -203,7 +202,7 @@ async def test_typed_objects_informers_events_and_leases(tmp_path: Path, transpo
 
         led = asyncio.Event()
         elector = LeaderElector(
-            client, running.clock, random.Random(1), namespace="kube-system", name="lock", identity="me"
+            client, running.clock, random.Random(1), lease=NamespacedName("kube-system", "lock"), identity="me"
         )
 
         async def lead() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import Document
-from dray.client.memory import memory_client
+from dray.client.in_process import in_process_client
 from dray.cmd import apiserver
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.settings import APIServerSettings
@@ -61,7 +61,7 @@ async def test_a_new_node_is_tainted(tmp_path: Path, given: tuple[Document, ...]
 async def test_the_taint_goes_when_the_node_is_ready(tmp_path: Path) -> None:
     async with started(tmp_path) as local, TaskGroup("test") as group:
         running = local.running
-        client = memory_client(running.local, user="system:kube-controller-manager")
+        client = in_process_client(running.local, user="system:kube-controller-manager")
         spawn_controllers(group, client, running.clock, running.metrics, root_ca="PEM")
         made = await local.request("create", NODES, node(OTHER))
         assert NOT_READY in made["spec"]["taints"]

@@ -12,7 +12,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, ForbiddenError
-from dray.client.memory import memory_client
+from dray.client.in_process import in_process_client
 from dray.cmd.controllers import spawn_controllers
 from dray.runtime.tasks import TaskGroup
 from tests.local_server import Local, local_server
@@ -30,7 +30,9 @@ IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu"
 async def controllers(local: Local) -> AsyncIterator[None]:
     """The controllers for the time of a `with` block."""
     running = local.running
-    client = memory_client(running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager")
+    client = in_process_client(
+        running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
+    )
     async with TaskGroup("controllers") as group:
         spawn_controllers(group, client, running.clock, running.metrics, root_ca="PEM")
         try:

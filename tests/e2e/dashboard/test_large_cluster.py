@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from dray.api.document import Document, GroupVersion
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import unstructured
 from dray.runtime.clock import SystemClock

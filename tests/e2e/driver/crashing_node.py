@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from dray.api.document import UID
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.node.dra.driver_client import DriverClient
 from dray.node.dra.manager import Prepared

@@ -12,7 +12,7 @@ import pytest
 
 from dray.api.document import UID, Document
 from dray.api.features import FeatureGates
-from dray.client.memory import memory_client
+from dray.client.in_process import in_process_client
 from dray.driver import (
     Claim,
     ContainerEdits,
@@ -369,7 +369,7 @@ async def test_fields_the_server_drops_are_told_once_and_not_fought_over() -> No
     driver.wanted = {NODE: Pool((device("x", consumes={"c": {"m": 1}}),), (counter_set("c", {"m": 1}),))}
     with short_folder() as folder:
         async with local_server(folder / "api", "DRAPartitionableDevices=false") as local:
-            client = memory_client(local.running.local, user="admin", groups=("system:masters",))
+            client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
             world = World(folder, local, client)
             await world.create("core/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
             async with (

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from dray.api.codec import from_document
 from dray.api.document import UID, Document
 from dray.api.types.core_v1 import Pod
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.memory import memory_client
 from dray.driver import Driver, DriverRunner, Options
 from dray.node.dra.manager import DynamicResources
 from dray.node.plugins.handler import DRA_PLUGIN
@@ -196,7 +196,7 @@ async def world_running() -> AsyncIterator[World]:
 
     with short_folder() as folder:
         async with local_server(folder / "api") as local:
-            client = memory_client(local.running.local, user="admin", groups=("system:masters",))
+            client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
             world = World(folder, local, client)
             await world.create("core/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
             await world.create(

@@ -21,7 +21,7 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, ListOptions, unstructured
 from dray.runtime.clock import SystemClock

@@ -11,6 +11,7 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.types.core_v1 import Pod
+from dray.client.in_process import in_process_client
 from dray.client.interface import (
     WRITE,
     Client,
@@ -22,7 +23,6 @@ from dray.client.interface import (
     WriteOptions,
     unstructured,
 )
-from dray.client.memory import memory_client
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import NODE, Action, ClusterEvent, EventRegistration
 from dray.framework.plugins import PostFilterResult
@@ -237,7 +237,7 @@ async def test_a_condition_is_written_once(world: World) -> None:
                 patches.append(name)
             return await self._inner.patch(resource, name, namespace, body, options)
 
-    client: Any = Counting(memory_client(world.running.local, user="system:kube-scheduler"))
+    client: Any = Counting(in_process_client(world.running.local, user="system:kube-scheduler"))
     scheduler, _ = world.start_scheduler(config=SchedulerConfig(backoff=QUICK), client=client)
     await world.create(node("n"), pod("big", cpu="50"))
     await world.condition("big", "Unschedulable", "0/1 nodes")

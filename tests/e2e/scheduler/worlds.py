@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, ListOptions, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.runtime.metrics import Metrics
@@ -62,8 +62,8 @@ class World:
         client: Client | None = None,
     ) -> tuple[Scheduler, Callable[[], Awaitable[None]]]:
         """A scheduler, and what stops it."""
-        own = client or memory_client(self.running.local, user="system:kube-scheduler")
-        informers = Informers(own, self.running.clock, random.Random(1))
+        own = client or in_process_client(self.running.local, user="system:kube-scheduler")
+        informers = SharedInformerFactory(own, self.running.clock, random.Random(1))
         scheduler = Scheduler(own, informers, self.running.clock, Metrics(), factories=factories, config=config)
         tasks = (self.group.spawn(informers.run(), "informers"), self.group.spawn(scheduler.run(), "scheduler"))
 
@@ -128,7 +128,7 @@ async def started(folder: Path) -> AsyncIterator[World]:
         data_dir=str(folder), port=0, store="memory", disable_admission_plugins=("TaintNodesByCondition",)
     )
     running = await apiserver.start(settings)
-    client = memory_client(running.local, user="admin", groups=("system:masters",))
+    client = in_process_client(running.local, user="admin", groups=("system:masters",))
     accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
     try:
         await client.create(accounts, {"metadata": {"name": "default", "namespace": "default"}})

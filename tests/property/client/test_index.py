@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.document import NamespacedName
-from dray.client.index import IndexedCache
+from dray.client.indexer import Indexer
 
 BY_PARITY, BY_NOTHING = "parity", "nothing"
 
@@ -19,7 +19,7 @@ def parity(number: int) -> tuple[str, ...]:
     return ("odd",) if number % 2 else ()
 
 
-def play(cache: IndexedCache[int], steps: list[tuple[NamespacedName, int | None]]) -> dict[NamespacedName, int]:
+def play(cache: Indexer[int], steps: list[tuple[NamespacedName, int | None]]) -> dict[NamespacedName, int]:
     plain: dict[NamespacedName, int] = {}
     for key, number in steps:
         if number is None:
@@ -33,7 +33,7 @@ def play(cache: IndexedCache[int], steps: list[tuple[NamespacedName, int | None]
 @settings(max_examples=200, deadline=None)
 @given(changes, st.integers(0, 30))
 def test_knows_what_a_dictionary_knows(steps: list[tuple[NamespacedName, int | None]], early: int) -> None:
-    cache: IndexedCache[int] = IndexedCache()
+    cache: Indexer[int] = Indexer()
     play(cache, steps[:early])
     cache.add_index(BY_PARITY, parity)
     cache.add_index(BY_NOTHING, lambda _: ("all",))
@@ -59,7 +59,7 @@ def test_knows_what_a_dictionary_knows(steps: list[tuple[NamespacedName, int | N
 def test_keys_outside_another(
     steps: list[tuple[NamespacedName, int | None]], others: list[tuple[NamespacedName, int | None]]
 ) -> None:
-    cache: IndexedCache[int] = IndexedCache()
-    other: IndexedCache[int] = IndexedCache()
+    cache: Indexer[int] = Indexer()
+    other: Indexer[int] = Indexer()
     plain, wanted = play(cache, steps), play(other, others)
     assert set(cache.keys_outside(other)) == plain.keys() - wanted.keys()

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dray.client.workqueue import WorkQueue
+from dray.client.workqueue import QueueState
 
 KEYS = st.sampled_from("abc")
 
@@ -14,7 +14,7 @@ KEYS = st.sampled_from("abc")
 class Queueing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.queue: WorkQueue[str] = WorkQueue()
+        self.queue: QueueState[str] = QueueState()
         self.now = 0.0
         # What is owed: keys added (now or by a delay that is over) and not taken since.
         self.owed: set[str] = set()

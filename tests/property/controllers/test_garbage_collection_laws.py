@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.document import Document, GroupVersion
+from dray.client.in_process import in_process_client
 from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.kinds import PODS as WHOLE_PODS
 from dray.runtime.clock import SystemClock
@@ -83,8 +83,8 @@ async def collect(ownership: Ownership, *, shared: bool) -> None:
     build(server, ownership)
     gone = ownership.gone()
     expected = {name: ownership.owners(name) - gone for name in NAMES if name not in gone}
-    client, clock = memory_client(server, user="test"), SystemClock()
-    informers = Informers(client, clock, random.Random(1))
+    client, clock = in_process_client(server, user="test"), SystemClock()
+    informers = SharedInformerFactory(client, clock, random.Random(1))
     collector = GarbageCollector(client, informers, clock, whole=(WHOLE_PODS,) if shared else ())
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
     try:

@@ -10,9 +10,9 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.features import FeatureGates
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
@@ -58,9 +58,9 @@ async def really(cluster: list[Document], manifests: list[Document]) -> Snapshot
     """The same with the system's clock; each Pod is there when the one before has been decided about."""
     clock = SystemClock()
     async with in_process_server(clock, random.Random(1), "team") as local, TaskGroup("stack") as group:
-        client = memory_client(local, user="test", groups=("system:masters",), user_agent="test")
+        client = in_process_client(local, user="test", groups=("system:masters",), user_agent="test")
         await apply(client, cluster)
-        informers = Informers(client, clock, random.Random(2))
+        informers = SharedInformerFactory(client, clock, random.Random(2))
         scheduler = Scheduler(client, informers, clock, Metrics(), factories=BUILT_IN)
         group.spawn(informers.run(), "informers")
         group.spawn(ResourceClaimController(client, informers, clock).run(), "claims")

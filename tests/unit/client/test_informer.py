@@ -11,12 +11,12 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import InvalidError, ServiceUnavailableError, TooManyRequestsError
-from dray.client.index import BY_OWNER_UID, label_values, owner_uid_values
+from dray.client.in_process import in_process_client
+from dray.client.indexer import BY_OWNER_UID, label_values, owner_uids
 from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent, unstructured
-from dray.client.loop import InformerLoop, Informers
-from dray.client.memory import memory_client
 from dray.client.objects import key_of
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
@@ -38,8 +38,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(server: FakeLocalServer) -> AsyncIterator[Informers]:
-    informers = Informers(memory_client(server, user="test"), SystemClock(), random.Random(1))
+async def running(server: FakeLocalServer) -> AsyncIterator[SharedInformerFactory]:
+    informers = SharedInformerFactory(in_process_client(server, user="test"), SystemClock(), random.Random(1))
     task = asyncio.create_task(informers.run())
     try:
         yield informers
@@ -48,7 +48,7 @@ async def running(server: FakeLocalServer) -> AsyncIterator[Informers]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def names(informer: InformerLoop[Document]) -> list[str]:
+def names(informer: SharedInformer[Document]) -> list[str]:
     return sorted(obj["metadata"]["name"] for obj in informer.lister.list())
 
 
@@ -155,7 +155,7 @@ def test_indexes_follow_changes() -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     informer = synced_informer(pod("a", labels={"app": "x"}, ownerReferences=[owner], resourceVersion="1"))
     informer.add_index("app", label_values("app"))
-    informer.add_index(BY_OWNER_UID, owner_uid_values)
+    informer.add_index(BY_OWNER_UID, owner_uids)
     assert len(informer.lister.by_index("app", "x")) == 1
     assert len(informer.lister.owned_by("u")) == 1
     informer.event_received(event(EventType.MODIFIED, pod("a", labels={"app": "y"}, resourceVersion="2")))

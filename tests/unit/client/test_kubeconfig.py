@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.client import files, kubeconfig
+from dray.client import kubeconfig
+from dray.client.credentials import Credentials, in_cluster, load_access
 from dray.client.kubeconfig import Kubeconfig, KubeconfigError, Overrides
 
 ONE = """
@@ -103,10 +104,10 @@ def test_where_kubeconfigs_are() -> None:
 
 def test_files_are_read_and_missing_ones_skipped(tmp_path: Path) -> None:
     (tmp_path / "one").write_text(ONE)
-    access = files.load_access({"KUBECONFIG": f"{tmp_path}/missing:{tmp_path}/one"})
+    access = load_access({"KUBECONFIG": f"{tmp_path}/missing:{tmp_path}/one"})
     assert access.authority_file == f"{tmp_path}/pki/ca.crt"
     with pytest.raises(KubeconfigError, match="no such file"):
-        files.load_access({}, path=f"{tmp_path}/missing")
+        load_access({}, path=f"{tmp_path}/missing")
 
 
 class FixedClock:
@@ -127,10 +128,10 @@ async def test_a_pod_s_token_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n")
     (tmp_path / "namespace").write_text("team")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    access = files.in_cluster(environ, str(tmp_path))
+    access = in_cluster(environ, str(tmp_path))
     assert (access.server, access.namespace) == ("https://[fd00::1]:443", "team")
     clock = FixedClock()
-    credentials = files.Credentials(access, clock)
+    credentials = Credentials(access, clock)
     assert (await credentials.current()).token == "one"
     (tmp_path / "token").write_text("two")
     assert (await credentials.current()).token == "one"
@@ -140,7 +141,7 @@ async def test_a_pod_s_token_is_read_again(tmp_path: Path) -> None:
     clock.elapsed = 120
     assert (await credentials.current()).token == "two"
     with pytest.raises(KubeconfigError, match="KUBERNETES_SERVICE_HOST"):
-        files.in_cluster({}, str(tmp_path))
+        in_cluster({}, str(tmp_path))
 
 
 PLUGIN = """
@@ -176,7 +177,7 @@ def with_plugin(tmp_path: Path, script: str, version: str = "v1") -> kubeconfig.
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_a_plugin_s_credential_is_kept_until_it_expires_or_is_refused(tmp_path: Path, version: str) -> None:
     clock = FixedClock()
-    credentials = files.Credentials(with_plugin(tmp_path, PLUGIN, version), clock)
+    credentials = Credentials(with_plugin(tmp_path, PLUGIN, version), clock)
     assert (await credentials.current()).token == "token-1"
     assert (await credentials.current()).token == "token-1"
     assert credentials.refused()
@@ -194,7 +195,7 @@ async def test_a_plugin_s_credential_is_kept_until_it_expires_or_is_refused(tmp_
     ],
 )
 async def test_plugins_that_fail_say_how(tmp_path: Path, script: str, message: str) -> None:
-    credentials = files.Credentials(with_plugin(tmp_path, script), FixedClock())
+    credentials = Credentials(with_plugin(tmp_path, script), FixedClock())
     with pytest.raises(Exception, match=message):
         await credentials.current()
 

@@ -8,11 +8,20 @@ from datetime import UTC, datetime
 
 import pytest
 
+from dray.api.document import NamespacedName
 from dray.api.errors import ServiceUnavailableError
+from dray.client.in_process import in_process_client
 from dray.client.interface import LocalRequest
-from dray.client.leader_election.loop import LeaderElector, LeadershipLostError
-from dray.client.leader_election.plan import Sighting, Take, Timing, Wait, plan_election, sight
-from dray.client.memory import memory_client
+from dray.client.leader_election import (
+    AcquireOrRenew,
+    LeaderElector,
+    LeadershipLostError,
+    ObservedLease,
+    Timing,
+    Wait,
+    observe,
+    plan_election,
+)
 from dray.lib.clock import VirtualClock
 from tests.fake_local_server import FakeLocalServer
 
@@ -39,26 +48,26 @@ def held(by: str, **more: object) -> dict[str, object]:
     ],
 )
 def test_taking(spec: dict[str, object], age: float, expected: Wait | None) -> None:
-    decision = plan_election(Sighting(spec, 100.0), "me", NOW, 100.0 + age, TIMING)
+    decision = plan_election(ObservedLease(spec, 100.0), "me", NOW, 100.0 + age, TIMING)
     if expected is not None:
         assert decision == expected
         return
-    assert isinstance(decision, Take)
+    assert isinstance(decision, AcquireOrRenew)
     assert decision.spec["holderIdentity"] == "me"
     assert decision.spec["leaseTransitions"] == int(spec.get("leaseTransitions") or 0) + 1  # type: ignore[call-overload]
     assert decision.spec["renewTime"] == decision.spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
 
 
 def test_renewing_keeps_the_time_of_acquiring() -> None:
-    decision = plan_election(Sighting(held("me", acquireTime="then"), 0.0), "me", NOW, 1.0, TIMING)
-    assert isinstance(decision, Take)
+    decision = plan_election(ObservedLease(held("me", acquireTime="then"), 0.0), "me", NOW, 1.0, TIMING)
+    assert isinstance(decision, AcquireOrRenew)
     assert (decision.spec["acquireTime"], decision.spec["leaseTransitions"]) == ("then", 3)
 
 
 def test_a_sighting_is_as_old_as_its_content() -> None:
-    first = sight(None, {"spec": held("x")}, 5.0)
-    assert sight(first, {"spec": held("x")}, 9.0).since == 5.0
-    assert sight(first, {"spec": held("x", renewTime="new")}, 9.0).since == 9.0
+    first = observe(None, {"spec": held("x")}, 5.0)
+    assert observe(first, {"spec": held("x")}, 9.0).since == 5.0
+    assert observe(first, {"spec": held("x", renewTime="new")}, 9.0).since == 9.0
 
 
 @pytest.mark.parametrize("timing", [Timing(10, 10, 2), Timing(15, 2, 2), Timing(15, 10, 0)])
@@ -85,8 +94,8 @@ class World:
 
     def start(self, name: str) -> LeaderElector:
         elector = LeaderElector(
-            memory_client(self.server, user=name), self.clock, random.Random(name),
-            namespace="kube-system", name="lock", identity=name,
+            in_process_client(self.server, user=name), self.clock, random.Random(name),
+            lease=NamespacedName("kube-system", "lock"), identity=name,
         )  # fmt: skip
         self.tasks[name] = asyncio.create_task(self._run(name, elector))
         return elector

@@ -8,15 +8,15 @@ import pytest
 
 from dray.api.document import GroupResource
 from dray.api.errors import ConflictError
-from dray.client.loop import Controller, QueueLoop, Requeue, TerminalError
-from dray.client.workqueue import RetryLimiter, TokenBucket, WorkQueue
+from dray.client.controller import Controller, Requeue, TerminalError
+from dray.client.workqueue import QueueState, RetryLimiter, TokenBucket, WorkQueue
 from dray.lib.clock import VirtualClock
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 
 
 def test_a_key_added_twice_is_worked_once() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: QueueState[str] = QueueState()
     queue.add("a", 0)
     queue.add("a", 0)
     assert queue.take(0) == "a"
@@ -24,7 +24,7 @@ def test_a_key_added_twice_is_worked_once() -> None:
 
 
 def test_a_key_added_while_worked_is_worked_again_after_done() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: QueueState[str] = QueueState()
     queue.add("a", 0)
     queue.take(0)
     queue.add("a", 1)
@@ -34,14 +34,14 @@ def test_a_key_added_while_worked_is_worked_again_after_done() -> None:
 
 
 def test_keys_come_in_the_order_of_their_adding() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: QueueState[str] = QueueState()
     for key in "cab":
         queue.add(key, 0)
     assert [queue.take(0) for _ in range(3)] == ["c", "a", "b"]
 
 
 def test_a_delayed_key_appears_when_due_and_the_shortest_delay_counts() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: QueueState[str] = QueueState()
     queue.add_after("a", 10, now=0)
     queue.add_after("a", 3, now=0)
     queue.add_after("a", 7, now=0)
@@ -92,7 +92,7 @@ async def settle() -> None:
 
 async def test_waiting_workers_get_keys_as_they_come_and_delays_pass() -> None:
     clock = VirtualClock(asyncio.get_running_loop().create_future)
-    queue = QueueLoop(WorkQueue[str](), clock)
+    queue = WorkQueue(QueueState[str](), clock)
     got: list[str] = []
 
     async def work() -> None:
@@ -122,7 +122,7 @@ async def test_waiting_workers_get_keys_as_they_come_and_delays_pass() -> None:
 
 async def test_a_delay_is_over_for_others_while_a_worker_is_busy_with_an_earlier_one() -> None:
     clock = VirtualClock(asyncio.get_running_loop().create_future)
-    queue = QueueLoop(WorkQueue[str](), clock)
+    queue = WorkQueue(QueueState[str](), clock)
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
     await settle()
     queue.add_after("sooner", 2)
@@ -137,7 +137,7 @@ async def test_a_delay_is_over_for_others_while_a_worker_is_busy_with_an_earlier
 
 
 async def test_a_wake_up_for_a_cancelled_worker_goes_to_the_next() -> None:
-    queue = QueueLoop(WorkQueue[str](), SystemClock())
+    queue = WorkQueue(QueueState[str](), SystemClock())
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
     await settle()
     queue.add("a")

@@ -9,11 +9,11 @@ import pytest
 
 from dray.api.document import UID, Document, GroupVersion
 from dray.client.codec import decode
+from dray.client.in_process import in_process_client
 from dray.client.informer import Informer, Selection
 from dray.client.interface import unstructured
-from dray.client.loop import InformerLoop
-from dray.client.memory import memory_client
 from dray.client.objects import key_of, state_of
+from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.deadline_set import Patience
 from dray.controllers.garbage_collector.graph import observe
 from dray.controllers.garbage_collector.monitors import Monitor, Plain, SharedMonitor, full, keep
@@ -38,7 +38,7 @@ def short(version: str = "1", **metadata: Any) -> Document:
 
 def monitor(kind: type[Monitor]) -> Monitor:
     informer: Informer[Any] = Informer(Selection(), random.Random(1))
-    loop = InformerLoop(memory_client(FakeLocalServer(), user="test"), PODS, informer, SystemClock())
+    loop = SharedInformer(in_process_client(FakeLocalServer(), user="test"), PODS, informer, SystemClock())
     return kind(METADATA.group_resource, METADATA, loop, 0.0)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document, GroupVersion
+from dray.client.in_process import in_process_client
 from dray.client.interface import DeleteOptions, PropagationPolicy, Resource, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.kinds import PODS as WHOLE_PODS
 from dray.runtime.clock import SystemClock
@@ -57,9 +57,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def collecting(server: FakeLocalServer, *followed: Resource[Any]) -> AsyncIterator[RestClient]:
-    client = memory_client(server, user="system:serviceaccount:kube-system:generic-garbage-collector")
+    client = in_process_client(server, user="system:serviceaccount:kube-system:generic-garbage-collector")
     clock = SystemClock()
-    informers = Informers(client, clock, random.Random(1))
+    informers = SharedInformerFactory(client, clock, random.Random(1))
     for resource in followed:
         informers.informer(resource)
     collector = GarbageCollector(client, informers, clock, whole=WHOLE)

@@ -12,9 +12,9 @@ import pytest
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
+from dray.client.in_process import in_process_client
 from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.namespace.plan import Outcome, plan_conditions
 from dray.controllers.namespace.reconciler import NAMESPACES, NamespaceController
 from dray.controllers.service_account.plan import plan_namespace
@@ -37,10 +37,11 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def controlled(
-    server: FakeLocalServer, make: Callable[[RestClient, Informers], NamespaceController | ServiceAccountController]
+    server: FakeLocalServer,
+    make: Callable[[RestClient, SharedInformerFactory], NamespaceController | ServiceAccountController],
 ) -> AsyncIterator[RestClient]:
-    client = memory_client(server, user="system:kube-controller-manager")
-    informers = Informers(client, SystemClock(), random.Random(1))
+    client = in_process_client(server, user="system:kube-controller-manager")
+    informers = SharedInformerFactory(client, SystemClock(), random.Random(1))
     controller = make(client, informers)
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(controller.run())]
     try:
@@ -51,7 +52,7 @@ async def controlled(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def emptier(client: RestClient, informers: Informers) -> NamespaceController:
+def emptier(client: RestClient, informers: SharedInformerFactory) -> NamespaceController:
     return NamespaceController(client, informers, SystemClock())
 
 
@@ -127,7 +128,7 @@ def test_conditions_that_did_not_change_are_not_written() -> None:
 # --- Service accounts. ---
 
 
-def furnisher(client: RestClient, informers: Informers) -> ServiceAccountController:
+def furnisher(client: RestClient, informers: SharedInformerFactory) -> ServiceAccountController:
     return ServiceAccountController(client, informers, SystemClock(), root_ca="PEM")
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from dray.api.document import GroupVersion
 from dray.api.errors import InternalError
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
-from dray.client.memory import memory_client
 from dray.dashboard import change_stream
 from dray.dashboard.change_stream import LineBuffer, stream_changes, synced_line
 from dray.runtime.clock import SystemClock
@@ -48,7 +48,7 @@ async def read_all(client: Client) -> list[dict[str, Any]]:
 
 
 async def test_objects_come_before_the_kind_is_synced_and_changes_after() -> None:
-    client = memory_client(FakeLocalServer(), user="admin")
+    client = in_process_client(FakeLocalServer(), user="admin")
     await client.create(PODS, POD)
     seen: list[tuple[str, str]] = []
     async with asyncio.timeout(SECONDS_MAX), aclosing(stream_changes(client, SystemClock())) as stream:
@@ -64,7 +64,7 @@ async def test_objects_come_before_the_kind_is_synced_and_changes_after() -> Non
 
 
 async def test_a_crash_while_watching_ends_the_stream_with_an_error() -> None:
-    client = Failing(memory_client(FakeLocalServer(), user="admin"), RuntimeError("bug"))
+    client = Failing(in_process_client(FakeLocalServer(), user="admin"), RuntimeError("bug"))
     seen = await read_all(client)
     assert seen[-1] == {"type": "ERROR", "message": "internal error"}
     assert [line["type"] for line in seen].count("ERROR") == 1
@@ -75,14 +75,14 @@ async def test_an_api_error_before_watching_reaches_the_page() -> None:
         async def resources(self) -> Any:
             raise self.error
 
-    seen = await read_all(Unreachable(memory_client(FakeLocalServer(), user="admin"), InternalError("no route")))
+    seen = await read_all(Unreachable(in_process_client(FakeLocalServer(), user="admin"), InternalError("no route")))
     assert [line["type"] for line in seen] == ["ERROR"]
     assert "no route" in seen[0]["message"]
 
 
 async def test_closing_the_stream_stops_watching() -> None:
     before = asyncio.all_tasks()
-    stream = stream_changes(memory_client(FakeLocalServer(), user="admin"), SystemClock())
+    stream = stream_changes(in_process_client(FakeLocalServer(), user="admin"), SystemClock())
     async with asyncio.timeout(SECONDS_MAX):
         await anext(stream)
         await stream.aclose()

@@ -10,8 +10,7 @@ from dray.api.field_errors import FieldErrors, Path, invalid
 from dray.api.selectors import LabelSelector, SelectorError
 from dray.api.structural.paths import simple_names
 from dray.apiserver.custom.schema import MISSING, CompiledSchema
-from dray.apiserver.registry.preparation import carry_generation, restore, start_generation
-from dray.apiserver.registry.strategy import Strategy, WriteContext
+from dray.apiserver.registry.strategy import Strategy, WriteContext, carry_generation, restore, start_generation
 
 _INT32_MAX: Final = 2**31 - 1
 # What the generation does not count.

@@ -1,4 +1,7 @@
-"""The built-in resources, gathered from their modules and made into endpoints."""
+"""The built-in resources as endpoints, collected from the modules of this package.
+
+Reviews and bindings have no module: they can be created, are answered at once, and are never stored.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,15 @@ from dray.api.document import GroupVersion, GroupVersionKind
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType
 from dray.apiserver.endpoint import Converter, Endpoint
-from dray.apiserver.registry.strategy import ResourceDefinition
+from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
 
-# Every module here exports `DEFINITIONS`.
+# Every module exports `DEFINITIONS`.
 _MODULES: Final = (
     "namespaces",
     "nodes",
     "pods",
     "events",
-    "config_maps",
-    "secrets",
-    "service_accounts",
+    "configuration",
     "resource_quotas",
     "deployments",
     "replica_sets",
@@ -36,7 +37,6 @@ _MODULES: Final = (
     "resource",
     "cdi",
     "custom_resource_definitions",
-    "reviews",
 )
 _DEFAULTERS: Final[Defaulters] = {
     gvk: default
@@ -47,29 +47,60 @@ _CONVERTERS: Final[Mapping[str, Converter]] = {
     "resource.k8s.io": resource_conversion,
     "events.k8s.io": events_conversion,
 }
-# Groups whose objects are kept by another one.
+# Groups whose objects are stored by another one.
 _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
-# When each beta version of resource.k8s.io was deprecated, and when it goes; rules for taints are newer.
+# The releases in which each beta version of resource.k8s.io is deprecated and removed; DeviceTaintRule is newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
 _NOT_DEPRECATED: Final = frozenset({"DeviceTaintRule"})
 
 
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION: Final = "authorization.k8s.io"
+
+
+def _create_only(group: str, kind: str, *, namespaced: bool = False) -> ResourceDefinition:
+    return ResourceDefinition(
+        group=group,
+        resource=f"{kind.lower()}s",
+        singular=kind.lower(),
+        kind=kind,
+        namespaced=namespaced,
+        versions=("v1",),
+        storage_version="v1",
+        strategy=Strategy(),
+        verbs=("create",),
+    )
+
+
+REVIEWS: Final = (
+    _create_only(_AUTHENTICATION, "TokenReview"),
+    _create_only(_AUTHENTICATION, "SelfSubjectReview"),
+    _create_only(_AUTHORIZATION, "SubjectAccessReview"),
+    _create_only(_AUTHORIZATION, "SelfSubjectAccessReview"),
+    _create_only(_AUTHORIZATION, "SelfSubjectRulesReview"),
+    _create_only(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True),
+)
+BINDINGS: Final = _create_only("", "Binding", namespaced=True)
+
+
 def definitions() -> Iterator[ResourceDefinition]:
-    """Every built-in resource."""
+    """Yield every built-in resource."""
     for name in _MODULES:
         module = importlib.import_module(f"dray.apiserver.registry.{name}")
         yield from module.DEFINITIONS
+    yield from REVIEWS
+    yield BINDINGS
 
 
 def endpoints() -> Iterator[Endpoint]:
-    """Every built-in resource at every version it is served in."""
+    """Yield every built-in resource at every served version."""
     for definition in definitions():
         for version in definition.versions:
             yield endpoint(definition, version)
 
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
-    """One built-in resource at one version."""
+    """Return a built-in resource at one version."""
     structs = {item: _struct(definition, item) for item in definition.versions}
     gvk = GroupVersionKind(definition.group, version, definition.kind)
     return Endpoint(

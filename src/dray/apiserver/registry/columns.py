@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.selectors import LabelSelector, SelectorError
 from dray.apiserver.registry.strategy import Column
 
 UNKNOWN: Final = "<unknown>"
@@ -75,3 +76,43 @@ def text_cell(*path: str) -> Callable[[Document, datetime], str]:
 
 NAME: Final = Column("Name", "string", "The object's name, unique within its kind and namespace.", name_cell, "name")
 AGE: Final = Column("Age", "string", "The time since the object was created.", age_cell)
+
+
+_NONE: Final = "<none>"
+
+
+def _containers_of(workload: Document) -> Sequence[Document]:
+    template = (workload.get("spec") or {}).get("template") or {}
+    containers: Sequence[Document] = (template.get("spec") or {}).get("containers") or ()
+    return containers
+
+
+def _names(workload: Document, now: datetime) -> str:
+    return ",".join(item.get("name") or "" for item in _containers_of(workload))
+
+
+def _images(workload: Document, now: datetime) -> str:
+    return ",".join(item.get("image") or "" for item in _containers_of(workload))
+
+
+def _selector(workload: Document, now: datetime) -> str:
+    selector = (workload.get("spec") or {}).get("selector")
+    if selector is None:
+        return _NONE
+    try:
+        return str(LabelSelector.from_document(selector)) or _NONE
+    except SelectorError:
+        return "<error>"
+
+
+TEMPLATE_COLUMNS: Final = (
+    Column("Containers", "string", "The names of the template's containers.", _names, priority=1),
+    Column("Images", "string", "The images of the template's containers.", _images, priority=1),
+    Column("Selector", "string", "Which pods belong to it.", _selector, priority=1),
+)
+
+
+def status_number(workload: Document, field: str) -> int:
+    """A count of the status, zero when it is not reported yet."""
+    number: int = (workload.get("status") or {}).get(field) or 0
+    return number

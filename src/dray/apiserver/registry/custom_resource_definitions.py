@@ -13,14 +13,17 @@ from dray.api.strict import DecodeError
 from dray.api.structural.types import normalize_schema
 from dray.api.validation.apiextensions_v1 import validate_definition, validate_definition_update
 from dray.apiserver.registry.columns import NAME
-from dray.apiserver.registry.preparation import (
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
     carry_generation,
     restore,
     restore_metadata,
     spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
 _NO_WEBHOOKS: Final = (
     "spec.conversion: webhooks are not called; objects are shown in every version as they were written, with another "

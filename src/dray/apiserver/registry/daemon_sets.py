@@ -9,16 +9,18 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.apps_v1 import validate_daemon_set, validate_daemon_set_status, validate_daemon_set_update
-from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.preparation import (
+from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
     carry_generation,
     restore,
     restore_metadata,
     spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
-from dray.apiserver.registry.workload_columns import TEMPLATE_COLUMNS, status_number
 
 _COUNTS: Final = (
     "currentNumberScheduled",

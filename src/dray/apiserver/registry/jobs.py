@@ -17,16 +17,18 @@ from dray.api.validation.batch_v1 import (
     validate_job_status,
     validate_job_update,
 )
-from dray.apiserver.registry.columns import AGE, NAME, human_duration
-from dray.apiserver.registry.preparation import (
+from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, human_duration, status_number
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
     carry_generation,
     restore,
     restore_metadata,
     spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
-from dray.apiserver.registry.workload_columns import TEMPLATE_COLUMNS, status_number
 
 
 class JobStrategy(Strategy):

@@ -6,7 +6,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
-from dray.api.validation.coordination_v1 import validate_lease
+from dray.api.validation.other_groups import validate_lease
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 

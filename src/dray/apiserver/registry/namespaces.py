@@ -10,8 +10,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_namespace import validate_namespace, validate_namespace_status
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.preparation import restore
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
 
 FINALIZER: Final = "kubernetes"
 

@@ -10,8 +10,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_node import validate_node, validate_node_update
 from dray.apiserver.registry.columns import AGE, NAME, UNKNOWN
-from dray.apiserver.registry.preparation import restore
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
 
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 _ROLE_LABEL: Final = "kubernetes.io/role"

@@ -14,14 +14,17 @@ from dray.api.validation.core_v1_pod import validate_pod_create, validate_pod_st
 from dray.api.validation.resource_pod import drop_claims, uses_claims
 from dray.apiserver.registry.columns import AGE, NAME, since
 from dray.apiserver.registry.pod_status import quality_of_service, summarize
-from dray.apiserver.registry.preparation import (
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
     carry_generation,
     restore,
     restore_metadata,
     spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
 _NONE: Final = "<none>"
 

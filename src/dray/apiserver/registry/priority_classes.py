@@ -7,10 +7,16 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
-from dray.api.validation.scheduling_v1 import validate_priority_class, validate_priority_class_update
+from dray.api.validation.other_groups import validate_priority_class, validate_priority_class_update
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
-from dray.apiserver.registry.preparation import restore_metadata, start_generation
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
+    restore_metadata,
+    start_generation,
+)
 
 
 class PriorityClassStrategy(Strategy):

@@ -10,8 +10,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_quota import validate_quota, validate_quota_status, validate_quota_update
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.preparation import restore
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
 
 
 class ResourceQuotaStrategy(Strategy):

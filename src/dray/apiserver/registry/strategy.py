@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dray.api.document import Document
+from dray.api.document import Document, metadata_of
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
 from dray.apiserver.request import UserInfo
@@ -118,3 +118,36 @@ class ResourceDefinition:
     def list_kind(self) -> str:
         """The kind of a collection."""
         return self.own_list_kind or f"{self.kind}List"
+
+
+def restore(obj: Document, old: Document, *fields: str) -> None:
+    """Give the top-level fields their old values back."""
+    for name in fields:
+        if name in old:
+            obj[name] = old[name]
+        else:
+            obj.pop(name, None)
+
+
+def restore_metadata(obj: Document, old: Document, *fields: str) -> None:
+    """Give metadata fields their old values back."""
+    restore(metadata_of(obj), old.get("metadata") or {}, *fields)
+
+
+def start_generation(obj: Document) -> None:
+    """A new object is of generation 1, whatever the client says."""
+    metadata_of(obj)["generation"] = 1
+
+
+def carry_generation(obj: Document, old: Document, *, changed: bool) -> None:
+    """Keep the generation, or go to the next when what it counts has changed."""
+    generation = ((old.get("metadata") or {}).get("generation") or 0) + changed
+    if generation:
+        metadata_of(obj)["generation"] = generation
+    else:
+        metadata_of(obj).pop("generation", None)
+
+
+def spec_changed(obj: Document, old: Document) -> bool:
+    """Whether the desired state differs."""
+    return (obj.get("spec") or {}) != (old.get("spec") or {})

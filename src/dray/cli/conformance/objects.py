@@ -22,7 +22,7 @@ from dray.cli.conformance.rules.answers import ClaimRef
 from dray.cli.conformance.rules.slices import Written
 from dray.client.informer import Selection
 from dray.client.interface import Client, ListOptions, Resource, unstructured
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 
 _GROUP: Final = GroupVersion("resource.k8s.io", "v1")
@@ -55,7 +55,7 @@ class Objects:
         self._made: list[tuple[Resource[Document], str, str]] = []
         self._claims = 0
         self._rng = random.Random()  # noqa: S311 - names, guards nothing
-        self._informers = Informers(client, clock, self._rng)
+        self._informers = SharedInformerFactory(client, clock, self._rng)
         self._mark = f"{self._rng.getrandbits(24):06x}"
         self.history: list[Written] = []
         # Set once the driver has said its name.

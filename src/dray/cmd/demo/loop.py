@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.api.errors import APIError
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.cmd.demo import programs
 from dray.cmd.demo.cluster import Cluster
 from dray.cmd.demo.processes import ProcessError, Processes, end_processes, read_record

@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import ForbiddenError, NotFoundError
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import HttpTransport
 from dray.client.interface import (
     Client,

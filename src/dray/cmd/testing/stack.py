@@ -15,8 +15,8 @@ from typing import Any, Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
-from dray.client.memory import memory_client
 from dray.cmd import apiserver
 from dray.cmd import node as node_command
 from dray.cmd.controllers import spawn_controllers
@@ -131,7 +131,7 @@ class Stack:
 
     def client_as(self, user: str, *groups: str) -> Client:
         """A client without a connection in between."""
-        return memory_client(self.running.local, user=user, groups=groups or ("system:authenticated",))
+        return in_process_client(self.running.local, user=user, groups=groups or ("system:authenticated",))
 
     async def start_node(self) -> None:
         """Start the node agent, on whatever an earlier one left."""

@@ -13,12 +13,12 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod
-from dray.client.events import Source
-from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.controller import Controller, Result
+from dray.client.event_recorder import WARNING, EventRecorder, Source
+from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import Client, DeleteOptions, Resource
-from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
-from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.claim_control import Problem, UserPods
 from dray.controllers.classic_claim import plan
 from dray.controllers.kinds import NODES, PODS
@@ -54,7 +54,9 @@ class ClaimKey:
 class ClassicClaimController:
     """Runs until cancelled."""
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics | None = None
+    ) -> None:
         self._client = client
         metrics = metrics or Metrics()
         self._created = metrics.counter("resource_controller_create_total", "Attempts to create a claim")
@@ -63,7 +65,7 @@ class ClassicClaimController:
         self.controller: Controller[PodKey | ClaimKey] = Controller(
             QUEUE_NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uid_values})
+        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uids})
         self._pods = informers.informer(PODS, indexes={_PODS_BY_CLAIM: _claim_keys})
         self._users = UserPods(client, self._pods)
         self._nodes = informers.informer(NODES)

@@ -12,10 +12,11 @@ from dray.api.document import NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
+from dray.client.controller import Controller, Result
+from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client, DeleteOptions, Resource
-from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
-from dray.client.recorder.loop import NORMAL, WARNING
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.daemon_set import plan
 from dray.controllers.daemon_set.backoff import FailureBackoff
 from dray.controllers.daemon_set.history import History, plan_history, surplus_history
@@ -43,7 +44,7 @@ class DaemonSetController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         rng: random.Random,

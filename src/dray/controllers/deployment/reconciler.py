@@ -8,11 +8,11 @@ from dray.api.document import NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import Deployment, ReplicaSet
 from dray.api.types.core_v1 import Pod
-from dray.client.events import Source
+from dray.client.controller import Controller, Requeue, Result
+from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, Source
 from dray.client.interface import Client, DeleteOptions, Resource
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import controller_of, key_of
-from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.deployment import plan
 from dray.controllers.deployment.conditions import CREATE_FAILED
 from dray.controllers.deployment.revisions import KIND, has_template_of
@@ -40,7 +40,9 @@ WORKERS: Final = 5
 class DeploymentController:
     """Runs until cancelled."""
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, *, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, *, metrics: Metrics | None = None
+    ) -> None:
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source(COMPONENT))

@@ -12,11 +12,11 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import extended_resource_claim_name, is_pod_reference, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
-from dray.client.events import ObjectReference, Source
+from dray.client.controller import Controller, Requeue, Result
+from dray.client.event_recorder import NORMAL, EventRecorder, ObjectReference, Source
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions, unstructured
-from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
 from dray.client.objects import key_of, uid_of
-from dray.client.recorder.loop import NORMAL, EventRecorder
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.controllers.device_taint_eviction import plan, status
 from dray.controllers.eviction import EvictionMetrics, disruption_patch
 from dray.controllers.kinds import PODS
@@ -65,7 +65,7 @@ class DeviceTaintEvictionController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         gates: FeatureGates | None = None,
@@ -88,7 +88,7 @@ class DeviceTaintEvictionController:
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
         self._pods = informers.informer(PODS)
-        self._rules: InformerLoop[Document] | None = None
+        self._rules: SharedInformer[Document] | None = None
         self.controller.follow(informers.informer(SLICES), self._slice_changed)
         self.controller.follow(informers.informer(CLAIMS), self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
@@ -219,7 +219,7 @@ class DeviceTaintEvictionController:
 
     def _tell(self, key: PodKey, message: str) -> None:
         about = ObjectReference(PODS.group_version_kind, key.key.namespace, key.key.name, key.uid)
-        self._recorder.event_at(about, NORMAL, plan.EVENT_REASON, message)
+        self._recorder.event_for(about, NORMAL, plan.EVENT_REASON, message)
 
     # --- Rules. ---
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dray.api.document import UID, Document, GroupResource
 from dray.client.interface import Resource
-from dray.client.loop import InformerLoop
+from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.graph import Observed, observe, observe_structure
 
 
@@ -21,7 +21,7 @@ class Monitor:
     kind: GroupResource
     # How the server is asked for single objects.
     requests: Resource[Document]
-    informer: InformerLoop[Any]
+    informer: SharedInformer[Any]
     # When the kind began to be followed.
     since: float
 

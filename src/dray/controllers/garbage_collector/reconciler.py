@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
 from dray.api.errors import ConflictError, NotFoundError
+from dray.client.controller import Controller, Requeue, Result
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, ServedResource
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import OwnerReference, uid_of
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector import plan
 from dray.controllers.garbage_collector.deadline_set import Patience
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe
@@ -60,7 +61,7 @@ class GarbageCollector:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         metrics: Metrics | None = None,
         *,
@@ -141,7 +142,7 @@ class GarbageCollector:
         whole = self._whole.get(resource)
         if whole is not None:
             return SharedMonitor(resource, requests, self._informers.informer(whole), now)
-        informer = self._informers.reduced(requests, lambda document: keep(resource, document))
+        informer = self._informers.transformed(requests, lambda document: keep(resource, document))
         return Monitor(resource, requests, informer, now)
 
     def _unfollow(self, resource: GroupResource) -> None:

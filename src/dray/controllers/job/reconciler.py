@@ -15,10 +15,11 @@ from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
+from dray.client.controller import Controller, Result
+from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client, Patch, PatchType, Resource
-from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
-from dray.client.recorder.loop import NORMAL, WARNING
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.job import plan
 from dray.controllers.job.accounting import Account, UntrackedPods, account
 from dray.controllers.job.backoff import Record
@@ -64,7 +65,7 @@ class JobController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         rng: random.Random,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dray.api.document import Document, GroupResource, GroupVersion
 from dray.api.errors import APIError, ConflictError, MethodNotAllowedError, NotFoundError, PathNotFoundError
+from dray.client.controller import Controller, Requeue, Result
 from dray.client.interface import (
     Client,
     DeleteOptions,
@@ -21,8 +22,8 @@ from dray.client.interface import (
     WriteOptions,
     unstructured,
 )
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.loop import if_found
 from dray.controllers.namespace import plan
 from dray.lib.clock import Clock
@@ -43,7 +44,9 @@ class ContentDeletionError(Exception):
 class NamespaceController:
     """Runs until cancelled."""
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics | None = None
+    ) -> None:
         self._client = client
         self._clock = clock
         self._tasks: TaskGroup | None = None

@@ -10,12 +10,12 @@ from dray.api.document import NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import Node, Pod
-from dray.client.events import ObjectReference, Source
+from dray.client.controller import Controller, Requeue, Result
+from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, ObjectReference, Source
 from dray.client.informer import Selection
 from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
-from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.client.workqueue import TokenBucket
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.node_lifecycle import plan
@@ -76,7 +76,7 @@ class NodeLifecycleController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         timing: LifecycleTiming | None = None,
@@ -289,7 +289,7 @@ class NodeLifecycleController:
 
     def _tell(self, node: Node, reason: str, message: str) -> None:
         about = ObjectReference(NODES.group_version_kind, "", node.metadata.name or "", node.metadata.uid or "")
-        self._recorder.event_at(about, NORMAL, reason, message)
+        self._recorder.event_for(about, NORMAL, reason, message)
 
 
 def _is_ready(pod: Pod) -> bool:

@@ -11,8 +11,8 @@ import msgspec
 from dray.api.document import Document, GroupVersionKind, NamespacedName
 from dray.api.selectors import LabelSelector
 from dray.api.types import meta_v1
-from dray.client.loop import InformerLoop
 from dray.client.objects import controller_of
+from dray.client.shared_informers import SharedInformer
 
 BY_ORPHAN_NAMESPACE: Final = "orphans"
 
@@ -131,7 +131,7 @@ O = TypeVar("O", bound=Owned)  # noqa: E741 - the owners
 
 
 def wake_owners(
-    owners: InformerLoop[O], owner_of: Callable[[O], Owner | None], wake: Callable[[NamespacedName], None]
+    owners: SharedInformer[O], owner_of: Callable[[O], Owner | None], wake: Callable[[NamespacedName], None]
 ) -> Callable[[Any, Any], None]:
     """An informer's handler that wakes who controls an object, and who could adopt one that nobody controls.
 

@@ -11,12 +11,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.core_v1 import Pod
-from dray.client.events import Source
-from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.controller import Requeue
+from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, Source
+from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource
-from dray.client.loop import InformerLoop, Informers, Requeue
 from dray.client.objects import controller_of, key_of
-from dray.client.recorder.loop import NORMAL, WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found
 from dray.controllers.pod_control.expectations import CONFIRMED_SECONDS, UnseenPods
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Owned)
 # Hears how an attempt to create a Pod ended: by an error, or by none.
 Tried: TypeAlias = Callable[[APIError | None], None]
 
-OWNER_INDEXES: Final = {BY_OWNER_UID: owner_uid_values, BY_ORPHAN_NAMESPACE: orphan_index}
+OWNER_INDEXES: Final = {BY_OWNER_UID: owner_uids, BY_ORPHAN_NAMESPACE: orphan_index}
 
 FAILED_CREATE: Final = "FailedCreate"
 FAILED_DELETE: Final = "FailedDelete"
@@ -75,7 +75,7 @@ class PodControl:
     """The Pods of one kind of owner."""
 
     def __init__(
-        self, client: Client, informers: Informers, clock: Clock, keeper: Keeper, *, rng: random.Random
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, keeper: Keeper, *, rng: random.Random
     ) -> None:
         self._client = client
         self._clock = clock
@@ -83,7 +83,7 @@ class PodControl:
         self._rng = rng
         self.unseen = UnseenPods()
         self.recorder = EventRecorder(client, clock, Source(keeper.component))
-        self.pods: InformerLoop[Pod] = informers.informer(PODS, indexes=OWNER_INDEXES)
+        self.pods: SharedInformer[Pod] = informers.informer(PODS, indexes=OWNER_INDEXES)
         self.pods.add_handler(self.unseen.told)
         informers.informer(keeper.owners).add_handler(self._owner_changed)
 
@@ -221,7 +221,7 @@ class PodControl:
         self.recorder.event(self._keeper.owners.group_version_kind, about, event_type, reason, message)
 
 
-async def claim(client: Client, items: InformerLoop[T], owners: Resource[Any], owner: Owner) -> tuple[T, ...]:
+async def claim(client: Client, items: SharedInformer[T], owners: Resource[Any], owner: Owner) -> tuple[T, ...]:
     """The owner's items, after those it should have were adopted and those it should not have were let go."""
     found = _belongings(items, owner)
     if not found.adopt and not found.release:
@@ -229,7 +229,7 @@ async def claim(client: Client, items: InformerLoop[T], owners: Resource[Any], o
     return (*found.owned, *await _settle(client, items.resource, owners, owner, found))
 
 
-def _belongings(items: InformerLoop[T], owner: Owner) -> Belongings[T]:
+def _belongings(items: SharedInformer[T], owner: Owner) -> Belongings[T]:
     """How the items known stand to the owner; their informer has `OWNER_INDEXES`."""
     lister = items.lister
     return sort_out(owner, lister.owned_by(owner.uid), lister.by_index(BY_ORPHAN_NAMESPACE, owner.namespace))

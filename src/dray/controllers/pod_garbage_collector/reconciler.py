@@ -10,9 +10,10 @@ from typing import Final
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
+from dray.client.controller import Controller, Requeue, Result
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.eviction import disruption_patch
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.loop import if_found
@@ -57,7 +58,7 @@ class PodGarbageCollector:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         finished_max: int = FINISHED_MAX,

@@ -10,9 +10,10 @@ from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Pod
+from dray.client.controller import Controller, Result
 from dray.client.interface import Client, Resource
-from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import controller_of, key_of
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.loop import if_found, run_telling
 from dray.controllers.pod_control.ownership import Owner, wake_owners
 from dray.controllers.pod_control.pod_control import (
@@ -41,7 +42,7 @@ class ReplicaSetController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         rng: random.Random,

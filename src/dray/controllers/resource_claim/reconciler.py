@@ -14,12 +14,12 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dray.client.events import Source
-from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.controller import Controller, Result
+from dray.client.event_recorder import WARNING, EventRecorder, Source
+from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
-from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
-from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.claim_control import Problem, UserPods
 from dray.controllers.kinds import PODS
 from dray.controllers.loop import if_found, run_telling
@@ -65,7 +65,7 @@ class ResourceClaimController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         gates: FeatureGates | None = None,
@@ -82,7 +82,7 @@ class ResourceClaimController:
         self.controller: Controller[PodKey | ClaimKey] = Controller(
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uid_values})
+        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uids})
         self._pods = informers.informer(
             PODS, indexes={_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index}
         )

@@ -15,10 +15,11 @@ from dray.api.quota.names import CLAIMS, PODS, ClassNames, count_names
 from dray.api.quota.usage import ONE, Usage, claim_usage, extended_resource_pod, is_charged_to, pod_usage
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
-from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.controller import Controller, Requeue, Result
+from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import Client, Resource, ServedResource
-from dray.client.loop import Controller, InformerLoop, Informers, Requeue, Result
 from dray.client.objects import key_of
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.controllers.resource_quota.plan import plan_quota
 from dray.controllers.resource_quota.usage import Book
 from dray.lib.clock import Clock
@@ -50,7 +51,7 @@ class ResourceQuotaController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         *,
         gates: FeatureGates | None = None,
@@ -67,8 +68,8 @@ class ResourceQuotaController:
         self._touched: dict[NamespacedName, float] = {}
         self._class_names = ClassNames()
         # Informers of what is only counted: kept apart, since they hold names alone.
-        self._counting = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
-        self._counted: dict[GroupResource, InformerLoop[Document]] = {}
+        self._counting = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        self._counted: dict[GroupResource, SharedInformer[Document]] = {}
         self._served: dict[GroupResource, ServedResource] = {}
         self.controller: Controller[NamespacedName] = Controller(
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
@@ -77,10 +78,10 @@ class ResourceQuotaController:
         self._pods = informers.informer(POD_OBJECTS)
         self.controller.follow(self._quotas, self._quota_changed)
         self.controller.follow(self._pods, self._pod_changed)
-        self._claims: InformerLoop[ResourceClaim] | None = None
-        self._classes: InformerLoop[DeviceClass] | None = None
+        self._claims: SharedInformer[ResourceClaim] | None = None
+        self._classes: SharedInformer[DeviceClass] | None = None
         if gates.enabled("DynamicResourceAllocation"):
-            self._claims = informers.informer(CLAIM_OBJECTS, indexes={BY_OWNER_UID: owner_uid_values})
+            self._claims = informers.informer(CLAIM_OBJECTS, indexes={BY_OWNER_UID: owner_uids})
             self._classes = informers.informer(CLASS_OBJECTS)
             self.controller.follow(self._claims, self._claim_changed)
             self.controller.follow(self._classes, self._class_changed)
@@ -209,7 +210,7 @@ class ResourceQuotaController:
         return frozenset(unknown)
 
     def _count(self, kind: GroupResource) -> None:
-        informer = self._counting.reduced(self._served[kind].resource(metadata_only=True), _name_alone)
+        informer = self._counting.transformed(self._served[kind].resource(metadata_only=True), _name_alone)
         self._counted[kind] = informer
         informer.add_handler(lambda old, new: self._counted_changed(kind, old, new))
 

@@ -7,10 +7,11 @@ from typing import Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError, ForbiddenError, NotFoundError
+from dray.client.controller import Controller, Result
 from dray.client.informer import Selection
 from dray.client.interface import Client, unstructured
-from dray.client.loop import Controller, Informers, Result
 from dray.client.objects import key_of
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.service_account import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -26,7 +27,13 @@ class ServiceAccountController:
     """Runs until cancelled; `root_ca` is the PEM text that clients inside the cluster trust."""
 
     def __init__(
-        self, client: Client, informers: Informers, clock: Clock, *, root_ca: str = "", metrics: Metrics | None = None
+        self,
+        client: Client,
+        informers: SharedInformerFactory,
+        clock: Clock,
+        *,
+        root_ca: str = "",
+        metrics: Metrics | None = None,
     ) -> None:
         self._client = client
         self._root_ca = root_ca

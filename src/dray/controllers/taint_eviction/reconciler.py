@@ -8,11 +8,11 @@ from typing import Final
 from dray.api.document import NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.types.core_v1 import Node, Pod, Taint
-from dray.client.events import ObjectReference, Source
+from dray.client.controller import Controller, Requeue, Result
+from dray.client.event_recorder import NORMAL, EventRecorder, ObjectReference, Source
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
-from dray.client.recorder.loop import NORMAL, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.eviction import EvictionMetrics, disruption_patch
 from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
 from dray.controllers.loop import run_telling
@@ -37,7 +37,9 @@ class PodKey:
 class TaintEvictionController:
     """Runs until cancelled."""
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock, *, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformerFactory, clock: Clock, *, metrics: Metrics | None = None
+    ) -> None:
         self._client = client
         self._clock = clock
         self._metrics = EvictionMetrics(metrics or Metrics(), NAME)
@@ -112,7 +114,7 @@ class TaintEvictionController:
 
     def _tell(self, key: PodKey, message: str) -> None:
         about = ObjectReference(PODS.group_version_kind, key.key.namespace, key.key.name, key.uid)
-        self._recorder.event_at(about, NORMAL, plan.EVENT_REASON, message)
+        self._recorder.event_for(about, NORMAL, plan.EVENT_REASON, message)
 
 
 def _key(pod: Pod) -> PodKey:

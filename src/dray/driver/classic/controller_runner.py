@@ -12,13 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.client.files import load_access
+from dray.api.document import NamespacedName
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
-from dray.client.leader_election.loop import LeaderElector, LeadershipLostError
-from dray.client.leader_election.plan import LEASE_SECONDS, RENEW_DEADLINE_SECONDS, RETRY_SECONDS, Timing
-from dray.client.loop import Informers
+from dray.client.leader_election import (
+    LEASE_SECONDS,
+    RENEW_DEADLINE_SECONDS,
+    RETRY_SECONDS,
+    LeaderElector,
+    LeadershipLostError,
+    Timing,
+)
+from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic.interface import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.driver.program import run_program
@@ -60,7 +67,7 @@ async def serve(
     controller.client = client
 
     async def work() -> None:
-        informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
         reconciler = DriverReconciler(controller, client, informers, clock, metrics, options.node_name)
         async with TaskGroup(controller.name) as group:
             group.spawn(informers.run(), "informers")
@@ -77,8 +84,7 @@ async def serve(
         client,
         clock,
         random.Random(),  # noqa: S311 - spreads load, guards nothing
-        name=controller.name,
-        namespace=options.lease_namespace,
+        lease=NamespacedName(options.lease_namespace, controller.name),
         identity=options.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
         timing=options.timing,
     )

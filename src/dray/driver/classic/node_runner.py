@@ -18,11 +18,11 @@ import grpc.aio
 from dray.api.document import UID
 from dray.api.errors import NotFoundError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
-from dray.client.files import load_access
+from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic.controller_runner import Options, run, serve
 from dray.driver.classic.interface import ClassicController, NodePlugin
 from dray.driver.classic.node_preparer import FoundClaim, PluginAuthor, check_allocated
@@ -102,7 +102,7 @@ class NodePluginRunner:
         self._local = local
         folder = options.folder(plugin.name)
         os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
-        self._informers = Informers(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        self._informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
         self._claims = self._informers.informer(CLAIMS, indexes={_BY_UID: _uid_of})
         prepared = PreparedClaims(folder, options.cdi_folder)
         self._preparer = Preparer(PluginAuthor(plugin), self._fetch, prepared, folder, clock, metrics)

@@ -19,12 +19,12 @@ from dray.api.classic_claims import Actor, State
 from dray.api.document import GroupVersionKind, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim, ResourceClass
-from dray.client.events import Source
-from dray.client.index import BY_OWNER_UID, owner_uid_values
+from dray.client.controller import Controller, Requeue, Result
+from dray.client.event_recorder import WARNING, EventRecorder, Source
+from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import Client, Resource
-from dray.client.loop import Controller, Informers, Requeue, Result
 from dray.client.objects import key_of
-from dray.client.recorder.loop import WARNING, EventRecorder
+from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic import plan
 from dray.driver.classic.interface import Allocation, ClassicController, NoRoomError
 from dray.driver.classic.plan import Task
@@ -78,7 +78,7 @@ class DriverReconciler:
         self,
         driver: ClassicController,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         metrics: Metrics,
         node: str = "",
@@ -106,7 +106,7 @@ class DriverReconciler:
         self.controller: Controller[NamespacedName | Refresh] = Controller(
             driver.name, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._claims = informers.informer(CLAIMS, indexes={_BY_CLASS: _class_of, BY_OWNER_UID: owner_uid_values})
+        self._claims = informers.informer(CLAIMS, indexes={_BY_CLASS: _class_of, BY_OWNER_UID: owner_uids})
         self._classes = informers.informer(CLASSES)
         self.controller.follow(self._classes, self._class_changed)
         self.controller.follow(self._claims, self._claim_changed)

@@ -12,10 +12,11 @@ from dray.api.errors import APIError, InvalidError, NotFoundError
 from dray.api.types.core_v1 import Node
 from dray.api.types.meta_v1 import OwnerReference
 from dray.api.types.resource_v1 import ResourceSlice
+from dray.client.controller import Controller
 from dray.client.informer import Selection
 from dray.client.interface import Client, DeleteOptions, ListOptions, Resource
-from dray.client.loop import Controller, InformerLoop, Informers
 from dray.client.objects import resource_version_of
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.driver.devices import Pool
 from dray.driver.publish.contents import SliceContent, content_of
 from dray.driver.publish.plan import Publisher, plan_pool
@@ -61,7 +62,7 @@ class SlicePublisher:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformerFactory,
         clock: Clock,
         settings: PublishSettings,
         metrics: Metrics | None = None,
@@ -78,7 +79,7 @@ class SlicePublisher:
         self._selector = f"spec.driver={self._driver}"
         if self._node_name:
             self._selector += f",spec.nodeName={self._node_name}"
-        self._slices: InformerLoop[ResourceSlice] = informers.informer(
+        self._slices: SharedInformer[ResourceSlice] = informers.informer(
             SLICES, Selection(field_selector=self._selector), indexes={POOL_INDEX: _pool_of}
         )
         self._controller: Controller[str] = Controller("resource slices", self._reconcile, clock, metrics=metrics)

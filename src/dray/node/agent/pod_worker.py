@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.types.core_v1 import Pod
-from dray.client.events import ObjectReference, reference_to
+from dray.client.event_recorder import ObjectReference, reference_to
 from dray.lib.clock import Clock
 from dray.node.agent.admission import own_requests
 from dray.node.agent.cpuset_reconciler import CpusetLookup
@@ -40,7 +40,7 @@ class NodeInfo:
 class Recorder(Protocol):
     """Tells events; `EventRecorder` is one."""
 
-    def event_at(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
+    def event_for(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Tell something of an object."""
 
 

@@ -469,7 +469,7 @@ class PodWorkers:
 
     def _tell_of(self, work: PodWorker, action: RecordEvent) -> None:
         about = work.reference(action.container)
-        self._parts.recorder.event_at(about, action.type, action.reason, action.message)
+        self._parts.recorder.event_for(about, action.type, action.reason, action.message)
 
 
 _PERFORM: Final[Mapping[type[Any], Callable[[PodWorkers, PodWorker, Any], None]]] = {

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
 from dray.api.types.core_v1 import Pod
+from dray.client.controller import Controller, Result
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
-from dray.client.loop import Controller, Result
 from dray.client.objects import key_of
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields

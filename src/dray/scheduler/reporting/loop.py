@@ -10,9 +10,8 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
-from dray.client.events import Happening, Source, reference_to
+from dray.client.event_recorder import EventRecord, EventRecorder, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
-from dray.client.recorder.loop import EventRecorder
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
@@ -59,14 +58,14 @@ class Reporter:
         teller = self._tellers.get(pod.spec.scheduler_name or "")
         if teller is not None:
             about = reference_to(_POD, pod)
-            teller.tell(Happening(about, event_type, reason, message))
+            teller.tell(EventRecord(about, event_type, reason, message))
 
     def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:
         """Tell something of a node, in the name of the first profile."""
         teller = next(iter(self._tellers.values()), None)
         if teller is not None:
             about = reference_to(_NODE, node)
-            teller.tell(Happening(about, event_type, reason, message))
+            teller.tell(EventRecord(about, event_type, reason, message))
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
         """Have the condition written, if it differs."""
@@ -106,13 +105,13 @@ class _Teller:
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._waiting: deque[Happening] = deque()
+        self._waiting: deque[EventRecord] = deque()
         self._wake = asyncio.Event()
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: EventRecord) -> None:
         """Queue one thing to tell."""
         if len(self._waiting) >= EVENTS_WAITING_MAX:
-            _log.warning("event dropped", extra=fields(object=happening.about.name, reason=happening.reason))
+            _log.warning("event dropped", extra=fields(object=happening.regarding.name, reason=happening.reason))
             return
         self._waiting.append(happening)
         self._wake.set()
@@ -122,7 +121,7 @@ class _Teller:
         while True:
             await self._wake.wait()
             for _ in range(min(len(self._waiting), EVENTS_AT_ONCE)):
-                self._recorder.tell(self._waiting.popleft())
+                self._recorder.record(self._waiting.popleft())
             if not self._waiting:
                 self._wake.clear()
             await self._recorder.flush()

@@ -13,9 +13,9 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.apiserver.in_process import in_process_server
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.loop import Informers
-from dray.client.memory import memory_client
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
@@ -66,8 +66,8 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
         in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
         TaskGroup("replica") as group,
     ):
-        client = memory_client(local, user="replica", groups=_MASTERS, user_agent="replica")
-        informers = Informers(client, clock, rng)
+        client = in_process_client(local, user="replica", groups=_MASTERS, user_agent="replica")
+        informers = SharedInformerFactory(client, clock, rng)
         scheduler = Scheduler(
             client, informers, clock, Metrics(), factories=BUILT_IN, config=options.config, features=options.gates
         )

@@ -8,7 +8,7 @@ from typing import Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import ConflictError, NotFoundError
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, unstructured
-from dray.client.loop import Informers
+from dray.client.shared_informers import SharedInformerFactory
 
 PODS: Final = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 _STATUS: Final = WriteOptions(subresource="status")
@@ -17,7 +17,7 @@ _STATUS: Final = WriteOptions(subresource="status")
 class Kubelets:
     """One for all nodes."""
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(self, client: Client, informers: SharedInformerFactory) -> None:
         self._client = client
         self._changed: asyncio.Queue[Document] = asyncio.Queue()
         informers.informer(PODS).add_handler(self._note)

@@ -17,10 +17,10 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import Resource, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
 from dray.client.rest import Call, RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
@@ -130,7 +130,7 @@ def pod(name: str = "pod", *claims: str, entries: Sequence[Document] = (), **spe
 class Watched:
     """A transport that notes writes and fails or waits when told to."""
 
-    inner: MemoryTransport
+    inner: InProcessTransport
     calls: list[Call] = field(default_factory=list)
     fail: Callable[[Call], Exception | None] = lambda _: None
 
@@ -273,10 +273,10 @@ async def bench(gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
     clock = SystemClock()
     features = FeatureGates.parse(gates)
     async with in_process_server(clock, random.Random(1), TEAM) as server:
-        transport = Watched(MemoryTransport(server, user="s", groups=("system:masters",), user_agent="s"))
+        transport = Watched(InProcessTransport(server, user="s", groups=("system:masters",), user_agent="s"))
         client = RestClient(transport)
-        user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))
-        informers = Informers(client, clock, random.Random(1))
+        user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))
+        informers = SharedInformerFactory(client, clock, random.Random(1))
         handle = Handle(client, informers, clock, Metrics(), features, Snapshot(), None)  # type: ignore[arg-type]
         plugin = make_dynamic_resources(arguments, handle)
         made = Bench(plugin, handle, user, transport)  # type: ignore[arg-type]

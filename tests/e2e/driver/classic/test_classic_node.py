@@ -14,8 +14,8 @@ from dray.api.document import UID, Document, GroupResource
 from dray.api.errors import ForbiddenError
 from dray.api.types.core_v1 import Pod
 from dray.client.http import http_client
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions
-from dray.client.memory import MemoryTransport
 from dray.client.rest import RestClient
 from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
@@ -459,7 +459,7 @@ class Foreign(RestClient):
 
 
 async def test_a_server_without_classic_claims_is_no_obstacle(world: World) -> None:
-    transport = MemoryTransport(world.local.running.local, user="admin", groups=("system:masters",), user_agent="t")
+    transport = InProcessTransport(world.local.running.local, user="admin", groups=("system:masters",), user_agent="t")
     client = Foreign(transport)
     await world.claim("a", result("x", driver="absent.example.com"), pods=["p"])
     user = pod("p", by_name("a"), deleted=True)

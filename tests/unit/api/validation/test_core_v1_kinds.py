@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dray.api.validation.coordination_v1 import validate_lease
 from dray.api.validation.core_v1_configuration import (
     validate_config_map,
     validate_config_map_update,
@@ -19,6 +18,7 @@ from dray.api.validation.core_v1_event import validate_event, validate_new_event
 from dray.api.validation.core_v1_namespace import validate_namespace, validate_namespace_status
 from dray.api.validation.core_v1_node import validate_node, validate_node_update
 from dray.api.validation.core_v1_quota import validate_quota, validate_quota_status, validate_quota_update
+from dray.api.validation.other_groups import validate_lease, validate_priority_class, validate_priority_class_update
 from dray.api.validation.rbac_v1 import (
     validate_binding_update,
     validate_cluster_role,
@@ -26,7 +26,6 @@ from dray.api.validation.rbac_v1 import (
     validate_role,
     validate_role_binding,
 )
-from dray.api.validation.scheduling_v1 import validate_priority_class, validate_priority_class_update
 
 Document = dict[str, Any]
 

@@ -13,7 +13,7 @@ from dray.api.features import FeatureGates
 from dray.api.names import NAME_RULES
 from dray.api.validation.batch_v1 import CONTROLLER_UID
 from dray.apiserver.registry import (
-    config_maps,
+    configuration,
     daemon_sets,
     deployments,
     events,
@@ -26,8 +26,6 @@ from dray.apiserver.registry import (
     rbac,
     replica_sets,
     resource_quotas,
-    secrets,
-    service_accounts,
 )
 from dray.apiserver.registry.pod_status import quality_of_service
 from dray.apiserver.registry.strategy import ResourceDefinition, WriteContext
@@ -35,7 +33,7 @@ from dray.apiserver.request import UserInfo
 
 Document = dict[str, Any]
 MODULES = (
-    config_maps,
+    configuration,
     daemon_sets,
     deployments,
     events,
@@ -48,8 +46,6 @@ MODULES = (
     rbac,
     replica_sets,
     resource_quotas,
-    secrets,
-    service_accounts,
 )
 DEFINITIONS: list[ResourceDefinition] = [definition for module in MODULES for definition in module.DEFINITIONS]
 BY_NAME = {f"{definition.resource}.{definition.group}".rstrip("."): definition for definition in DEFINITIONS}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.apiserver.registry import (
-    config_maps,
+    configuration,
     daemon_sets,
     deployments,
     events,
@@ -21,8 +21,6 @@ from dray.apiserver.registry import (
     rbac,
     replica_sets,
     resource_quotas,
-    secrets,
-    service_accounts,
 )
 from dray.apiserver.registry.strategy import ResourceDefinition
 
@@ -91,9 +89,9 @@ COLUMNS: dict[str, tuple[ResourceDefinition, list[str]]] = {
         resource_quotas.RESOURCE_QUOTAS,
         ["Name string name 0", "Request string 0", "Limit string 0", "Age string 0"],
     ),
-    "config maps": (config_maps.CONFIG_MAPS, ["Name string name 0", "Data string 0", "Age string 0"]),
-    "service accounts": (service_accounts.SERVICE_ACCOUNTS, ["Name string name 0", "Age string 0"]),
-    "secrets": (secrets.SECRETS, ["Name string name 0", "Type string 0", "Data string 0", "Age string 0"]),
+    "config maps": (configuration.CONFIG_MAPS, ["Name string name 0", "Data string 0", "Age string 0"]),
+    "service accounts": (configuration.SERVICE_ACCOUNTS, ["Name string name 0", "Age string 0"]),
+    "secrets": (configuration.SECRETS, ["Name string name 0", "Type string 0", "Data string 0", "Age string 0"]),
     "deployments": (
         deployments.DEPLOYMENTS,
         [
@@ -325,7 +323,7 @@ ROWS: dict[str, tuple[ResourceDefinition, Document, list[Any]]] = {
             "<unknown>",
         ],
     ),
-    "config map": (config_maps.CONFIG_MAPS, {"data": {"a": "b"}, "binaryData": {"c": ""}}, ["x", 2, "5m"]),
+    "config map": (configuration.CONFIG_MAPS, {"data": {"a": "b"}, "binaryData": {"c": ""}}, ["x", 2, "5m"]),
     "quota": (
         resource_quotas.RESOURCE_QUOTAS,
         {"status": {"hard": {"pods": "2", "limits.cpu": "1", "cpu": "4"}, "used": {"pods": "1"}}},

@@ -14,7 +14,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.client.informer import Informer
 from dray.client.interface import ListPage
-from dray.client.loop import EVERYTHING, InformerLoop
+from dray.client.shared_informers import EVERYTHING, SharedInformer
 from dray.controllers.pod_control.ownership import Owner, gone_uid, wake_owners
 from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from tests.unit.controllers.pod_control.pods import pod
@@ -58,7 +58,7 @@ def held_by(name: str, kind: str = "ReplicaSet", labels: dict[str, str] | None =
 def test_who_is_woken(old: Pod | None, new: Pod | None, woken: list[str]) -> None:
     nobody: Any = None
     informer: Informer[ReplicaSet] = Informer(EVERYTHING, random.Random(0))
-    owners = InformerLoop(nobody, REPLICA_SETS, informer, nobody)
+    owners = SharedInformer(nobody, REPLICA_SETS, informer, nobody)
     informer.start()
     # The one of another namespace could adopt nothing here.
     sets = [replica_set("web"), replica_set("database"), replica_set("retired"), replica_set("web", "elsewhere")]

@@ -18,11 +18,11 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dray.client.event_recorder import EVENTS
+from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, PatchType, WriteOptions, unstructured
-from dray.client.loop import Informers
-from dray.client.memory import MemoryTransport
-from dray.client.recorder.loop import EVENTS
 from dray.client.rest import Call, RestClient
+from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.kinds import PODS
 from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
 from dray.controllers.resource_claim.reconciler import CLAIMS, TEMPLATES, ResourceClaimController
@@ -39,7 +39,7 @@ OFF = FeatureGates.parse("DRAPrioritizedList=false")
 class Watched:
     """A transport that notes what is sent and fails when told to."""
 
-    inner: MemoryTransport
+    inner: InProcessTransport
     calls: list[Call] = field(default_factory=list)
     fail: Callable[[Call], Exception | None] = lambda _: None
 
@@ -139,11 +139,11 @@ async def running(gates: FeatureGates | None = None, prepare: Any = None) -> Asy
     clock, metrics = SystemClock(), Metrics()
     async with in_process_server(clock, random.Random(1), TEAM) as server:
         transport = Watched(
-            MemoryTransport(server, user="controller", groups=("system:masters",), user_agent="controller")
+            InProcessTransport(server, user="controller", groups=("system:masters",), user_agent="controller")
         )
-        user = RestClient(MemoryTransport(server, user="u", groups=("system:masters",), user_agent="u"))
+        user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))
         client = RestClient(transport)
-        informers = Informers(client, clock, random.Random(1))
+        informers = SharedInformerFactory(client, clock, random.Random(1))
         controller = ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics)
         world = World(user, transport, metrics, controller)
         if prepare is not None:

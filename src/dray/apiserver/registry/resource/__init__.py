@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.apiserver.registry.resource.claim import CLAIMS
+from dray.apiserver.registry.resource.claim import CLAIMS, TEMPLATES
 from dray.apiserver.registry.resource.device_class import CLASSES
 from dray.apiserver.registry.resource.resource_slice import SLICES
 from dray.apiserver.registry.resource.taint_rule import TAINT_RULES
-from dray.apiserver.registry.resource.template import TEMPLATES
 from dray.apiserver.registry.strategy import ResourceDefinition
 
 DEFINITIONS: Final[tuple[ResourceDefinition, ...]] = (CLASSES, TAINT_RULES, CLAIMS, TEMPLATES, SLICES)

@@ -13,12 +13,17 @@ from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
     VERSIONS,
-    bump_generation,
     compile_stored_selector,
     selector_compiler,
+)
+from dray.apiserver.registry.strategy import (
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
+    carry_generation,
+    spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
 
 
 class ClassStrategy(Strategy):
@@ -36,7 +41,7 @@ class ClassStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Count a changed spec."""
         drop_disabled_fields(CLASS_FIELDS, obj, old, context.gates)
-        bump_generation(obj, old)
+        carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The whole class, leniently where it is as stored."""

@@ -9,6 +9,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.api.validation.resource_claim import SelectorVerdict
+from dray.apiserver.registry.strategy import restore, restore_metadata
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -47,29 +48,10 @@ def _compile(expression: str, list_attributes: bool, consumable_capacity: bool) 
     return SelectorVerdict(cost=compiled.estimated_cost)
 
 
-def start_generation(obj: Document) -> None:
-    """The first generation of a new object."""
-    obj["metadata"]["generation"] = 1
-
-
-def bump_generation(obj: Document, old: Document) -> None:
-    """A changed spec is a new generation."""
-    if obj.get("spec") != old.get("spec"):
-        obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
-
-
 def restore_for_status(obj: Document, old: Document) -> None:
     """Take back what a write to the status subresource may not change: spec and metadata."""
-    if "spec" in old:
-        obj["spec"] = old["spec"]
-    else:
-        obj.pop("spec", None)
-    metadata, stored = obj["metadata"], old["metadata"]
-    for field in _RESTORED_METADATA:
-        if field in stored:
-            metadata[field] = stored[field]
-        else:
-            metadata.pop(field, None)
+    restore(obj, old, "spec")
+    restore_metadata(obj, old, *_RESTORED_METADATA)
 
 
 def restore_status(obj: Document, old: Document) -> None:

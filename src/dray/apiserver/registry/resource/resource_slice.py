@@ -14,10 +14,16 @@ from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
     VERSIONS,
-    bump_generation,
+)
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
+    carry_generation,
+    spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
 
 class SliceStrategy(Strategy):
@@ -35,7 +41,7 @@ class SliceStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Count a changed spec."""
         drop_disabled_fields(SLICE_FIELDS, obj, old, context.gates)
-        bump_generation(obj, old)
+        carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The whole slice, and what of it may not change."""

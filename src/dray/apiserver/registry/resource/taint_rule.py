@@ -12,12 +12,18 @@ from dray.api.validation.resource_slice import validate_taint_rule, validate_tai
 from dray.apiserver.registry.columns import AGE, NAME, since, text_cell
 from dray.apiserver.registry.resource.group import (
     GROUP,
-    bump_generation,
     restore_for_status,
     restore_status,
+)
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
+    carry_generation,
+    spec_changed,
     start_generation,
 )
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
 
 class TaintRuleStrategy(Strategy):
@@ -39,7 +45,7 @@ class TaintRuleStrategy(Strategy):
         # The time says when the effect began: tolerations that end after a while are counted from it.
         if taint.get("effect") != old_taint.get("effect") and taint.get("timeAdded") == old_taint.get("timeAdded"):
             taint["timeAdded"] = format_time(context.now)
-        bump_generation(obj, old)
+        carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """The whole rule; an unknown effect may stay."""

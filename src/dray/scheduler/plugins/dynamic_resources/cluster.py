@@ -10,9 +10,9 @@ from dray.api.document import Document, GroupVersion
 from dray.api.extended_resources import ClassResources
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dray.client.event_recorder import WARNING
 from dray.client.interface import unstructured
 from dray.client.objects import key_of
-from dray.client.recorder.loop import WARNING
 from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.scheduler.handle import Handle

@@ -16,7 +16,7 @@ _SHARED: Final = SharedObjects()
 _BATCHES: Final = LatestMemo(reader(_SHARED.decode))
 
 
-class MemoryTransport:
+class InProcessTransport:
     """Implements `dray.client.rest.Transport` on a `LocalServer`, as one user."""
 
     def __init__(self, server: LocalServer, *, user: str, groups: tuple[str, ...], user_agent: str) -> None:
@@ -81,7 +81,7 @@ class MemoryTransport:
         )
 
 
-def memory_client(
+def in_process_client(
     server: LocalServer,
     *,
     user: str,
@@ -89,5 +89,5 @@ def memory_client(
     user_agent: str = "dray",
 ) -> RestClient:
     """A client of a server in this process."""
-    transport = MemoryTransport(server, user=user, groups=groups, user_agent=user_agent)
+    transport = InProcessTransport(server, user=user, groups=groups, user_agent=user_agent)
     return RestClient(transport, _SHARED.decode, _BATCHES.get)

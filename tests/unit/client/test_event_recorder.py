@@ -10,31 +10,41 @@ import pytest
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import ServiceUnavailableError
-from dray.client.events import Correlator, CreateEvent, Happening, ObjectReference, PatchEvent, Source
+from dray.client.event_recorder import (
+    QUEUE_LENGTH_MAX,
+    WARNING,
+    WRITERS,
+    CreateEvent,
+    EventCorrelator,
+    EventRecord,
+    EventRecorder,
+    ObjectReference,
+    PatchEvent,
+    Source,
+)
+from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.memory import memory_client
-from dray.client.recorder.loop import QUEUE_LENGTH_MAX, WARNING, WRITERS, EventRecorder
 from dray.lib.clock import VirtualClock
 from tests.fake_local_server import FakeLocalServer, fail
 
 POD = GroupVersionKind("", "v1", "Pod")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ABOUT = ObjectReference(POD, "default", "a", "uid-a", "7")
+REGARDING = ObjectReference(POD, "default", "a", "uid-a", "7")
 
 
-def happening(message: str = "no", about: ObjectReference = ABOUT) -> Happening:
-    return Happening(about, WARNING, "Failed", message)
+def event(message: str = "no", regarding: ObjectReference = REGARDING) -> EventRecord:
+    return EventRecord(regarding, WARNING, "Failed", message)
 
 
 def test_the_same_event_raises_its_count_by_a_patch() -> None:
-    correlator = Correlator(Source("kubelet", "node-1"))
-    first = correlator.tell(happening(), NOW)
+    correlator = EventCorrelator(Source("kubelet", "node-1"))
+    first = correlator.correlate(event(), NOW)
     assert isinstance(first, CreateEvent)
     assert first.document["count"] == 1
     assert first.document["involvedObject"]["apiVersion"] == "v1"
     assert first.document["source"] == {"component": "kubelet", "host": "node-1"}
     later = NOW + timedelta(seconds=5)
-    second = correlator.tell(happening(), later)
+    second = correlator.correlate(event(), later)
     assert isinstance(second, PatchEvent)
     assert second.name == first.document["metadata"]["name"]
     assert second.body == {"message": "no", "count": 2, "lastTimestamp": "2026-01-01T00:00:05Z"}
@@ -42,44 +52,44 @@ def test_the_same_event_raises_its_count_by_a_patch() -> None:
 
 
 def test_the_eleventh_similar_event_is_combined() -> None:
-    correlator = Correlator(Source("test"))
+    correlator = EventCorrelator(Source("test"))
     for number in range(10):
-        assert isinstance(correlator.tell(happening(f"message {number}"), NOW), CreateEvent)
-    combined = correlator.tell(happening("message 10"), NOW)
+        assert isinstance(correlator.correlate(event(f"message {number}"), NOW), CreateEvent)
+    combined = correlator.correlate(event("message 10"), NOW)
     assert isinstance(combined, CreateEvent)
     assert combined.document["message"] == "(combined from similar events): message 10"
-    again = correlator.tell(happening("message 11"), NOW)
+    again = correlator.correlate(event("message 11"), NOW)
     assert isinstance(again, PatchEvent)
     assert again.body["message"] == "(combined from similar events): message 11"
     assert again.body["count"] == 2
 
 
 def test_similar_events_far_apart_are_not_combined() -> None:
-    correlator = Correlator(Source("test"))
+    correlator = EventCorrelator(Source("test"))
     for number in range(10):
-        correlator.tell(happening(f"message {number}"), NOW)
-    later = correlator.tell(happening("later"), NOW + timedelta(seconds=601))
+        correlator.correlate(event(f"message {number}"), NOW)
+    later = correlator.correlate(event("later"), NOW + timedelta(seconds=601))
     assert isinstance(later, CreateEvent)
     assert later.document["message"] == "later"
 
 
-def test_a_source_may_tell_25_at_once_and_then_one_in_five_minutes() -> None:
-    correlator = Correlator(Source("test"))
-    told = [correlator.tell(happening(), NOW) is not None for _ in range(30)]
+def test_a_source_may_record_25_events_at_once_and_then_one_per_5_minutes() -> None:
+    correlator = EventCorrelator(Source("test"))
+    told = [correlator.correlate(event(), NOW) is not None for _ in range(30)]
     assert told == [True] * 25 + [False] * 5
-    assert correlator.tell(happening(), NOW + timedelta(seconds=299)) is None
-    assert correlator.tell(happening(), NOW + timedelta(seconds=301)) is not None
+    assert correlator.correlate(event(), NOW + timedelta(seconds=299)) is None
+    assert correlator.correlate(event(), NOW + timedelta(seconds=301)) is not None
     # Another object has a rate of its own; another version of the same object does not.
-    assert correlator.tell(happening(about=ObjectReference(POD, "default", "b", "uid-b")), NOW) is not None
+    assert correlator.correlate(event(regarding=ObjectReference(POD, "default", "b", "uid-b")), NOW) is not None
     newer = ObjectReference(POD, "default", "a", "uid-a", "8")
-    assert correlator.tell(happening(about=newer), NOW + timedelta(seconds=302)) is None
+    assert correlator.correlate(event(regarding=newer), NOW + timedelta(seconds=302)) is None
 
 
 async def test_events_are_written_and_survive_an_unavailable_server() -> None:
     server = FakeLocalServer()
     server.before = fail(2, ServiceUnavailableError("down"), verb="create", resource="events")
     clock = clock_here()
-    recorder = EventRecorder(memory_client(server, user="test"), clock, Source("test"))
+    recorder = EventRecorder(in_process_client(server, user="test"), clock, Source("test"))
     task = asyncio.create_task(recorder.run())
     pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}}
     recorder.event(POD, pod, WARNING, "Failed", "no")
@@ -91,7 +101,7 @@ async def test_events_are_written_and_survive_an_unavailable_server() -> None:
             await asyncio.sleep(0)
     (event,) = server.all("events")
     assert (event["count"], event["reason"], event["involvedObject"]["uid"]) == (2, "Failed", "u")
-    # The server forgets events; telling again writes a new one.
+    # The server forgets events; recording again writes a new one.
     server.remove("", "events", event["metadata"]["name"], "default")
     recorder.event(POD, pod, WARNING, "Failed", "no")
     await asyncio.wait_for(recorder.flush(), 5)
@@ -126,9 +136,9 @@ async def test_objects_do_not_wait_for_each_other_and_an_objects_events_keep_the
     writing = asyncio.create_task(recorder.run())
     # Enough objects for every writer to have some.
     for number in range(100):
-        about = ObjectReference(POD, "default", f"pod-{number}", f"uid-{number}")
+        regarding = ObjectReference(POD, "default", f"pod-{number}", f"uid-{number}")
         for step in ("first", "second"):
-            recorder.tell(happening(f"{number} {step}", about))
+            recorder.record(event(f"{number} {step}", regarding))
     async with asyncio.timeout(10):
         await client.all_write.wait()
         client.go_on.set()
@@ -143,5 +153,5 @@ async def test_objects_do_not_wait_for_each_other_and_an_objects_events_keep_the
 async def test_who_falls_too_far_behind_drops_events(caplog: pytest.LogCaptureFixture) -> None:
     recorder = EventRecorder(cast(Client, SlowClient()), clock_here(), Source("test"))
     for number in range(QUEUE_LENGTH_MAX + 1):
-        recorder.tell(happening("no", ObjectReference(POD, "default", f"pod-{number}")))
+        recorder.record(event("no", ObjectReference(POD, "default", f"pod-{number}")))
     assert [record.message for record in caplog.records] == ["event dropped"]

@@ -1,4 +1,4 @@
-"""A cache of objects with indexes: every index knows, at all times, exactly the objects cached.
+"""An indexed cache of objects, and the lister that reads it. Every index always covers exactly the cached objects.
 
 Objects are held by namespace and then by name: a pair of the two for every object would take as much memory as the
 name itself, and those of one namespace are found without an index.
@@ -15,14 +15,14 @@ from dray.client.objects import labels_of
 
 T = TypeVar("T")
 
-# Maps an object to the values it is found under.
+# Maps an object to its index values.
 IndexFunction: TypeAlias = Callable[[Any], Iterable[Hashable]]
 
 BY_OWNER_UID: Final = "owner-uid"
 
 
-def owner_uid_values(obj: Any) -> tuple[str, ...]:
-    """The uids of the object's owners."""
+def owner_uids(obj: Any) -> tuple[str, ...]:
+    """Return the uids of the object's owners."""
     if isinstance(obj, dict):
         documents = (obj.get("metadata") or {}).get("ownerReferences")
         return tuple([owner.get("uid") or "" for owner in documents]) if documents else ()
@@ -31,7 +31,7 @@ def owner_uid_values(obj: Any) -> tuple[str, ...]:
 
 
 def label_values(label: str) -> IndexFunction:
-    """An index function over one label's value."""
+    """Return an index function over the value of one label."""
 
     def values(obj: Any) -> tuple[str, ...]:
         value = labels_of(obj).get(label)
@@ -41,17 +41,17 @@ def label_values(label: str) -> IndexFunction:
 
 
 class _Index(Generic[T]):
-    """The objects by what a function says of them."""
+    """The objects by the values of one index function."""
 
     def __init__(self, function: IndexFunction) -> None:
         self._function = function
         # Value -> key -> object; inner maps are dicts to keep their order of insertion.
         self.buckets: dict[Hashable, dict[NamespacedName, T]] = {}
-        # The values each object is found under; those found under none are left out.
+        # The values of each object; objects without any are left out.
         self._values: dict[NamespacedName, tuple[Hashable, ...]] = {}
 
     def put(self, key: NamespacedName, obj: T) -> None:
-        """A new object, or the next state of one."""
+        """Add or replace an object."""
         before, after = self._values.get(key, ()), tuple(self._function(obj))
         if before != after:
             self.remove(key)
@@ -61,7 +61,7 @@ class _Index(Generic[T]):
             self.buckets.setdefault(value, {})[key] = obj
 
     def remove(self, key: NamespacedName) -> None:
-        """The object is gone."""
+        """Remove an object."""
         for value in self._values.pop(key, ()):
             bucket = self.buckets.get(value)
             if bucket is None:
@@ -71,7 +71,7 @@ class _Index(Generic[T]):
                 del self.buckets[value]
 
 
-class IndexedCache(Generic[T]):
+class Indexer(Generic[T]):
     """Objects by key; changed only by the informer that owns it."""
 
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
@@ -80,7 +80,7 @@ class IndexedCache(Generic[T]):
         self._indexes: dict[str, _Index[T]] = {name: _Index(function) for name, function in (indexes or {}).items()}
 
     def add_index(self, name: str, function: IndexFunction) -> None:
-        """Index by one more function; the same name again must mean the same function."""
+        """Add an index; an existing name must stand for the same function."""
         if name in self._indexes:
             return
         index = self._indexes[name] = _Index(function)
@@ -88,7 +88,7 @@ class IndexedCache(Generic[T]):
             index.put(key, obj)
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
-        """Set the object at the key; returns what was there."""
+        """Set the object at the key; return the previous one."""
         namespace, name = key
         objects = self._objects.get(namespace)
         if objects is None:
@@ -100,7 +100,7 @@ class IndexedCache(Generic[T]):
         return old
 
     def remove(self, key: NamespacedName) -> T | None:
-        """Forget the key; returns what was there."""
+        """Remove the key; return its object."""
         namespace, name = key
         objects = self._objects.get(namespace)
         old = objects.pop(name, None) if objects is not None else None
@@ -112,37 +112,67 @@ class IndexedCache(Generic[T]):
         return old
 
     def get(self, key: NamespacedName) -> T | None:
-        """The object at the key."""
+        """Return the object at the key."""
         namespace, name = key
         objects = self._objects.get(namespace)
         return objects.get(name) if objects is not None else None
 
     def items(self) -> Iterator[tuple[NamespacedName, T]]:
-        """All objects with their keys; not to be changed meanwhile."""
+        """Yield all objects with their keys; the cache must not change meanwhile."""
         for namespace, objects in self._objects.items():
             for name, obj in objects.items():
                 yield NamespacedName(namespace, name), obj
 
-    def keys_outside(self, wanted: IndexedCache[T]) -> tuple[NamespacedName, ...]:
-        """The cached keys that are not among those of another cache."""
+    def keys_outside(self, wanted: Indexer[T]) -> tuple[NamespacedName, ...]:
+        """Return the cached keys that another cache lacks."""
         return tuple(key for key, _ in self.items() if wanted.get(key) is None)
 
     def values(self) -> tuple[T, ...]:
-        """All objects, one namespace after the other."""
+        """Return all objects, grouped by namespace."""
         return tuple(chain.from_iterable([objects.values() for objects in self._objects.values()]))
 
     def in_namespace(self, namespace: str) -> tuple[T, ...]:
-        """The objects of a namespace."""
+        """Return the objects of a namespace."""
         objects = self._objects.get(namespace)
         return tuple(objects.values()) if objects is not None else ()
 
     def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
-        """The objects found under a value of an index."""
+        """Return the objects with a value of an index."""
         return tuple(self._indexes[name].buckets.get(value, {}).values())
 
     def index_values(self, name: str) -> tuple[Hashable, ...]:
-        """The values of an index that have objects."""
+        """Return the values of an index that have objects."""
         return tuple(self._indexes[name].buckets)
 
     def __len__(self) -> int:
         return sum(map(len, self._objects.values()))
+
+
+class Lister(Generic[T]):
+    """A read-only view of an informer's cache. Its objects are shared and must not be changed."""
+
+    def __init__(self, cache: Indexer[T]) -> None:
+        self._cache = cache
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """Return an object, or None."""
+        return self._cache.get(NamespacedName(namespace, name))
+
+    def get_key(self, key: NamespacedName) -> T | None:
+        """Return an object by its key, or None."""
+        return self._cache.get(key)
+
+    def list(self, namespace: str = "") -> tuple[T, ...]:
+        """Return all objects, or those of one namespace."""
+        return self._cache.in_namespace(namespace) if namespace else self._cache.values()
+
+    def owned_by(self, uid: str) -> tuple[T, ...]:
+        """Return the objects with the uid among their owners; requires the index `BY_OWNER_UID`."""
+        return self._cache.by_index(BY_OWNER_UID, uid)
+
+    def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
+        """Return the objects with a value of an index."""
+        return self._cache.by_index(name, value)
+
+    def __len__(self) -> int:
+        return len(self._cache)

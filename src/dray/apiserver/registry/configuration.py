@@ -1,0 +1,121 @@
+"""ConfigMaps."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.core_v1_configuration import (
+    validate_config_map,
+    validate_config_map_update,
+    validate_secret,
+    validate_secret_update,
+)
+from dray.api.validation.core_v1_namespace import validate_kube_finalizers
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+
+class ConfigMapStrategy(Strategy):
+    """Keys, size, and immutability where it is wished."""
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """Keys and size."""
+        return validate_config_map(obj)
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Keys, size, and nothing of an immutable one."""
+        return validate_config_map_update(obj, old)
+
+
+def _config_map_data(config_map: Document, now: datetime) -> int:
+    return len(config_map.get("data") or ()) + len(config_map.get("binaryData") or ())
+
+
+CONFIG_MAPS: Final = ResourceDefinition(
+    group="",
+    resource="configmaps",
+    singular="configmap",
+    kind="ConfigMap",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=ConfigMapStrategy(),
+    short_names=("cm",),
+    columns=(NAME, Column("Data", "string", "How many entries there are.", _config_map_data), AGE),
+)
+
+
+class SecretStrategy(Strategy):
+    """Keys, size, and what the type demands."""
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """Keys, size and type."""
+        return validate_secret(obj)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """The type may be left out of an update."""
+        if not obj.get("type"):
+            obj["type"] = old.get("type")
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """The type is fixed, and so is the data of an immutable one."""
+        return validate_secret_update(obj, old)
+
+
+def _type(secret: Document) -> str:
+    return secret.get("type") or ""
+
+
+def _type_cell(secret: Document, now: datetime) -> str:
+    return _type(secret)
+
+
+def _secret_data(secret: Document, now: datetime) -> int:
+    return len(secret.get("data") or ())
+
+
+SECRETS: Final = ResourceDefinition(
+    group="",
+    resource="secrets",
+    singular="secret",
+    kind="Secret",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=SecretStrategy(),
+    columns=(
+        NAME,
+        Column("Type", "string", "What the secret is for.", _type_cell),
+        Column("Data", "string", "How many entries there are.", _secret_data),
+        AGE,
+    ),
+    selectable_fields={"type": _type},
+)
+
+
+class ServiceAccountStrategy(Strategy):
+    """An identity for pods; there is little to get wrong."""
+
+    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
+        """Finalizers have proper names."""
+        return validate_kube_finalizers(obj)
+
+
+SERVICE_ACCOUNTS: Final = ResourceDefinition(
+    group="",
+    resource="serviceaccounts",
+    singular="serviceaccount",
+    kind="ServiceAccount",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=ServiceAccountStrategy(),
+    subresources=("token",),
+    short_names=("sa",),
+    columns=(NAME, AGE),
+)
+
+DEFINITIONS: Final = (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS)

@@ -1,1 +1,0 @@
-"""Leader election on a Lease: of several replicas at most one leads, judged by each one's own clock."""

@@ -1,1 +1,0 @@
-"""Writes events in the background, so that telling one never waits."""
