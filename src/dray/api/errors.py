@@ -284,3 +284,22 @@ _BY_REASON: dict[str, type[APIError]] = {
         TimeoutError,
     )
 }
+
+
+class PatchRejectedError(APIError):
+    """The patch is well formed but does not fit the object; Kubernetes keeps the cause to itself."""
+
+    code = 422
+    reason = "Invalid"
+
+    def __init__(self, why: str) -> None:
+        super().__init__("the server rejected our request due to an error in our request", details={})
+        # For the log only.
+        self.why = why
+
+
+class PatchFailedError(APIError):
+    """The patch cannot be carried out; Kubernetes answers with the bare text and no reason."""
+
+    code = 500
+    reason = ""

@@ -26,7 +26,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.nonresource import Health, Paths
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.object_cache import ObjectCache, TokenLookup
-from dray.apiserver.openapi.source import OpenAPI
+from dray.apiserver.openapi.documents import OpenAPI
 from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.registry import builtin
 from dray.apiserver.server import APIServer

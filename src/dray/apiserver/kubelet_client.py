@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from dray.api.document import Document
 from dray.api.errors import BadRequestError, InternalError, PathNotFoundError, ServiceUnavailableError
-from dray.apiserver.authentication.files import KubeletTLS
+from dray.apiserver.authentication.pki import KubeletTLS
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import Answer
 from dray.runtime.http.dialing import Route

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 
@@ -44,3 +45,14 @@ class Attributes(msgspec.Struct, frozen=True):
     def is_resource(self) -> bool:
         """Whether a resource, not a path, is asked for."""
         return bool(self.resource)
+
+
+AUTHENTICATED: Final = "system:authenticated"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+
+
+def with_authenticated_group(user: UserInfo) -> UserInfo:
+    """The user with `system:authenticated`, unless anonymous or marked already."""
+    if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
+        return user
+    return replace(user, groups=(*user.groups, AUTHENTICATED))

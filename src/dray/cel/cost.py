@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from dray.cel import tree
 from dray.cel.checker import Checked
-from dray.cel.function_costs import RULES, SCALARS, STRING_FACTOR
-from dray.cel.ranges import ONE, UNKNOWN, ZERO, Range, fixed, scale
+from dray.cel.function_costs import ONE, RULES, SCALARS, STRING_FACTOR, UNKNOWN, ZERO, Range, fixed, scale
 from dray.cel.tree import Bind, Call, Comprehension, Ident, ListNode, Literal, Macro, MapNode, Node, OptionalMap, Select
 from dray.cel.types import Kind, Type
 from dray.cel.values import UINT_MAX

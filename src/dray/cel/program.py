@@ -9,9 +9,9 @@ from dray.cel.checker import Checked, check
 from dray.cel.codegen import Compiled, generate
 from dray.cel.cost import estimate, static_cost
 from dray.cel.errors import FATAL, CELCostError, CELError, CELRuntimeError, Issue
+from dray.cel.function_costs import Range
 from dray.cel.library import formats, kubernetes, lists, network, optionals, standard, strings
 from dray.cel.parser import parse
-from dray.cel.ranges import Range
 from dray.cel.runtime import FAILURES
 from dray.cel.signatures import Registry
 from dray.cel.tree import DEPTH_MAX, Node

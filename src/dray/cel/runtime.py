@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NoReturn
 
-from dray.cel.associative import MapList, SetList
 from dray.cel.errors import CELRuntimeError
 from dray.cel.signatures import kind_of_class, opaque_name
 from dray.cel.types import Kind
@@ -21,7 +20,9 @@ from dray.cel.values import (
     BoolKey,
     Budget,
     Duration,
+    MapList,
     Optional,
+    SetList,
     Timestamp,
     Uint,
 )

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.cel import types
-from dray.cel.associative import MapList, SetList
 from dray.cel.errors import CELRuntimeError
 from dray.cel.lexer import KEYWORDS, RESERVED
 from dray.cel.library.times import parse_duration, parse_timestamp
 from dray.cel.types import Field, Type
+from dray.cel.values import MapList, SetList
 
 Converter = Callable[[Any], Any]
 

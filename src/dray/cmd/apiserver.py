@@ -14,7 +14,7 @@ from typing import Final
 
 from dray.apiserver.admission import SWITCHABLE
 from dray.apiserver.authentication.authenticator import Authenticator
-from dray.apiserver.authentication.files import (
+from dray.apiserver.authentication.pki import (
     PKI,
     ensure_pki,
     kubelet_tls,
@@ -36,7 +36,7 @@ from dray.apiserver.kubelet_client import KubeletClient
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.object_cache import ObjectCache, TokenLookup
-from dray.apiserver.openapi.source import OpenAPI
+from dray.apiserver.openapi.documents import OpenAPI
 from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.registry import builtin
 from dray.apiserver.request_limiter import RequestLimiter

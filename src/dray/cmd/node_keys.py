@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dray.apiserver.authentication import certificates
-from dray.apiserver.authentication.files import PKI, ensure_node_client, ensure_pki, write_kubeconfig
+from dray.apiserver.authentication.pki import PKI, ensure_node_client, ensure_pki, write_kubeconfig
 from dray.client.credentials import load_access
 from dray.client.kubeconfig import Access
 from dray.cmd.node_identity import NodeIdentity, Serving, fingerprint_of

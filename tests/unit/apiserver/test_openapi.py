@@ -15,9 +15,8 @@ from dray.api.document import GroupVersionKind
 from dray.api.schema import load
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.openapi.documents import Documents, Served
-from dray.apiserver.openapi.files import describe
-from dray.apiserver.openapi.source import OpenAPI
+from dray.apiserver.openapi.descriptions import describe
+from dray.apiserver.openapi.documents import Documents, OpenAPI, Served
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
 
 SCHEMA = {

@@ -14,7 +14,6 @@ from cryptography import x509
 from dray.api.document import Document
 from dray.api.errors import UnauthorizedError
 from dray.apiserver.authentication.certificates import identity_of
-from dray.apiserver.authentication.groups import with_authenticated_group
 from dray.apiserver.authentication.service_accounts import (
     CREDENTIAL_ID,
     ForeignTokenError,
@@ -22,7 +21,7 @@ from dray.apiserver.authentication.service_accounts import (
     TokenError,
 )
 from dray.apiserver.authentication.static_tokens import StaticTokens, digest_of
-from dray.apiserver.request import ANONYMOUS, UserInfo
+from dray.apiserver.request import ANONYMOUS, UserInfo, with_authenticated_group
 
 INVALID_TOKEN: Final = "invalid bearer token"  # noqa: S105 - a message, not a secret
 # A connection presents one certificate for its whole life; more than this many at once is not expected.

@@ -8,11 +8,10 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from dray.api.errors import BadRequestError
-from dray.apiserver.authentication.groups import UNAUTHENTICATED, with_authenticated_group
 from dray.apiserver.authentication.service_accounts import split_user_name, user_groups
-from dray.apiserver.authorization.forbidden import forbidden_error
+from dray.apiserver.authorization.authorizer import forbidden_error
 from dray.apiserver.authorization.rbac import Decision
-from dray.apiserver.request import ANONYMOUS, Attributes, UserInfo
+from dray.apiserver.request import ANONYMOUS, UNAUTHENTICATED, Attributes, UserInfo, with_authenticated_group
 
 USER_HEADER: Final = "impersonate-user"
 GROUP_HEADER: Final = "impersonate-group"

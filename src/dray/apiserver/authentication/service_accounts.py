@@ -20,9 +20,8 @@ from dray.api.document import Document, GroupResource, GroupVersionKind, Namespa
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import FieldError, Path
 from dray.apiserver.authentication.certificates import load_private_key
-from dray.apiserver.authentication.groups import with_authenticated_group
 from dray.apiserver.authentication.static_tokens import digest_of
-from dray.apiserver.request import UserInfo
+from dray.apiserver.request import UserInfo, with_authenticated_group
 
 DEFAULT_ISSUER: Final = "https://kubernetes.default.svc"
 ALGORITHM: Final = "ES256"

@@ -9,11 +9,10 @@ from typing import Final
 import msgspec
 
 from dray.api import field_errors
-from dray.api.document import Document
-from dray.api.errors import BadRequestError, InvalidError
-from dray.api.field_errors import FieldError, Path
+from dray.api.document import Document, GroupResource
+from dray.api.errors import BadRequestError, ForbiddenError, InvalidError
+from dray.api.field_errors import FieldError, Path, quote
 from dray.apiserver.authorization.escalation import MASTERS
-from dray.apiserver.authorization.forbidden import forbidden_error
 from dray.apiserver.authorization.node import NodeAuthorizer, node_name_of, selector_terms
 from dray.apiserver.authorization.rbac import Decision, RBACIndex
 from dray.apiserver.request import Attributes, UserInfo
@@ -178,3 +177,28 @@ def _raise_invalid(errors: Sequence[FieldError]) -> None:
     # Reviews have no name, and their kind is not told: Kubernetes answers so.
     if errors:
         raise InvalidError(_GROUP, "", "", errors)
+
+
+# The text may reach a browser.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+def forbidden_message(attributes: Attributes) -> str:
+    """What the user cannot do, as every client knows it."""
+    who = f"User {quote(attributes.user.name)}"
+    if not attributes.is_resource:
+        return f"{who} cannot {attributes.verb} path {quote(attributes.path)}".translate(_ESCAPES)
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
+    what = f"cannot {attributes.verb} resource {quote(resource)} in API group {quote(attributes.group)}"
+    where = f"in the namespace {quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    return f"{who} {what} {where}".translate(_ESCAPES)
+
+
+def forbidden_error(attributes: Attributes, reason: str = "") -> ForbiddenError:
+    """The 403 for a denied request; `reason` is what the authorizers had to say."""
+    message = forbidden_message(attributes)
+    resource = GroupResource(attributes.group, attributes.resource) if attributes.is_resource else GroupResource("", "")
+    name = attributes.name if attributes.is_resource else ""
+    return ForbiddenError(resource, name, f"{message}: {reason}" if reason else message)

@@ -11,8 +11,7 @@ from dray.api.field_errors import FieldErrors, Path, forbidden, invalid
 from dray.api.structural.correlation import correlates_members
 from dray.api.structural.types import LIST_TYPE, RULES
 from dray.api.validation.apiextensions_v1 import schemas_of
-from dray.apiserver.custom.rule_paths import RulePathError
-from dray.apiserver.custom.rules import Rule, RuleCompileError
+from dray.apiserver.custom.rules import Rule, RuleCompileError, RulePathError
 from dray.cel.schema import schema_type
 
 # StaticEstimatedCostLimit and StaticEstimatedCRDCostLimit of Kubernetes.

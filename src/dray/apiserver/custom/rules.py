@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,6 @@ from dray.api.field_errors import ErrorType, FieldError, FieldErrors, Path
 from dray.api.structural.correlation import MISSING, same
 from dray.api.structural.types import RULES
 from dray.api.structural.visitors import Visit, compile_walk
-from dray.apiserver.custom.rule_paths import RulePathError, rule_path
 from dray.cel.environments import CompiledMessage, CompiledRule, compile_message_expression, compile_rule
 from dray.cel.errors import CELCostError, CELError, CELRuntimeError
 
@@ -141,3 +141,37 @@ def _usable(item: Document, schema: Document, *, is_root: bool) -> Rule | None:
     except (RuleCompileError, RulePathError):
         # Refused when the definition is written; a stored one that was fine then still serves its other rules.
         return None
+
+
+_STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<key>(?:\\.|[^'\\])*)'\]")
+
+
+class RulePathError(ValueError):
+    """A path that leads nowhere in the schema."""
+
+
+def rule_path(schema: Document, text: str) -> str:
+    """The path as field errors show it, relative to the value; empty when none is given."""
+    shown = ""
+    for name in _steps(text):
+        properties = schema.get("properties")
+        additional = schema.get("additionalProperties")
+        if properties:
+            if name not in properties:
+                raise RulePathError("does not refer to a valid field")
+            schema, shown = properties[name], f"{shown}.{name}"
+        elif isinstance(additional, dict):
+            schema, shown = additional, f"{shown}[{name}]"
+        else:
+            raise RulePathError("does not refer to a valid field")
+    return shown.lstrip(".")
+
+
+def _steps(text: str) -> Iterator[str]:
+    position = 0
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            raise RulePathError(f"expected [ or . but got: {text[position:]}")
+        yield match["name"] if match["name"] is not None else re.sub(r"\\(.)", r"\1", match["key"])
+        position = match.end()

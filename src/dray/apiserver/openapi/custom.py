@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.schema import load
-from dray.apiserver.openapi.files import describe
+from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.schemas import Definitions
 
 # What OpenAPI v2 cannot say; clients of it see the rest of the schema.

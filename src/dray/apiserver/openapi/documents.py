@@ -11,8 +11,9 @@ import orjson
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
 from dray.api.schema import load
+from dray.apiserver.catalog import Catalog
 from dray.apiserver.openapi.custom import add_custom, custom_name
-from dray.apiserver.openapi.files import source_version
+from dray.apiserver.openapi.descriptions import source_version
 from dray.apiserver.openapi.gnostic import encode_v2
 from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Resource
 from dray.apiserver.openapi.schemas import PATCH, V2, V3, Definitions, Dialect
@@ -229,3 +230,19 @@ def _definition_name(gvk: GroupVersionKind, *, custom: bool) -> str:
         return custom_name(gvk)
     struct_type = load.kind_type(gvk)
     return struct_type.name if struct_type is not None else f"{_META_GROUP}.Status"
+
+
+# Gives the `openAPIV3Schema` that a custom kind was defined with.
+CustomSchema = Callable[[GroupVersionKind], Document | None]
+
+
+class OpenAPI(Documents):
+    """Documents of everything a catalog serves."""
+
+    def __init__(self, catalog: Catalog, custom_schema: CustomSchema = lambda _gvk: None) -> None:
+        def served() -> Iterator[Served]:
+            for endpoint in catalog.endpoints():
+                schema = custom_schema(endpoint.gvk) if endpoint.custom else None
+                yield Served(endpoint.definition, endpoint.version, custom=endpoint.custom, schema=schema)
+
+        super().__init__(served, lambda: catalog.generation)

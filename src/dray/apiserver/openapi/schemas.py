@@ -9,7 +9,7 @@ from typing import Any, Final
 from dray.api.document import Document, GroupVersionKind
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
-from dray.apiserver.openapi.files import describe, fold
+from dray.apiserver.openapi.descriptions import describe, fold
 
 _MACHINERY: Final = "io.k8s.apimachinery.pkg"
 _META: Final = f"{_MACHINERY}.apis.meta.v1"

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.errors import BadRequestError, RequestEntityTooLargeError
-from dray.apiserver.patch.errors import PatchRejectedError
+from dray.api.errors import BadRequestError, PatchRejectedError, RequestEntityTooLargeError
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
 
 # The server's own bound: every operation costs a walk and may copy a part of the document.

@@ -7,14 +7,13 @@ reach the result. Order: `$setElementOrder`, else the patch's order, wins; what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document
-from dray.api.errors import BadRequestError
+from dray.api.errors import BadRequestError, PatchFailedError, PatchRejectedError
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.apiserver.patch import go_text
-from dray.apiserver.patch.element_order import arrange, key_getter
-from dray.apiserver.patch.errors import PatchFailedError, PatchRejectedError
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
 from dray.apiserver.patch.merge_patch import without_nulls
 
@@ -312,3 +311,48 @@ def _check_order(change: _List, order: _List, merge_key: str) -> None:
             f"The order in patch list:\n{go_text.plain(change)}\n doesn't match {_SET_ORDER} list:\n"
             f"{go_text.plain(order)}\n"
         )
+
+
+def key_getter(merge_key: str) -> Callable[[Any], Any]:
+    """What identifies an element: the value of the merge key, or the element itself."""
+    if not merge_key:
+        return lambda item: item
+    return lambda item: item.get(merge_key) if isinstance(item, dict) else None
+
+
+def arrange(merged: list[Any], wanted: list[Any], live: list[Any], merge_key: str) -> list[Any]:
+    """The merged elements, arranged; `wanted` and `live` only say in which order."""
+    key = key_getter(merge_key)
+    wanted_rank = _ranks([key(item) for item in wanted])
+    live_rank = _ranks([key(item) for item in live])
+    named = sorted((item for item in merged if key(item) in wanted_rank), key=lambda item: wanted_rank[key(item)])
+    others = [item for item in merged if key(item) not in wanted_rank]
+    others.sort(key=lambda item: live_rank.get(key(item), len(live_rank)))
+    return _interleave(
+        others, named, [live_rank.get(key(item)) for item in others], [live_rank.get(key(i)) for i in named]
+    )
+
+
+def _ranks(keys: list[Any]) -> dict[Any, int]:
+    ranks: dict[Any, int] = {}
+    for position, key in enumerate(keys):
+        ranks.setdefault(key, position)
+    return ranks
+
+
+def _interleave(
+    left: list[Any], right: list[Any], left_ranks: list[int | None], right_ranks: list[int | None]
+) -> list[Any]:
+    """Merge two sorted lists; an element of `left` goes first only where the live list says so."""
+    result: list[Any] = []
+    position = 0
+    for item, rank in zip(right, right_ranks, strict=True):
+        while position < len(left) and _is_before(left_ranks[position], rank):
+            result.append(left[position])
+            position += 1
+        result.append(item)
+    return result + left[position:]
+
+
+def _is_before(left: int | None, right: int | None) -> bool:
+    return left is not None and right is not None and left < right

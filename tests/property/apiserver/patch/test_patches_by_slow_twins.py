@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.api.errors import PatchRejectedError
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType
 from dray.apiserver.patch import json_patch, merge_patch, strategic
-from dray.apiserver.patch.errors import PatchRejectedError
 
 Document = dict[str, Any]
 

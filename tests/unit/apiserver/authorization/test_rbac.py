@@ -9,7 +9,7 @@ import pytest
 
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import ForbiddenError
-from dray.apiserver.authorization.forbidden import forbidden_error
+from dray.apiserver.authorization.authorizer import forbidden_error
 from dray.apiserver.authorization.rbac import Decision, RBACIndex, selector_matches
 from dray.apiserver.request import Attributes, UserInfo
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from dray.api.errors import APIError, BadRequestError, RequestEntityTooLargeError
+from dray.api.errors import APIError, BadRequestError, PatchRejectedError, RequestEntityTooLargeError
 from dray.apiserver.patch import json_patch
-from dray.apiserver.patch.errors import PatchRejectedError
 
 
 def run(document: dict[str, Any], *operations: dict[str, Any]) -> dict[str, Any]:

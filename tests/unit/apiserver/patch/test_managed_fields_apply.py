@@ -17,8 +17,7 @@ from dray.api.document import GroupVersionKind
 from dray.api.errors import APIError, ApplyConflictError, BadRequestError
 from dray.api.schema.load import kind_type, object_meta
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType
-from dray.apiserver.patch.managed_fields.apply import apply
-from dray.apiserver.patch.managed_fields.client_side import LAST_APPLIED
+from dray.apiserver.patch.managed_fields.apply import LAST_APPLIED, apply
 from dray.apiserver.patch.managed_fields.update import update_managed_fields
 
 NOW = datetime(2026, 11, 15, 21, 37, 8, tzinfo=UTC)

@@ -7,18 +7,17 @@ when forced. The result still needs defaulting, admission and validation.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import ApplyConflictError, BadRequestError
+from dray.api.errors import ApplyConflictError, BadRequestError, PatchFailedError
 from dray.api.schema.model import StructType
 from dray.api.timestamps import format_time
-from dray.apiserver.patch.errors import PatchFailedError
-from dray.apiserver.patch.managed_fields import client_side
 from dray.apiserver.patch.managed_fields.entries import (
     APPLY,
     UPDATE,
@@ -42,7 +41,7 @@ from dray.apiserver.patch.managed_fields.update import (
     without_changed,
     without_nobodys,
 )
-from dray.apiserver.patch.managed_fields.walk import fields_of, remove, with_named_fields
+from dray.apiserver.patch.managed_fields.walk import compare, fields_of, remove, with_named_fields
 
 _BEFORE_FIRST_APPLY = "before-first-apply"
 
@@ -102,7 +101,7 @@ def apply(  # noqa: PLR0913 - all of it is needed, and all by name
     before = managed.get(me)
     if before is not None and (live is None or merged != base):
         managed[me] = Entry(before.fields, before.api_version, time)
-    return _with_managed_fields(client_side.refreshed(merged, applied, manager), encode(managed))
+    return _with_managed_fields(_refresh_last_applied(merged, applied, manager), encode(managed))
 
 
 def _check_kind(applied: Document, api_version: str, kind: str | None) -> None:
@@ -165,7 +164,7 @@ def _apply_with_upgrade(request: _Request, managed: Managed, *, force: bool) -> 
         return _merge_and_claim(request, managed, force=force)
     except _ConflictsError as error:
         conflicts = error.conflicts
-    allowed = client_side.allowed_conflicts(request.live, request.struct, request.api_version, request.me.name)
+    allowed = _last_applied_fields(request.live, request.struct, request.api_version, request.me.name)
     remaining = [(manager, path) for manager, path in conflicts if path not in allowed]
     if remaining:
         raise _conflict_error(remaining)
@@ -275,3 +274,53 @@ def _converted(typed: _Typed, api_version: str, convert: Converter | None) -> _T
         return _Typed(typed.document, typed.struct, api_version)
     found = convert(typed.document, api_version)
     return None if found is None else _Typed(*found, api_version)
+
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+# Only kubectl's server-side apply upgrades; whoever does not want it names another manager.
+_UPGRADING_MANAGER: Final = "kubectl"
+
+# The bound on all annotations of an object together.
+_ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+
+
+def _last_applied_fields(live: Document, struct: StructType, api_version: str, manager: str) -> FieldSet:
+    """What the last client-side apply set and nobody changed since."""
+    recorded = _annotations(live).get(LAST_APPLIED)
+    if manager != _UPGRADING_MANAGER or not isinstance(recorded, str):
+        return FieldSet()
+    try:
+        last = json.loads(recorded)
+    except ValueError:
+        return FieldSet()
+    if not isinstance(last, dict) or last.get("apiVersion") != api_version:
+        return FieldSet()
+    change = compare(last, live, struct)
+    return fields_of(last, struct) - change.modified - change.added - change.removed
+
+
+def _refresh_last_applied(merged: Document, applied: Document, manager: str) -> Document:
+    """The object with its record of the last client-side apply, if it has one, brought up to what was applied."""
+    annotations = _annotations(merged)
+    if manager != _UPGRADING_MANAGER or LAST_APPLIED not in annotations:
+        return merged
+    record = _record(applied)
+    updated = {**annotations, LAST_APPLIED: record}
+    if sum(len(key.encode()) + len(str(value).encode()) for key, value in updated.items()) > _ANNOTATIONS_BYTES_MAX:
+        updated[LAST_APPLIED] = ""
+    return {**merged, "metadata": {**merged["metadata"], "annotations": updated}}
+
+
+def _record(applied: Document) -> str:
+    metadata = applied.get("metadata")
+    if isinstance(metadata, dict) and LAST_APPLIED in (metadata.get("annotations") or {}):
+        others = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
+        metadata = {**metadata, "annotations": others}
+        applied = {**applied, "metadata": metadata}
+    return json.dumps(applied, separators=(",", ":"), ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _annotations(document: Document) -> dict[str, Any]:
+    found = (document.get("metadata") or {}).get("annotations")
+    return found if isinstance(found, dict) else {}

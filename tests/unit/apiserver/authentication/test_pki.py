@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dray.apiserver.authentication import certificates, files
+from dray.apiserver.authentication import certificates
+from dray.apiserver.authentication import pki as pki_files
 from dray.apiserver.authentication.certificates import CertificateError, KeyPair
-from dray.apiserver.authentication.files import PKI, InsecureKeyError
+from dray.apiserver.authentication.pki import PKI, InsecureKeyError
 from dray.apiserver.authentication.static_tokens import digest_of
 
 # The TLS library judges certificates by the real time, so these tests make them for today.
@@ -21,7 +22,7 @@ NOW = datetime.now(UTC)  # noqa: TID251
 
 
 def ensure(path: Path, now: datetime = NOW, **options: tuple[str, ...]) -> PKI:
-    return files.ensure_pki(path, hostname="node-1.example", now=now, **options)
+    return pki_files.ensure_pki(path, hostname="node-1.example", now=now, **options)
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -67,7 +68,7 @@ def test_leaves_are_renewed_and_the_authority_is_kept(tmp_path: Path):
 
 def test_a_new_name_renews_the_server_certificate_alone(tmp_path: Path):
     first = ensure(tmp_path)
-    assert certificates.server_names(first.server.certificate) == {*files.SERVER_NAMES, "node-1.example"}
+    assert certificates.server_names(first.server.certificate) == {*pki_files.SERVER_NAMES, "node-1.example"}
     second = ensure(tmp_path, extra_names=("10.0.0.1", "api.example"))
     assert certificates.server_names(second.server.certificate) >= {"10.0.0.1", "api.example"}
     assert second.clients == first.clients
@@ -104,18 +105,18 @@ def test_an_expired_or_mixed_up_authority_is_an_error(tmp_path: Path):
 
 def test_node_certificates(tmp_path: Path):
     pki = ensure(tmp_path)
-    pair = files.ensure_node_client(pki, "n1", NOW)
-    assert files.ensure_node_client(pki, "n1", NOW) == pair
+    pair = pki_files.ensure_node_client(pki, "n1", NOW)
+    assert pki_files.ensure_node_client(pki, "n1", NOW) == pair
     assert (tmp_path / "pki" / "node-n1.key").exists()
     with pytest.raises(CertificateError):
-        files.ensure_node_client(pki, "../evil", NOW)
+        pki_files.ensure_node_client(pki, "../evil", NOW)
 
 
 def test_the_kubeconfig_holds_everything(tmp_path: Path):
     pki = ensure(tmp_path)
     admin = pki.clients["admin"]
     path = tmp_path / "kubeconfig"
-    files.write_kubeconfig(
+    pki_files.write_kubeconfig(
         path,
         server_url="https://127.0.0.1:6443",
         authority=pki.authority.certificate,
@@ -134,10 +135,10 @@ def test_a_token_file_that_others_can_read_is_used_with_a_warning(tmp_path: Path
     path = tmp_path / "tokens.csv"
     path.write_text("secret,alice,1,devs\n")
     path.chmod(0o600)
-    assert files.read_token_file(path)[digest_of("secret")].name == "alice"
+    assert pki_files.read_token_file(path)[digest_of("secret")].name == "alice"
     assert not caplog.messages
     path.chmod(0o644)
-    assert files.read_token_file(path)[digest_of("secret")].name == "alice"
+    assert pki_files.read_token_file(path)[digest_of("secret")].name == "alice"
     assert any("chmod 600" in message for message in caplog.messages)
 
 
@@ -173,7 +174,7 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tupl
 def test_the_server_presents_its_names_and_sees_the_client(tmp_path: Path, host: str):
     pki = ensure(tmp_path)
     client = client_context(pki, pki.clients["admin"], tmp_path)
-    server_end, client_end = handshake(files.server_context(pki), client, host)
+    server_end, client_end = handshake(pki_files.server_context(pki), client, host)
     assert client_end.selected_alpn_protocol() == "http/1.1"
     subject = dict(pair for name in server_end.getpeercert()["subject"] for pair in name)
     assert subject == {"organizationName": "system:masters", "commonName": "kubernetes-admin"}
@@ -181,7 +182,7 @@ def test_the_server_presents_its_names_and_sees_the_client(tmp_path: Path, host:
 
 def test_a_client_certificate_is_optional(tmp_path: Path):
     pki = ensure(tmp_path)
-    server_end, _ = handshake(files.server_context(pki), client_context(pki, None, tmp_path), "localhost")
+    server_end, _ = handshake(pki_files.server_context(pki), client_context(pki, None, tmp_path), "localhost")
     assert server_end.getpeercert() is None
 
 
@@ -198,8 +199,8 @@ def strangers(pki: PKI) -> dict[str, KeyPair]:
 def test_a_client_certificate_is_never_unchecked(tmp_path: Path, who: str):
     pki = ensure(tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(files.server_context(pki), client_context(pki, strangers(pki)[who], tmp_path), "localhost")
+        handshake(pki_files.server_context(pki), client_context(pki, strangers(pki)[who], tmp_path), "localhost")
 
 
 def test_old_protocols_are_refused(tmp_path: Path):
-    assert files.server_context(ensure(tmp_path)).minimum_version is ssl.TLSVersion.TLSv1_2
+    assert pki_files.server_context(ensure(tmp_path)).minimum_version is ssl.TLSVersion.TLSv1_2
