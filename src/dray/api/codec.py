@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from dray.api.document import Document
-from dray.api.types.base import Message
+from dray.api.types import Message
 
 T = TypeVar("T", bound=Message)
 

@@ -10,7 +10,7 @@ import msgspec
 from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.errors import InternalError
-from dray.api.types.base import Message
+from dray.api.types import Message
 from dray.client.interface import Resource
 
 T = TypeVar("T")

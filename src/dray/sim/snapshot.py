@@ -12,7 +12,7 @@ import msgspec
 from dray.api.codec import from_document
 from dray.api.conversion import resource as resource_conversion
 from dray.api.document import Document, GroupVersion, NamespacedName
-from dray.api.types.base import Message
+from dray.api.types import Message
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 

@@ -15,8 +15,7 @@ import pytest
 from dray.api.codec import decode, from_document, to_document
 from dray.api.schema import load
 from dray.api.schema.model import Scalar
-from dray.api.types import core_v1, meta_v1, resource_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, core_v1, meta_v1, resource_v1
 
 MODULES = (
     "meta_v1",

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dray.api.types import core_v1, meta_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, core_v1, meta_v1
 
 
 class ControllerRevision(Message, frozen=True, kw_only=True):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
-from dray.api.types import meta_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, meta_v1
 
 
 class LeaseSpec(Message, frozen=True, kw_only=True):

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from dray.api.types import cdi_v1alpha1, meta_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, cdi_v1alpha1, meta_v1
 
 
 class PodSpec(Message, frozen=True, kw_only=True):

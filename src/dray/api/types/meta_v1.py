@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dray.api.types.base import Message
+from dray.api.types import Message
 
 
 class ObjectMeta(Message, frozen=True, kw_only=True):

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from dray.api.types import meta_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, meta_v1
 
 
 class ClusterRole(Message, frozen=True, kw_only=True):

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dray.api.types import core_v1, meta_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, core_v1, meta_v1
 
 
 class DeviceClassSpec(Message, frozen=True, kw_only=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dray.api.types import meta_v1
-from dray.api.types.base import Message
+from dray.api.types import Message, meta_v1
 
 
 class PriorityClass(Message, frozen=True, kw_only=True):
