@@ -13,13 +13,11 @@ from dray.allocator.allocations import Allocations
 from dray.allocator.bits import above
 from dray.allocator.capacity import fits, share
 from dray.allocator.choices import Choice, RequestChoices
-from dray.allocator.content import Value
+from dray.allocator.constraints import ConstraintState
 from dray.allocator.plan import Alternative, Plan
 from dray.allocator.pools import CounterName, Pool, PoolDevice
 from dray.allocator.view import NodeView
 
-# What a constraint has seen: nothing yet, the values still shared by all, or the values used up.
-ConstraintState = frozenset[Value] | None
 _K = TypeVar("_K")
 
 
@@ -209,25 +207,11 @@ class Attempt:
         states: list[ConstraintState] = list(self.constraint_states[claim])
         constraints = self.plan.claims[claim].constraints
         for position in alternative.constraints:
-            constraint = constraints[position]
-            values = device.content.values(constraint.attribute, lists=self.view.gates.list_attributes)
-            after = combined(states[position], values, distinct=constraint.distinct)
+            after = constraints[position].add(states[position], device.content)
             if after is None:
                 return None
             states[position] = after
         return tuple(states)
-
-
-def combined(state: ConstraintState, values: frozenset[Value] | None, *, distinct: bool) -> frozenset[Value] | None:
-    """A constraint's state with one more device; none if the device violates it."""
-    if values is None:
-        return None
-    if distinct:
-        if state is None:
-            return values
-        return None if state & values else state | values
-    shared = values if state is None else state & values
-    return shared or None
 
 
 def _sum(one: Mapping[_K, int], other: Mapping[_K, int]) -> dict[_K, int]:

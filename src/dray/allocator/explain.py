@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dray.allocator.attempt import combined
 from dray.allocator.bits import indices
 from dray.allocator.capacity import fits, offers, share
 from dray.allocator.choices import Choice, Chooser, RequestChoices
-from dray.allocator.content import Value
 from dray.allocator.errors import AllocatorError, SearchStoppedError
 from dray.allocator.inventory import Inventory
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest
@@ -291,12 +289,9 @@ class Explainer:
         for position in choice.alternative.constraints:
             constraint = self._plan.claims[claim].constraints[position]
             state = search.attempt.constraint_states[claim][position]
-            values = device.content.values(constraint.attribute, lists=self._view.gates.list_attributes)
-            if combined(state, values, distinct=constraint.distinct) is None:
-                needs = "another value than" if constraint.distinct else "the same value as"
-                text = f"attribute {constraint.attribute} is {_values(values)}, but {needs} {_values(state)} is needed"
-                verb = "repeat" if constraint.distinct else "differ in"
-                return DeviceReason(device.key, Reason.CONSTRAINT, text, f"{verb} {constraint.attribute}")
+            if constraint.add(state, device.content) is None:
+                violation = constraint.explain(state, device.content)
+                return DeviceReason(device.key, Reason.CONSTRAINT, violation.text, violation.brief)
         return self._dynamic_amounts(search, choice, index, device)
 
     def _dynamic_amounts(self, search: Search, choice: Choice, index: int, device: PoolDevice) -> DeviceReason | None:
@@ -351,10 +346,3 @@ def _taint_name(taint: DeviceTaint) -> str:
 
 def _amount(nanos: int) -> str:
     return str(Quantity(nanos))
-
-
-def _values(values: Iterable[Value] | None) -> str:
-    if values is None:
-        return "not set"
-    texts = sorted(str(value).lower() if isinstance(value, bool) else str(value) for _, value in values)
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -6,19 +6,19 @@ is not understood must not be met halfway.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from dray.allocator.allocations import claim_label
+from dray.allocator.constraints import Constraint, applies, parse_constraint
 from dray.allocator.errors import AllocationError, AllocatorError
 from dray.allocator.gates import Gates
 from dray.allocator.selection import SelectorFailure, SelectorGroup, SelectorGroups
 from dray.api.types.resource_v1 import (
     DeviceClass,
-    DeviceConstraint,
     DeviceRequest,
     DeviceSelector,
     DeviceSubRequest,
@@ -34,18 +34,6 @@ _EMPTY_SELECTOR: Final = "CEL expression empty (unsupported selector type?)"
 _NO_CAPACITY: Final[Mapping[str, str]] = {}
 
 Classes = Mapping[str, DeviceClass]
-
-
-class Constraint(msgspec.Struct, frozen=True):
-    """All devices share a value of the attribute, or none do."""
-
-    attribute: str
-    distinct: bool
-    requests: frozenset[str]
-
-    def applies(self, main: str, name: str) -> bool:
-        """Whether it holds for a request: all are meant when none is named, a main name means every alternative."""
-        return not self.requests or main in self.requests or name in self.requests
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -109,9 +97,7 @@ class Planner:
         requests: list[PlannedRequest] = []
         for position, claim in enumerate(claims):
             label = claim_label(claim)
-            constraints = tuple(
-                self._constraint(label, index, item) for index, item in enumerate(claim.spec.devices.constraints)
-            )
+            constraints = tuple(self._constraints(label, claim))
             own = [
                 PlannedRequest(position, request.name, self._alternatives(label, request, constraints))
                 for request in claim.spec.devices.requests
@@ -121,13 +107,13 @@ class Planner:
             planned.append(PlannedClaim(claim, label, constraints))
         return Plan(tuple(planned), tuple(requests))
 
-    def _constraint(self, label: str, index: int, item: DeviceConstraint) -> Constraint:
-        if item.match_attribute:
-            return Constraint(item.match_attribute, distinct=False, requests=frozenset(item.requests))
-        # Distinct attributes came with shares, and are switched off with them.
-        if item.distinct_attribute and self.gates.consumable_capacity:
-            return Constraint(item.distinct_attribute, distinct=True, requests=frozenset(item.requests))
-        raise AllocationError(f"claim {label}, constraint #{index}: empty constraint (unsupported constraint type?)")
+    def _constraints(self, label: str, claim: ResourceClaim) -> Iterator[Constraint]:
+        for index, item in enumerate(claim.spec.devices.constraints):
+            constraint = parse_constraint(item, self.gates)
+            if constraint is None:
+                where = f"claim {label}, constraint #{index}"
+                raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
+            yield constraint
 
     def _alternatives(
         self, label: str, request: DeviceRequest, constraints: Sequence[Constraint]
@@ -184,7 +170,7 @@ class Planner:
             admin_access=isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access),
             tolerations=spec.tolerations if self.gates.taints else (),
             capacity=_NO_CAPACITY if spec.capacity is None else spec.capacity.requests,
-            constraints=tuple(i for i, item in enumerate(constraints) if item.applies(main, name)),
+            constraints=tuple(i for i, item in enumerate(constraints) if applies(item, main, name)),
         )
 
     def _device_class(self, where: str, name: str) -> DeviceClass:

@@ -238,19 +238,14 @@ class Search:
         assert self._symmetry is not None, "only after a dead end"
         claim = self.requests[request].claim
         states = self.attempt.constraint_states[claim]
+        constraints, indexes = self.plan.claims[claim].constraints, self._symmetry.constraint_indexes[claim]
         for position in choice.alternative.constraints:
-            constraint, state = self.plan.claims[claim].constraints[position], states[position]
-            attribute = constraint.attribute
-            if constraint.distinct:
-                if state is not None:
-                    candidates &= ~self._symmetry.with_any(attribute, state) | choice.failing
-                if self._symmetry.value_count(attribute, candidates) < missing and not choice.failing:
-                    return 0
-                continue
-            if state is not None:
-                candidates &= self._symmetry.with_any(attribute, state) | choice.failing
-            if not choice.failing:
-                candidates = self._symmetry.with_common_value(attribute, candidates, missing)
+            constraint, state, index = constraints[position], states[position], indexes[position]
+            if choice.failing:
+                # Devices whose selectors fail end the search, and must not be skipped.
+                candidates = constraint.allowed(index, state, candidates) | candidates & choice.failing
+            else:
+                candidates = constraint.prune(index, state, candidates, missing)
         return candidates
 
     def _is_hopeless(self, request: int) -> bool:

@@ -8,11 +8,11 @@ only in which of several like devices are taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dray.allocator.bits import indices
 from dray.allocator.choices import RequestChoices
-from dray.allocator.content import Value
+from dray.allocator.constraints import DevicesByValue
 from dray.allocator.plan import Plan
 from dray.allocator.view import NodeView
 
@@ -20,26 +20,25 @@ from dray.allocator.view import NodeView
 class Symmetry:
     """Classes of like devices, and which of them later requests can use."""
 
-    __slots__ = ("_classes", "_several", "_single", "_suffix_pools", "suffix", "values")
+    __slots__ = ("_classes", "_several", "_single", "_suffix_pools", "constraint_indexes", "suffix")
 
     def __init__(self, plan: Plan, requests: Sequence[RequestChoices], view: NodeView) -> None:
-        lists = view.gates.list_attributes
-        attributes = sorted({item.attribute for claim in plan.claims for item in claim.constraints})
-        # Devices by the value of an attribute.
-        self.values: dict[str, dict[Value, int]] = {attribute: {} for attribute in attributes}
         users = _users(requests)
+        contents = {index: view.device(index).content for index in users}
+        # For each claim, the index of devices for each of its constraints.
+        self.constraint_indexes: list[list[DevicesByValue]] = [
+            [constraint.index(contents) for constraint in claim.constraints] for claim in plan.claims
+        ]
+        constraints = tuple(dict.fromkeys(item for claim in plan.claims for item in claim.constraints))
         classes: dict[object, int] = {}
         signatures: dict[int, object] = {}
         for index, used_by in users.items():
             device = view.device(index)
-            values = [device.content.values(attribute, lists=lists) for attribute in attributes]
-            for attribute, found in zip(attributes, values, strict=True):
-                for value in found or ():
-                    self.values[attribute][value] = self.values[attribute].get(value, 0) | 1 << index
+            values = tuple([constraint.signature(device.content) for constraint in constraints])
             counters = (device.entry.pool.key, device.consumes) if device.consumes else None
             # Shares of a device are counted, so no other is like it.
             alone = index if view.shared >> index & 1 else -1
-            signature = (used_by, tuple(values), counters, alone)
+            signature = (used_by, values, counters, alone)
             signatures[index] = signature
             classes[signature] = classes.get(signature, 0) | 1 << index
         self._classes = {index: classes[signature] for index, signature in signatures.items()}
@@ -68,26 +67,6 @@ class Symmetry:
         """What is taken of the devices this request or a later one can use, like devices merely counted."""
         relevant = taken & self.suffix[request]
         return relevant & self._single, tuple((relevant & mask).bit_count() for mask in self._several)
-
-    def with_common_value(self, attribute: str, candidates: int, needed: int) -> int:
-        """The candidates that share some value with enough others."""
-        useful = 0
-        for mask in self.values[attribute].values():
-            if (mask & candidates).bit_count() >= needed:
-                useful |= mask & candidates
-        return useful
-
-    def with_any(self, attribute: str, values: frozenset[Value]) -> int:
-        """The devices that have one of the values."""
-        by_value: Mapping[Value, int] = self.values[attribute]
-        found = 0
-        for value in values:
-            found |= by_value.get(value, 0)
-        return found
-
-    def value_count(self, attribute: str, candidates: int) -> int:
-        """How many values the candidates have between them."""
-        return sum(1 for mask in self.values[attribute].values() if mask & candidates)
 
 
 def _users(requests: Sequence[RequestChoices]) -> dict[int, int]:

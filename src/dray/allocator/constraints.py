@@ -1,0 +1,166 @@
+"""The constraints of a claim on the devices of its requests.
+
+Everything about a kind of constraint is here: parsing it, adding a device, ruling out devices early, and explaining a
+violation. A new kind is a class that implements `Constraint` and a branch of `parse_constraint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from dray.allocator.content import Content, Value
+from dray.allocator.gates import Gates
+from dray.api.types.resource_v1 import DeviceConstraint
+
+# What the devices added so far mean to a constraint; None before the first device.
+ConstraintState: TypeAlias = frozenset[Value] | None
+# Sets of devices as bit masks, by attribute value.
+DevicesByValue: TypeAlias = Mapping[Value, int]
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """Why a device violates a constraint: in full, and in a few words that are the same for similar devices."""
+
+    text: str
+    brief: str
+
+
+class Constraint(Protocol):
+    """One constraint of a claim; immutable."""
+
+    @property
+    def requests(self) -> frozenset[str]:
+        """Return the requests that it applies to; empty means all."""
+
+    def add(self, state: ConstraintState, content: Content) -> ConstraintState:
+        """Return the state with one more device; None if the device violates the constraint."""
+
+    def signature(self, content: Content) -> Hashable:
+        """Return what the constraint depends on: devices with equal signatures are interchangeable."""
+
+    def index(self, contents: Mapping[int, Content]) -> DevicesByValue:
+        """Return the index of a node's devices that `prune` needs."""
+
+    def prune(self, devices: DevicesByValue, state: ConstraintState, candidates: int, missing: int) -> int:
+        """Return the candidates without devices that cannot be among `missing` more ones; may leave too many."""
+
+    def allowed(self, devices: DevicesByValue, state: ConstraintState, candidates: int) -> int:
+        """Return the candidates of which each alone can be added."""
+
+    def explain(self, state: ConstraintState, content: Content) -> Violation:
+        """Return why a device violates the constraint."""
+
+
+def parse_constraint(item: DeviceConstraint, gates: Gates) -> Constraint | None:
+    """Return the constraint of a claim's spec; None if its kind is unknown."""
+    requests, lists = frozenset(item.requests), gates.list_attributes
+    if item.match_attribute:
+        return MatchAttribute(item.match_attribute, requests, lists)
+    # DistinctAttribute is part of the feature DRAConsumableCapacity.
+    if item.distinct_attribute and gates.consumable_capacity:
+        return DistinctAttribute(item.distinct_attribute, requests, lists)
+    return None
+
+
+def applies(constraint: Constraint, main: str, name: str) -> bool:
+    """Return whether the constraint applies to a request; the name of the main request includes its subrequests."""
+    return not constraint.requests or main in constraint.requests or name in constraint.requests
+
+
+class _AttributeConstraint(msgspec.Struct, frozen=True):
+    """A constraint on the values of one attribute."""
+
+    attribute: str
+    requests: frozenset[str]
+    # Whether attributes may have several values.
+    lists: bool
+
+    def signature(self, content: Content) -> frozenset[Value] | None:
+        """Return the device's values of the attribute."""
+        return content.values(self.attribute, lists=self.lists)
+
+    def index(self, contents: Mapping[int, Content]) -> DevicesByValue:
+        """Return the devices by their values of the attribute."""
+        found: dict[Value, int] = {}
+        for number, content in contents.items():
+            for value in self.signature(content) or ():
+                found[value] = found.get(value, 0) | 1 << number
+        return found
+
+
+class MatchAttribute(_AttributeConstraint, frozen=True):
+    """All devices have a value of the attribute in common; the state is the values that all have in common."""
+
+    def add(self, state: ConstraintState, content: Content) -> ConstraintState:
+        """Return the values that the device has in common with the others."""
+        values = content.values(self.attribute, lists=self.lists)
+        if values is None:
+            return None
+        return (values if state is None else state & values) or None
+
+    def allowed(self, devices: DevicesByValue, state: ConstraintState, candidates: int) -> int:
+        """Return the candidates with one of the common values."""
+        return candidates if state is None else candidates & _with_any(devices, state)
+
+    def prune(self, devices: DevicesByValue, state: ConstraintState, candidates: int, missing: int) -> int:
+        """Return the candidates that have a value in common with enough others."""
+        candidates = self.allowed(devices, state, candidates)
+        useful = 0
+        for mask in devices.values():
+            if (mask & candidates).bit_count() >= missing:
+                useful |= mask & candidates
+        return useful
+
+    def explain(self, state: ConstraintState, content: Content) -> Violation:
+        """Return the value of the device and the common ones."""
+        values = f"attribute {self.attribute} is {_text(self.signature(content))}"
+        return Violation(
+            f"{values}, but the same value as {_text(state)} is needed",
+            f"differ in {self.attribute}",
+        )
+
+
+class DistinctAttribute(_AttributeConstraint, frozen=True):
+    """No two devices have a value of the attribute in common; the state is the values used so far."""
+
+    def add(self, state: ConstraintState, content: Content) -> ConstraintState:
+        """Return the used values with those of the device."""
+        values = content.values(self.attribute, lists=self.lists)
+        if values is None or state is None:
+            return values
+        return None if state & values else state | values
+
+    def allowed(self, devices: DevicesByValue, state: ConstraintState, candidates: int) -> int:
+        """Return the candidates without used values."""
+        return candidates if state is None else candidates & ~_with_any(devices, state)
+
+    def prune(self, devices: DevicesByValue, state: ConstraintState, candidates: int, missing: int) -> int:
+        """Return the candidates, or none if they have too few values between them."""
+        candidates = self.allowed(devices, state, candidates)
+        value_count = sum(1 for mask in devices.values() if mask & candidates)
+        return candidates if value_count >= missing else 0
+
+    def explain(self, state: ConstraintState, content: Content) -> Violation:
+        """Return the value of the device and the used ones."""
+        values = f"attribute {self.attribute} is {_text(self.signature(content))}"
+        return Violation(
+            f"{values}, but another value than {_text(state)} is needed",
+            f"repeat {self.attribute}",
+        )
+
+
+def _with_any(devices: DevicesByValue, values: frozenset[Value]) -> int:
+    found = 0
+    for value in values:
+        found |= devices.get(value, 0)
+    return found
+
+
+def _text(values: Iterable[Value] | None) -> str:
+    if values is None:
+        return "not set"
+    texts = sorted(str(value).lower() if isinstance(value, bool) else str(value) for _, value in values)
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
