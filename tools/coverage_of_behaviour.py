@@ -1,7 +1,8 @@
-"""Prints which behaviour ids no test names, with counts per group.
+"""Compare the behaviour ids that tests name with the behaviour catalogue, and print the ids that no test names.
 
-Tests name ids by the marker `behaviour("SP-07", …)`; pytest collects them, so that ids which a table gives to its
-rows count as well. Works without the list of behaviours too: it then counts the ids that tests name.
+Tests name ids with the marker `behaviour("SP-07", ...)`. pytest collects the tests, so ids in parametrized rows count as
+well. The catalogue is a Markdown file, or a folder of them, with one table row per id. Any prefix of one or two capital
+letters is accepted.
 """
 
 from __future__ import annotations
@@ -15,66 +16,74 @@ from pathlib import Path
 
 import pytest
 
-_ROW = re.compile(r"^\|\s*((?:CL|SP|PL|XR|DP|PR)-\d{2,3})\s*\|", re.MULTILINE)
-_GROUPS = ("CL", "SP", "PL", "XR", "DP", "PR")
+_ROW = re.compile(r"^\|\s*([A-Z]{1,2}-\d+)\s*\|", re.MULTILINE)
 
 
-class Collector:
-    """A pytest plugin that notes the ids of every collected test."""
+class MarkerCollector:
+    """A pytest plugin that collects the ids of all behaviour markers."""
 
     def __init__(self) -> None:
-        self.named: set[str] = set()
+        self.ids: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Read the markers."""
+        """Read the markers of the collected tests."""
         for item in items:
             for marker in item.iter_markers("behaviour"):
-                self.named.update(str(argument) for argument in marker.args)
+                self.ids.update(str(argument) for argument in marker.args)
 
 
-def named_in(tests: Path) -> set[str]:
-    """Every id that a test names."""
-    collector = Collector()
+def tested_ids(tests: Path) -> set[str]:
+    """Return every id that a test names."""
+    collector = MarkerCollector()
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         code = pytest.main(["--collect-only", "-q", str(tests)], plugins=[collector])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        sys.exit(f"the tests cannot be collected:\n{output.getvalue()[-2000:]}")
-    return collector.named
+        sys.exit(f"cannot collect the tests:\n{output.getvalue()[-2000:]}")
+    return collector.ids
 
 
-def known_in(path: Path) -> set[str]:
-    """Every id of the list of behaviours; empty when there is no list."""
-    return set(_ROW.findall(path.read_text(encoding="utf-8"))) if path.is_file() else set()
+def catalogue_ids(path: Path) -> list[str]:
+    """Return every id of the catalogue, in the order of its pages."""
+    pages = sorted(path.glob("*.md")) if path.is_dir() else [path]
+    ids = [identifier for page in pages for identifier in _ROW.findall(page.read_text(encoding="utf-8"))]
+    duplicates = sorted({identifier for identifier in ids if ids.count(identifier) > 1}, key=sort_key)
+    if duplicates:
+        sys.exit(f"listed twice in {path}: {' '.join(duplicates)}")
+    return ids
 
 
-def in_order(identifier: str) -> tuple[int, int]:
-    """Sort by group, then by number."""
-    group, _, number = identifier.partition("-")
-    return (_GROUPS.index(group) if group in _GROUPS else len(_GROUPS), int(number) if number.isdigit() else 0)
+def sort_key(identifier: str) -> tuple[str, int]:
+    """Sort by prefix, then by number."""
+    prefix, _, number = identifier.partition("-")
+    return prefix, int(number) if number.isdigit() else 0
+
+
+def prefix_of(identifier: str) -> str:
+    """Return the letters before the hyphen."""
+    return identifier.partition("-")[0]
 
 
 def main() -> int:
-    """Print the report."""
+    """Print the report; return 1 if tests and catalogue do not agree."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--behaviours", type=Path, required=True, help="the list of behaviours")
+    parser.add_argument("--behaviours", type=Path, required=True, help="the catalogue: a Markdown file or a folder of them")
     parser.add_argument("tests", type=Path, help="directory of the tests")
     arguments = parser.parse_args()
-    named, known = named_in(arguments.tests), known_in(arguments.behaviours)
-    if not known:
-        print(f"{arguments.behaviours} is not there; counting the ids that tests name")
-    print(f"{'group':<6} {'ids':>5} {'tested':>7} {'missing':>8}")
-    for group in _GROUPS:
-        ids = {item for item in known or named if item.startswith(group)}
-        tested = ids & named
-        print(f"{group:<6} {len(ids) if known else '?':>5} {len(tested):>7} {len(ids - tested) if known else '?':>8}")
-    missing = sorted(known - named, key=in_order)
+    known = set(catalogue_ids(arguments.behaviours))
+    tested = tested_ids(arguments.tests)
+    print(f"{'prefix':<7} {'ids':>5} {'tested':>7} {'missing':>8}")
+    for prefix in sorted({prefix_of(identifier) for identifier in known}):
+        ids = {identifier for identifier in known if prefix_of(identifier) == prefix}
+        print(f"{prefix:<7} {len(ids):>5} {len(ids & tested):>7} {len(ids - tested):>8}")
+    print(f"\n{len(known & tested)} of {len(known)} behaviours have a test")
+    missing = sorted(known - tested, key=sort_key)
     if missing:
-        print("\nno test names: " + " ".join(missing))
-    unknown = sorted(named - known, key=in_order) if known else []
+        print("no test names: " + " ".join(missing))
+    unknown = sorted(tested - known, key=sort_key)
     if unknown:
-        print("\nnamed by tests but not in the list: " + " ".join(unknown))
-    return 0
+        print("not in the catalogue: " + " ".join(unknown))
+    return 1 if missing or unknown else 0
 
 
 if __name__ == "__main__":
