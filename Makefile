@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 STAMPS := .make
 ONLY ?=
 PYTEST_ARGS ?=
-BEHAVIOUR ?= ../shared/spec/BEHAVIOUR.md
+BEHAVIOUR ?= docs/behaviour
 
-.PHONY: demo test check bench coverage-of-behaviour reference format clean help
+.PHONY: demo test check bench coverage-of-behaviour reference docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -40,6 +40,11 @@ $(STAMPS)/test: $(STAMPS)/run pyproject.toml
 $(STAMPS)/lint: $(STAMPS)/test pyproject.toml
 	@echo "installing the linters"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/run pyproject.toml
+	@echo "installing the site generator"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
 $(STAMPS)/kubectl:
@@ -88,9 +93,12 @@ coverage-of-behaviour: $(STAMPS)/test ## which behaviour ids no test names
 reference: $(STAMPS)/run ## rewrite docs/reference and the generated pictures
 	@$(BIN)/python -m tools.generate_reference
 
+docs: $(STAMPS)/docs ## build the documentation site into site/; fails on broken links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 format: $(STAMPS)/lint ## let ruff format and fix what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(STAMPS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(STAMPS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
