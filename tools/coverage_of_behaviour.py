@@ -1,8 +1,8 @@
 """Compare the behaviour ids that tests name with the behaviour catalogue, and print the ids that no test names.
 
-Tests name ids with the marker `behaviour("SP-07", ...)`. pytest collects the tests, so ids in parametrized rows count as
-well. The catalogue is a Markdown file, or a folder of them, with one table row per id. Any prefix of one or two capital
-letters is accepted.
+Tests name ids with the marker `behaviour("SP-07", ...)`. pytest collects the tests, so ids in parametrized rows count
+as well. The catalogue is a Markdown file, or a folder of them, with one table row per id. Any prefix of one or two
+capital letters is accepted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def prefix_of(identifier: str) -> str:
 def main() -> int:
     """Print the report; return 1 if tests and catalogue do not agree."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--behaviours", type=Path, required=True, help="the catalogue: a Markdown file or a folder of them")
+    parser.add_argument("--behaviours", type=Path, required=True, help="the catalogue: a file or a folder")
     parser.add_argument("tests", type=Path, help="directory of the tests")
     arguments = parser.parse_args()
     known = set(catalogue_ids(arguments.behaviours))
