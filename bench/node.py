@@ -16,10 +16,10 @@ from bench.rows import Row
 from dray.api.document import Document, GroupVersion
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
+from dray.client.resources import PODS
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
-from dray.node.agent.status_manager import PODS
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.process.runtime import ProcessRuntime

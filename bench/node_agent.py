@@ -16,7 +16,7 @@ from bench.rows import Row, Target
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import Client, DeleteOptions, ListOptions, unstructured
-from dray.node.agent.status_manager import PODS
+from dray.client.resources import PODS
 from tests.e2e.node.devices import FOO, plugin
 from tests.e2e.node.harness import Agent, client_of
 

@@ -13,11 +13,12 @@ from zlib import crc32
 
 import msgspec
 
-from dray.api.document import Document, GroupVersion, GroupVersionKind
+from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.timestamps import format_time
-from dray.client.interface import Client, Patch, PatchType, unstructured
+from dray.client.interface import Client, Patch, PatchType
 from dray.client.objects import key_of, resource_version_of, uid_of
+from dray.client.resources import EVENTS
 from dray.client.responses import is_retriable
 from dray.client.workqueue import TokenBucket
 from dray.lib.clock import Clock
@@ -26,7 +27,6 @@ from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
-EVENTS: Final = unstructured(GroupVersion("", "v1"), "events", "Event")
 # As in client-go; more events are dropped, to bound memory.
 QUEUE_LENGTH_MAX: Final = 1000
 # Each write waits for the disk: a single writer could not keep up with a scheduler.

@@ -11,13 +11,14 @@ Promises of every implementation:
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, NamespacedName
+from dray.api.errors import NotFoundError
 
 T = TypeVar("T")
 
@@ -56,6 +57,11 @@ class Resource(Generic[T]):
     def group_resource(self) -> GroupResource:
         """The name that error messages use."""
         return GroupResource(self.group, self.plural)
+
+    @property
+    def unstructured(self) -> Resource[Document]:
+        """The same resource with plain documents as objects."""
+        return Resource(self.group, self.version, self.plural, self.kind, dict, self.namespaced, self.metadata_only)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of the collection, or of one object."""
@@ -331,7 +337,15 @@ class Client(Protocol):
         """Release connections; safe to call twice."""
 
 
-# --- The seam to a server in the same process. ---
+async def ignore_not_found(call: Awaitable[T]) -> T | None:
+    """Return the result of a call, or None when the object does not exist."""
+    try:
+        return await call
+    except NotFoundError:
+        return None
+
+
+# --- The interface of a server in the same process. ---
 
 LocalBody: TypeAlias = "Document | list[Document] | bytes | None"
 # What a watch brings at once: (type, object) as its stream has them, ADDED MODIFIED DELETED BOOKMARK, or ERROR with a

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dray.api.document import Document, GroupVersion, NamespacedName
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.timestamps import format_micro_time
-from dray.client.interface import Client, unstructured
+from dray.client import resources
+from dray.client.interface import Client
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 # A server that does not respond must not delay the end of the process for longer.
 RELEASE_SECONDS: Final = 2.0
-LEASES: Final = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
+LEASES: Final = resources.LEASES.unstructured
 LEASE_SECONDS: Final = 15.0
 RENEW_DEADLINE_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 2.0

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
+from dray.client.resources import JOBS, NODES, PODS, REPLICA_SETS, RESOURCE_CLAIMS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
@@ -16,14 +17,13 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.job.reconciler import JOBS, JobController
-from dray.controllers.kinds import NODES, PODS
+from dray.controllers.job.reconciler import JobController
 from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
-from dray.controllers.replica_set.reconciler import REPLICA_SETS, ReplicaSetController
-from dray.controllers.resource_claim.reconciler import CLAIMS, ResourceClaimController
+from dray.controllers.replica_set.reconciler import ReplicaSetController
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
@@ -76,7 +76,7 @@ def _followed_in_whole(gates: FeatureGates) -> Iterator[Resource[Any]]:
     """Kinds that come in numbers and that a controller other than the garbage collector follows."""
     yield from (PODS, NODES, REPLICA_SETS, JOBS)
     if gates.enabled("DynamicResourceAllocation"):
-        yield CLAIMS
+        yield RESOURCE_CLAIMS
 
 
 def _node_controllers(

@@ -18,6 +18,7 @@ from dray.client.event_recorder import EventRecorder, Source
 from dray.client.http import http_client
 from dray.client.informer import Selection
 from dray.client.interface import Client
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.node_identity import NodeIdentity, find_identity, serving_context
 from dray.cmd.node_parts import LateParts, NodeParts
@@ -33,7 +34,7 @@ from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.agent.pod_worker import ContainerStartMetrics, Dependencies, NodeInfo
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
-from dray.node.agent.status_manager import PODS, StatusManager
+from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.resource_manager import Rejection, ResourceManager
 from dray.node.runtimes.runtime import Runtime

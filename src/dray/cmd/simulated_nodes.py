@@ -13,6 +13,7 @@ from dray.api.types.core_v1 import Pod
 from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
 from dray.client.interface import Client
 from dray.client.objects import key_of
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.node.agent.node_object import MachineInfo, NodeSpec
@@ -20,7 +21,7 @@ from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistra
 from dray.node.agent.pod_worker import Dependencies, NodeInfo
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
-from dray.node.agent.status_manager import PODS, StatusManager
+from dray.node.agent.status_manager import StatusManager
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
 from dray.runtime.tasks import TaskGroup
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
 from dray.client.in_process import in_process_client
-from dray.client.interface import Client, Resource, unstructured
+from dray.client.interface import Client
+from dray.client.resources import SERVICE_ACCOUNTS
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
 from dray.cmd.settings import NodeSettings, UpSettings
@@ -18,8 +18,6 @@ from dray.runtime.tasks import TaskGroup
 if TYPE_CHECKING:
     from dray.node.agent.pod_workers import PodWorkers
     from dray.scheduler.config import SchedulerConfig
-
-_SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 
 
 async def run(settings: UpSettings, stop: asyncio.Event) -> None:
@@ -60,7 +58,7 @@ async def _make_first_account(client: Client) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}}
     # It may be there already; whatever else is in its way, the controller will try again and tell.
     with contextlib.suppress(APIError):
-        await client.create(_SERVICE_ACCOUNTS, account)
+        await client.create(SERVICE_ACCOUNTS, account)
 
 
 def _start_components(

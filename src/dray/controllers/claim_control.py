@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dray.api.types.core_v1 import Pod
-from dray.client.interface import Client
+from dray.client.interface import Client, ignore_not_found
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
-from dray.controllers.kinds import PODS
-from dray.controllers.loop import if_found
 from dray.lib.lru import LRUSet
 
 # Pods known to be deleted; forgetting one costs a question to the server.
@@ -46,7 +45,7 @@ class UserPods:
         cached = self.cached(namespace)
         answers: dict[str, Pod | None] = {}
         for name in names:
-            answer = await if_found(self._client.get(PODS, name, namespace))
+            answer = await ignore_not_found(self._client.get(PODS, name, namespace))
             answers[name] = answer
         return lambda name: answers[name] if name in answers else cached(name)
 

@@ -10,14 +10,14 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.selectors import LabelSelector
 from dray.client.controller import Controller, Result
-from dray.client.interface import Client, Patch, PatchType, WriteOptions, unstructured
+from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.resources import CLUSTER_ROLES, FieldManager
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
 _VERSION: Final = GroupVersion("rbac.authorization.k8s.io", "v1")
-CLUSTER_ROLES: Final = unstructured(_VERSION, "clusterroles", "ClusterRole", namespaced=False)
-_OPTIONS: Final = WriteOptions(field_manager="clusterrole-aggregation-controller")
+_OPTIONS: Final = WriteOptions(field_manager=FieldManager.CLUSTER_ROLE_AGGREGATION)
 
 
 class ClusterRoleAggregationController:

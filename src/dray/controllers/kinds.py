@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dray.api.types.core_v1 import Node, Pod
-from dray.client.interface import Resource
-
-NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
-PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 PODS_BY_NODE: Final = "spec.nodeName"
 
 

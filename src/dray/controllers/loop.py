@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
-from dray.api.errors import NotFoundError
 from dray.client.controller import Controller
 from dray.client.event_recorder import EventRecorder
 from dray.runtime.tasks import TaskGroup
-
-T = TypeVar("T")
 
 
 async def run_telling(controller: Controller[Any], recorder: EventRecorder) -> None:
@@ -18,11 +14,3 @@ async def run_telling(controller: Controller[Any], recorder: EventRecorder) -> N
     async with TaskGroup(controller.name) as group:
         group.spawn(recorder.run(), f"events of {controller.name}")
         await controller.run()
-
-
-async def if_found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

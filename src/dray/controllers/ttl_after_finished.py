@@ -8,14 +8,13 @@ from typing import Final
 from dray.api.document import NamespacedName
 from dray.api.types.batch_v1 import Job
 from dray.client.controller import Controller, Requeue, Result
-from dray.client.interface import Client, DeleteOptions, PropagationPolicy, Resource
+from dray.client.interface import Client, DeleteOptions, PropagationPolicy, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import JOBS
 from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.loop import if_found
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
 
-JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 NAME: Final = "ttl_jobs_to_delete"
 WORKERS: Final = 5
 
@@ -55,7 +54,7 @@ class TTLAfterFinishedController:
             return None
         if wait > 0:
             return Requeue(wait)
-        return await if_found(self._delete(key))
+        return await ignore_not_found(self._delete(key))
 
     async def _delete(self, key: NamespacedName) -> Result:
         """Ask the server first: the time to live may have been made longer, and the cache not know it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.errors import BadRequestError
-from dray.client.interface import Client, unstructured
+from dray.client.interface import Client
+from dray.client.resources import SELF_SUBJECT_REVIEWS
 from dray.dashboard.assets import asset
 from dray.dashboard.change_stream import stream_changes
 from dray.dashboard.queries import Queries
@@ -16,9 +17,6 @@ from dray.lib.clock import Clock
 
 ROOT: Final = "/ui"
 DATA: Final = "/ui/data/"
-_REVIEW: Final = unstructured(
-    GroupVersion("authentication.k8s.io", "v1"), "selfsubjectreviews", "SelfSubjectReview", namespaced=False
-)
 _KINDS: Final = ("pod", "claim")
 
 
@@ -61,6 +59,6 @@ class Dashboard:
 
 async def _whoami(client: Client) -> Document:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}}
-    review = await client.create(_REVIEW, body)
+    review = await client.create(SELF_SUBJECT_REVIEWS, body)
     version = await client.get_path("/version")
     return {"user": review["status"]["userInfo"], "version": version.get("gitVersion", "")}

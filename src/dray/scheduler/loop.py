@@ -12,6 +12,7 @@ from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
+from dray.client.resources import NODES, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
@@ -33,7 +34,7 @@ from dray.scheduler.cycle import AttemptError, Cycle, Placement
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.follower import Follower
 from dray.scheduler.handle import Handle, PluginFactory
-from dray.scheduler.kinds import EXTRA, NODES, PODS, UNFINISHED
+from dray.scheduler.kinds import EXTRA, UNFINISHED
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile

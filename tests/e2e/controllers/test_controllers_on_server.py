@@ -14,11 +14,12 @@ from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.types import core_v1, meta_v1
 from dray.client import credentials
-from dray.client.event_recorder import EVENTS, WARNING, EventRecorder, Source
+from dray.client.event_recorder import WARNING, EventRecorder, Source
 from dray.client.http import http_client
 from dray.client.in_process import in_process_client
 from dray.client.interface import DeleteOptions, PropagationPolicy, Resource, WatchOptions, unstructured
 from dray.client.leader_election import LeaderElector
+from dray.client.resources import EVENTS
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd import apiserver

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from dray.api.document import Document, GroupVersion
 from dray.client.in_process import in_process_client
 from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
+from dray.client.resources import PODS as WHOLE_PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.kinds import PODS as WHOLE_PODS
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer
 

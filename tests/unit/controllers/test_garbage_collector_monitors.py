@@ -13,11 +13,11 @@ from dray.client.in_process import in_process_client
 from dray.client.informer import Informer, Selection
 from dray.client.interface import unstructured
 from dray.client.objects import key_of, state_of
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.deadline_set import Patience
 from dray.controllers.garbage_collector.graph import observe
 from dray.controllers.garbage_collector.monitors import Monitor, Plain, SharedMonitor, full, keep
-from dray.controllers.kinds import PODS
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer
 

@@ -13,10 +13,10 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.client.in_process import in_process_client
 from dray.client.interface import DeleteOptions, PropagationPolicy, Resource, unstructured
+from dray.client.resources import PODS as WHOLE_PODS
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.kinds import PODS as WHOLE_PODS
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import DEFAULT_SERVED, FakeLocalServer, served
 

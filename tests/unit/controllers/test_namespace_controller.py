@@ -13,10 +13,11 @@ import pytest
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.in_process import in_process_client
+from dray.client.resources import NAMESPACES
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.namespace.plan import Outcome, plan_conditions
-from dray.controllers.namespace.reconciler import NAMESPACES, NamespaceController
+from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.service_account.plan import plan_namespace
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.runtime.clock import SystemClock

@@ -20,16 +20,17 @@ from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.cli.conformance.findings import SkipError
 from dray.cli.conformance.rules.answers import ClaimRef
 from dray.cli.conformance.rules.slices import Written
+from dray.client import resources
 from dray.client.informer import Selection
-from dray.client.interface import Client, ListOptions, Resource, unstructured
+from dray.client.interface import Client, ListOptions, Resource
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 
 _GROUP: Final = GroupVersion("resource.k8s.io", "v1")
-SLICES: Final = unstructured(_GROUP, "resourceslices", "ResourceSlice", namespaced=False)
-CLASSES: Final = unstructured(_GROUP, "deviceclasses", "DeviceClass", namespaced=False)
-CLAIMS: Final = unstructured(_GROUP, "resourceclaims", "ResourceClaim")
-NODES: Final = unstructured(GroupVersion("", "v1"), "nodes", "Node", namespaced=False)
+SLICES: Final = resources.RESOURCE_SLICES.unstructured
+CLASSES: Final = resources.DEVICE_CLASSES.unstructured
+CLAIMS: Final = resources.RESOURCE_CLAIMS.unstructured
+NODES: Final = resources.NODES.unstructured
 CLASS_NAME: Final = "dray-conformance"
 # Nobody's: kubelet would not prepare a claim that is reserved for nobody.
 POD: Final = {"resource": "pods", "name": "dray-conformance", "uid": "00000000-0000-4000-8000-000000000000"}

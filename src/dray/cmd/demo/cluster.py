@@ -10,9 +10,10 @@ from typing import Final
 
 import yaml
 
-from dray.api.document import Document, GroupVersion, NamespacedName
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import ForbiddenError
 from dray.api.features import FeatureGates
+from dray.client import resources
 from dray.client.http import HttpTransport, http_client
 from dray.client.interface import (
     Bookmark,
@@ -23,9 +24,9 @@ from dray.client.interface import (
     WatchEvent,
     WatchOptions,
     WriteOptions,
-    unstructured,
 )
 from dray.client.kubeconfig import Access
+from dray.client.resources import FieldManager
 from dray.cmd.demo.board import Look
 from dray.cmd.demo.found import ContainerDevices
 from dray.rpc.pb.podresources.v1 import api_pb2
@@ -39,26 +40,23 @@ from dray.sim.explain.subject import pod_subject
 from dray.sim.snapshot import PLACEMENT_KINDS
 
 NAMESPACE: Final = "default"
-MANAGER: Final = "dray-demo"
 CALL_SECONDS_MAX: Final = 10.0
 # A moment after the server, the namespace has its account; Pods are refused until then.
 ACCOUNT_TRIES_MAX: Final = 200
 LOOK_SECONDS: Final = 0.05
-_CORE, _APPS = GroupVersion("", "v1"), GroupVersion("apps", "v1")
-_DRA, _CLASSIC = GroupVersion("resource.k8s.io", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
-NODES: Final = unstructured(_CORE, "nodes", "Node", namespaced=False)
-PODS: Final = unstructured(_CORE, "pods", "Pod")
-CLAIMS: Final = unstructured(_DRA, "resourceclaims", "ResourceClaim")
-SLICES: Final = unstructured(_DRA, "resourceslices", "ResourceSlice", namespaced=False)
-CLASSIC: Final = unstructured(_CLASSIC, "resourceclaims", "ResourceClaim")
+NODES: Final = resources.NODES.unstructured
+PODS: Final = resources.PODS.unstructured
+CLAIMS: Final = resources.RESOURCE_CLAIMS.unstructured
+SLICES: Final = resources.RESOURCE_SLICES.unstructured
+CLASSIC: Final = resources.CLASSIC_CLAIMS.unstructured
 _RESOURCES: Final[dict[str, Resource[Document]]] = {
     "Node": NODES,
     "Pod": PODS,
     "ResourceClaim": CLAIMS,
-    "DeviceClass": unstructured(_DRA, "deviceclasses", "DeviceClass", namespaced=False),
-    "ResourceClaimTemplate": unstructured(_DRA, "resourceclaimtemplates", "ResourceClaimTemplate"),
-    "ResourceClass": unstructured(_CLASSIC, "resourceclasses", "ResourceClass", namespaced=False),
-    "Deployment": unstructured(_APPS, "deployments", "Deployment"),
+    "DeviceClass": resources.DEVICE_CLASSES.unstructured,
+    "ResourceClaimTemplate": resources.RESOURCE_CLAIM_TEMPLATES.unstructured,
+    "ResourceClass": resources.CLASSIC_CLASSES.unstructured,
+    "Deployment": resources.DEPLOYMENTS.unstructured,
 }
 
 
@@ -66,8 +64,8 @@ class Cluster:
     """The demo's cluster."""
 
     def __init__(self, access: Access, nodes: Path) -> None:
-        self._client: Client = http_client(access, SystemClock(), user_agent=MANAGER)
-        self._logs = HttpTransport(access, SystemClock(), user_agent=MANAGER)
+        self._client: Client = http_client(access, SystemClock(), user_agent=FieldManager.DEMO)
+        self._logs = HttpTransport(access, SystemClock(), user_agent=FieldManager.DEMO)
         self._nodes = nodes
 
     async def close(self) -> None:
@@ -93,7 +91,8 @@ class Cluster:
             await self._apply(resource, document, NAMESPACE if resource.namespaced else "")
 
     async def _apply(self, resource: Resource[Document], document: Document, namespace: str) -> None:
-        patch, options = Patch(PatchType.APPLY, document), WriteOptions(MANAGER, force=True, field_validation="Strict")
+        patch = Patch(PatchType.APPLY, document)
+        options = WriteOptions(FieldManager.DEMO, force=True, field_validation="Strict")
         for _ in range(ACCOUNT_TRIES_MAX):
             try:
                 await self._client.patch(resource, document["metadata"]["name"], namespace, patch, options)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.errors import ForbiddenError, NotFoundError
+from dray.client import resources
 from dray.client.credentials import load_access
 from dray.client.http import HttpTransport
 from dray.client.interface import (
@@ -19,19 +20,17 @@ from dray.client.interface import (
     Resource,
     ServedResource,
     WriteOptions,
-    unstructured,
 )
+from dray.client.resources import EVENTS, FieldManager
 from dray.cmd.testing.conditions import Condition, describe, hopeless, reached
 from dray.cmd.testing.stack import Stack
 from dray.cmd.testing.story import Surroundings, story
 
-FIELD_MANAGER: Final = "dray-test"
 LOOK_SECONDS: Final = 0.01
 # A new namespace has its account a moment later; Pods are refused until then.
 ACCOUNT_SECONDS_MAX: Final = 10.0
 LOG_LINES: Final = 20
-EVENTS: Final = unstructured(GroupVersion("", "v1"), "events", "Event")
-PODS: Final = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+PODS: Final = resources.PODS.unstructured
 
 
 class WaitError(AssertionError):
@@ -178,7 +177,7 @@ class Requests:
         namespace = (metadata.get("namespace") or namespace) if resource.namespaced else ""
         if "name" not in metadata:
             return await self.client.create(resource, document, namespace, WriteOptions(field_validation="Strict"))
-        options = WriteOptions(FIELD_MANAGER, force=True, field_validation="Strict")
+        options = WriteOptions(FieldManager.TESTING, force=True, field_validation="Strict")
         return await self.client.patch(resource, metadata["name"], namespace, Patch(PatchType.APPLY, document), options)
 
     async def _kind(self, document: Document) -> Resource[Document]:

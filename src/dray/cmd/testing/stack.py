@@ -17,6 +17,7 @@ from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
+from dray.client.resources import SERVICE_ACCOUNTS
 from dray.cmd import apiserver
 from dray.cmd import node as node_command
 from dray.cmd.controllers import spawn_controllers
@@ -29,7 +30,6 @@ from dray.node.plugins.handler import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.files import read_config
 
-ACCOUNTS: Final = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 START_SECONDS_MAX: Final = 30.0
 LOOK_SECONDS: Final = 0.005
 # Beyond this a socket's path would not leave room for a driver's name: the kernel allows 107 bytes in all.
@@ -188,7 +188,7 @@ class Stack:
         async with asyncio.timeout(START_SECONDS_MAX):
             while True:
                 with contextlib.suppress(NotFoundError):
-                    await self.client.get(ACCOUNTS, "default", "default")
+                    await self.client.get(SERVICE_ACCOUNTS, "default", "default")
                     return
                 await asyncio.sleep(LOOK_SECONDS)
 

@@ -16,19 +16,16 @@ from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Controller, Result
 from dray.client.event_recorder import WARNING, EventRecorder, Source
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, DeleteOptions, Resource
+from dray.client.interface import Client, DeleteOptions, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import CLASSIC_CLAIMS, NODES, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.claim_control import Problem, UserPods
 from dray.controllers.classic_claim import plan
-from dray.controllers.kinds import NODES, PODS
-from dray.controllers.loop import if_found, run_telling
+from dray.controllers.loop import run_telling
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
-)
 # KEP-3063's name; the other claim controller's queue has it too, and both count together.
 QUEUE_NAME: Final = "resource_claim"
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
@@ -65,7 +62,7 @@ class ClassicClaimController:
         self.controller: Controller[PodKey | ClaimKey] = Controller(
             QUEUE_NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uids})
+        self._claims = informers.informer(CLASSIC_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
         self._pods = informers.informer(PODS, indexes={_PODS_BY_CLAIM: _claim_keys})
         self._users = UserPods(client, self._pods)
         self._nodes = informers.informer(NODES)
@@ -142,11 +139,11 @@ class ClassicClaimController:
         classic.check_move(Actor.CONTROLLER, None, claim)
         self._created.inc()
         try:
-            await self._client.create(CLAIMS, claim)
+            await self._client.create(CLASSIC_CLAIMS, claim)
         except AlreadyExistsError:
             # The cache was behind: it is ours, or its owner is told of when the cache has caught up.
-            existing = await if_found(
-                self._client.get(CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
+            existing = await ignore_not_found(
+                self._client.get(CLASSIC_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
             )
             if existing is not None and not classic.is_made_for(existing, pod):
                 self._failed.inc()
@@ -158,7 +155,7 @@ class ClassicClaimController:
     async def _reserve(self, pod: Pod, claim: ResourceClaim) -> None:
         before = classic.without_user(claim, pod.metadata.uid or "")
         classic.check_move(Actor.CONTROLLER, before, claim)
-        await self._client.update_status(CLAIMS, claim)
+        await self._client.update_status(CLASSIC_CLAIMS, claim)
 
     def _tell(self, pod: Pod, problem: Problem) -> None:
         self._recorder.event(PODS.group_version_kind, pod, WARNING, CREATION_FAILED, problem.event_message)
@@ -179,13 +176,13 @@ class ClassicClaimController:
             options = DeleteOptions(
                 uid=claim.metadata.uid or "", resource_version=claim.metadata.resource_version or ""
             )
-            await if_found(self._client.delete(CLAIMS, key.name, key.namespace, options))
+            await ignore_not_found(self._client.delete(CLASSIC_CLAIMS, key.name, key.namespace, options))
 
     async def _set_users(self, claim: ResourceClaim, wanted: plan.ClaimPlan) -> ResourceClaim:
         assert wanted.users is not None
         after = classic.with_users(claim, wanted.users)
         classic.check_move(Actor.CONTROLLER, claim, after)
-        return await self._client.update_status(CLAIMS, after)
+        return await self._client.update_status(CLASSIC_CLAIMS, after)
 
 
 def _unheard(_old: Node | None, _new: Node | None) -> None:

@@ -14,25 +14,21 @@ from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatu
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Controller, Result
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import Client, DeleteOptions, Resource
+from dray.client.interface import Client, DeleteOptions, ignore_not_found
 from dray.client.objects import controller_of, key_of
+from dray.client.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.daemon_set import plan
 from dray.controllers.daemon_set.backoff import FailureBackoff
 from dray.controllers.daemon_set.history import History, plan_history, surplus_history
 from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon, owner_of
-from dray.controllers.kinds import NODES
-from dray.controllers.loop import if_found, run_telling
+from dray.controllers.loop import run_telling
 from dray.controllers.pod_control.ownership import Owner, wake_owners
 from dray.controllers.pod_control.pod_control import OWNER_INDEXES, Keeper, NewPod, PodControl, claim
 from dray.controllers.pod_control.pod_status import next_available_seconds
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
-DAEMON_SETS: Final[Resource[DaemonSet]] = Resource("apps", "v1", "daemonsets", "DaemonSet", DaemonSet)
-REVISIONS: Final[Resource[ControllerRevision]] = Resource(
-    "apps", "v1", "controllerrevisions", "ControllerRevision", ControllerRevision
-)
 KEEPER: Final = Keeper(DAEMON_SETS, "daemonset-controller")
 NAME: Final = "daemonset"
 WORKERS: Final = 2
@@ -58,7 +54,7 @@ class DaemonSetController:
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
         self._daemon_sets = informers.informer(DAEMON_SETS)
-        self._revisions = informers.informer(REVISIONS, indexes=OWNER_INDEXES)
+        self._revisions = informers.informer(CONTROLLER_REVISIONS, indexes=OWNER_INDEXES)
         self._nodes = informers.informer(NODES)
         wake = wake_owners(self._daemon_sets, owner_of, self.controller.queue.add)
         self.controller.watch(self._daemon_sets, lambda daemon_set: (key_of(daemon_set),))
@@ -124,7 +120,9 @@ class DaemonSetController:
 
     async def _report(self, daemon_set: DaemonSet, status: DaemonSetStatus) -> None:
         if daemon_set.status != status:
-            await if_found(self._client.update_status(DAEMON_SETS, msgspec.structs.replace(daemon_set, status=status)))
+            await ignore_not_found(
+                self._client.update_status(DAEMON_SETS, msgspec.structs.replace(daemon_set, status=status))
+            )
 
     # --- Revisions. ---
 
@@ -132,17 +130,17 @@ class DaemonSetController:
         """The revisions, the present one written; None when its name is taken, which the next try avoids."""
         history = plan_history(daemon_set, await claim(self._client, self._revisions, DAEMON_SETS, owner))
         if history.update:
-            await self._client.update(REVISIONS, history.current)
+            await self._client.update(CONTROLLER_REVISIONS, history.current)
         if history.create and not await self._create_revision(daemon_set, history.current):
             return None
         return history
 
     async def _create_revision(self, daemon_set: DaemonSet, revision: ControllerRevision) -> bool:
         try:
-            await self._client.create(REVISIONS, revision)
+            await self._client.create(CONTROLLER_REVISIONS, revision)
         except AlreadyExistsError:
             key = key_of(revision)
-            found = await self._client.get(REVISIONS, key.name, key.namespace)
+            found = await self._client.get(CONTROLLER_REVISIONS, key.name, key.namespace)
             controller = controller_of(found)
             if found.data == revision.data and controller is not None and controller.uid == daemon_set.metadata.uid:
                 return True
@@ -155,7 +153,7 @@ class DaemonSetController:
         live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods}
         for revision in surplus_history(daemon_set, history, live):
             key, options = key_of(revision), DeleteOptions(uid=revision.metadata.uid or "")
-            await if_found(self._client.delete(REVISIONS, key.name, key.namespace, options))
+            await ignore_not_found(self._client.delete(CONTROLLER_REVISIONS, key.name, key.namespace, options))
 
 
 def _traits(node: Node) -> tuple[object, ...]:

@@ -10,15 +10,15 @@ from dray.api.types.apps_v1 import Deployment, ReplicaSet
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Controller, Requeue, Result
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, Source
-from dray.client.interface import Client, DeleteOptions, Resource
+from dray.client.interface import Client, DeleteOptions, ignore_not_found
 from dray.client.objects import controller_of, key_of
+from dray.client.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.deployment import plan
 from dray.controllers.deployment.conditions import CREATE_FAILED
 from dray.controllers.deployment.revisions import KIND, has_template_of
 from dray.controllers.deployment.rollout import Create, Update
-from dray.controllers.kinds import PODS
-from dray.controllers.loop import if_found, run_telling
+from dray.controllers.loop import run_telling
 from dray.controllers.pod_control.ownership import wake_owners
 from dray.controllers.pod_control.pod_control import (
     OWNER_INDEXES,
@@ -26,11 +26,9 @@ from dray.controllers.pod_control.pod_control import (
     is_namespace_terminating,
 )
 from dray.controllers.pod_control.pod_status import is_finished
-from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
-DEPLOYMENTS: Final[Resource[Deployment]] = Resource("apps", "v1", "deployments", "Deployment", Deployment)
 NAME: Final = "deployment"
 COMPONENT: Final = "deployment-controller"
 SCALING: Final = "ScalingReplicaSet"
@@ -136,7 +134,7 @@ class DeploymentController:
         options = DeleteOptions(
             uid=replica_set.metadata.uid or "", resource_version=replica_set.metadata.resource_version or ""
         )
-        await if_found(self._client.delete(REPLICA_SETS, key.name, key.namespace, options))
+        await ignore_not_found(self._client.delete(REPLICA_SETS, key.name, key.namespace, options))
 
     async def _report(self, deployment: Deployment) -> None:
-        await if_found(self._client.update_status(DEPLOYMENTS, deployment))
+        await ignore_not_found(self._client.update_status(DEPLOYMENTS, deployment))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dray.api.document import Document, GroupVersion, NamespacedName
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import extended_resource_claim_name, is_pod_reference, pod_claims
@@ -14,33 +14,24 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
 from dray.client.controller import Controller, Requeue, Result
 from dray.client.event_recorder import NORMAL, EventRecorder, ObjectReference, Source
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions, unstructured
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of, uid_of
+from dray.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, FieldManager
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.controllers.device_taint_eviction import plan, status
 from dray.controllers.eviction import EvictionMetrics, disruption_patch
-from dray.controllers.kinds import PODS
 from dray.controllers.loop import run_telling
 from dray.lib.clock import Clock
 from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
 
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
-)
-SLICES: Final[Resource[ResourceSlice]] = Resource(
-    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False
-)
-RULES: Final = unstructured(
-    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
-)
 NAME: Final = "device_taint_eviction_controller"
 SOURCE: Final = "device-taint-eviction-controller"
 WORKERS: Final = 8
 # Pods known to be evicted; forgetting one costs a request.
 EVICTED_MAX: Final = 500
 _STATUS: Final = WriteOptions(subresource="status")
-_APPLY: Final = WriteOptions(field_manager=SOURCE, force=True, subresource="status")
+_APPLY: Final = WriteOptions(field_manager=FieldManager.DEVICE_TAINT_EVICTION, force=True, subresource="status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +80,11 @@ class DeviceTaintEvictionController:
         )
         self._pods = informers.informer(PODS)
         self._rules: SharedInformer[Document] | None = None
-        self.controller.follow(informers.informer(SLICES), self._slice_changed)
-        self.controller.follow(informers.informer(CLAIMS), self._claim_changed)
+        self.controller.follow(informers.informer(RESOURCE_SLICES), self._slice_changed)
+        self.controller.follow(informers.informer(RESOURCE_CLAIMS), self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
         if (gates or FeatureGates()).enabled("DRADeviceTaintRules"):
-            self._rules = informers.informer(RULES)
+            self._rules = informers.informer(DEVICE_TAINT_RULES)
             self.controller.follow(self._rules, self._rule_changed)
 
     async def run(self) -> None:
@@ -235,7 +226,7 @@ class DeviceTaintEvictionController:
         if condition is not None:
             patch = Patch(PatchType.APPLY, status.status_patch(rule, condition))
             try:
-                await self._client.patch(RULES, key.name, "", patch, _APPLY)
+                await self._client.patch(DEVICE_TAINT_RULES, key.name, "", patch, _APPLY)
             except NotFoundError:
                 return None
         return None

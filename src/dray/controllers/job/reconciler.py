@@ -17,8 +17,9 @@ from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Controller, Result
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import Client, Patch, PatchType, Resource
+from dray.client.interface import Client, Patch, PatchType, ignore_not_found
 from dray.client.objects import controller_of, key_of
+from dray.client.resources import JOBS, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.job import plan
 from dray.controllers.job.accounting import Account, UntrackedPods, account
@@ -26,14 +27,12 @@ from dray.controllers.job.backoff import Record
 from dray.controllers.job.job_state import Scene, is_finished, make_scene
 from dray.controllers.job.metrics import JobMetrics, Sync
 from dray.controllers.job.pod_templates import INDEXED, KIND, NON_INDEXED, TRACKING, make_job_pod, owner_of
-from dray.controllers.kinds import PODS
-from dray.controllers.loop import if_found, run_telling
+from dray.controllers.loop import run_telling
 from dray.controllers.pod_control.ownership import Owner, gone_uid, wake_owners
 from dray.controllers.pod_control.pod_control import DELETIONS_AT_ONCE, Keeper, NewPod, PodControl
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
-JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 KEEPER: Final = Keeper(JOBS, "job-controller", finalizer=TRACKING)
 NAME: Final = "job"
 OURSELVES: Final = "kubernetes.io/job-controller"
@@ -220,7 +219,9 @@ class JobController:
         """Write the status; the Job as it is then, None when it is gone."""
         if job.status == result.status:
             return job
-        written = await if_found(self._client.update_status(JOBS, msgspec.structs.replace(job, status=result.status)))
+        written = await ignore_not_found(
+            self._client.update_status(JOBS, msgspec.structs.replace(job, status=result.status))
+        )
         if written is None:
             return None
         self._metrics.reported(job, written)
@@ -251,7 +252,7 @@ class JobController:
         self._untracked.removing(uid)
         patch = Patch(PatchType.STRATEGIC, _without_hold(uid))
         try:
-            await if_found(self._client.patch(PODS, key.name, key.namespace, patch))
+            await ignore_not_found(self._client.patch(PODS, key.name, key.namespace, patch))
         except APIError as error:
             self._untracked.not_removed(uid)
             return error
@@ -265,7 +266,7 @@ class JobController:
             return
         controller = controller_of(pod)
         if controller is not None and controller.kind == JOBS.kind:
-            job = await if_found(self._client.get(JOBS, controller.name, key.namespace))
+            job = await ignore_not_found(self._client.get(JOBS, controller.name, key.namespace))
             if job is not None and job.metadata.uid == controller.uid and not is_finished(job):
                 return
         error = await self._release_one(pod)

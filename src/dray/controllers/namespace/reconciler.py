@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Any, Final
 
-from dray.api.document import Document, GroupResource, GroupVersion
+from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, ConflictError, MethodNotAllowedError, NotFoundError, PathNotFoundError
 from dray.client.controller import Controller, Requeue, Result
 from dray.client.interface import (
@@ -20,17 +20,16 @@ from dray.client.interface import (
     WatchEvent,
     WatchOptions,
     WriteOptions,
-    unstructured,
+    ignore_not_found,
 )
 from dray.client.objects import key_of
+from dray.client.resources import NAMESPACES
 from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.loop import if_found
 from dray.controllers.namespace import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 
-NAMESPACES: Final = unstructured(GroupVersion("", "v1"), "namespaces", "Namespace", namespaced=False)
 WORKERS: Final = 10
 # What is left is watched, and its going wakes the namespace at once; this only covers a watch that failed.
 RECHECK_SECONDS: Final = 15.0
@@ -66,7 +65,7 @@ class NamespaceController:
 
     async def reconcile(self, name: str) -> Result:
         """Empty one namespace as far as it goes."""
-        namespace = await if_found(self._client.get(NAMESPACES, name))
+        namespace = await ignore_not_found(self._client.get(NAMESPACES, name))
         if namespace is None or not plan.is_waiting(namespace):
             return None
         self._stop_waiting(name)
@@ -122,7 +121,7 @@ class NamespaceController:
 
     async def _delete_one(self, resource: Resource[Document], document: Document) -> None:
         key = key_of(document)
-        await if_found(self._client.delete(resource, key.name, key.namespace, _BACKGROUND))
+        await ignore_not_found(self._client.delete(resource, key.name, key.namespace, _BACKGROUND))
 
     # --- Reporting and finishing. ---
 
@@ -141,7 +140,7 @@ class NamespaceController:
 
     async def _finalize(self, namespace: Document) -> None:
         options = WriteOptions(subresource="finalize")
-        await if_found(self._client.update(NAMESPACES, plan.without_finalizer(namespace), options))
+        await ignore_not_found(self._client.update(NAMESPACES, plan.without_finalizer(namespace), options))
 
     # --- Waiting for what is left. ---
 

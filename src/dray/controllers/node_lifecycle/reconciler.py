@@ -13,11 +13,12 @@ from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Controller, Requeue, Result
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, ObjectReference, Source
 from dray.client.informer import Selection
-from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions
+from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
+from dray.client.resources import LEASES, NODES, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.client.workqueue import TokenBucket
-from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
+from dray.controllers.kinds import PODS_BY_NODE, node_name_values
 from dray.controllers.node_lifecycle import plan
 from dray.controllers.node_lifecycle.eviction_limiter import Turns
 from dray.controllers.node_lifecycle.heartbeats import HeartbeatBook
@@ -28,7 +29,6 @@ from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 
-LEASES: Final[Resource[Lease]] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 LEASE_NAMESPACE: Final = "kube-node-lease"
 NAME: Final = "node_lifecycle_controller"
 # As kubectl shows it in the events of nodes.

@@ -14,11 +14,10 @@ from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, Source
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, ignore_not_found
 from dray.client.objects import controller_of, key_of
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
-from dray.controllers.kinds import PODS
-from dray.controllers.loop import if_found
 from dray.controllers.pod_control.expectations import CONFIRMED_SECONDS, UnseenPods
 from dray.controllers.pod_control.ownership import (
     BY_ORPHAN_NAMESPACE,
@@ -125,7 +124,7 @@ class PodControl:
     async def _confirm(self, owner: Owner) -> None:
         """Forget Pods that were deleted before the informer could tell of them."""
         for key in self.unseen.to_confirm(owner.uid, self._clock.monotonic()):
-            if await if_found(self._client.get(PODS, key.name, key.namespace)) is None:
+            if await ignore_not_found(self._client.get(PODS, key.name, key.namespace)) is None:
                 self.unseen.not_created(key)
 
     def sooner(self, owner: Owner, wait: float | None) -> Requeue | None:
@@ -261,12 +260,12 @@ async def _settle(
 
 async def _patched(client: Client, resource: Resource[T], item: T, patch: Patch) -> T | None:
     key = key_of(item)
-    return await if_found(client.patch(resource, key.name, key.namespace, patch))
+    return await ignore_not_found(client.patch(resource, key.name, key.namespace, patch))
 
 
 async def _may_adopt(client: Client, owners: Resource[Any], owner: Owner) -> bool:
     """Whether the owner is still there: the cache may tell of one that is gone, and its Pods would go with it."""
-    live = await if_found(client.get(owners, owner.name, owner.namespace))
+    live = await ignore_not_found(client.get(owners, owner.name, owner.namespace))
     return live is not None and live.metadata.uid == owner.uid and live.metadata.deletion_timestamp is None
 
 

@@ -11,12 +11,12 @@ from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Controller, Requeue, Result
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import NODES, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.eviction import disruption_patch
-from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
-from dray.controllers.loop import if_found
+from dray.controllers.kinds import PODS_BY_NODE, node_name_values
 from dray.controllers.pod_garbage_collector import plan
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
@@ -163,7 +163,7 @@ class PodGarbageCollector:
 
     async def _exists(self, name: str) -> bool:
         """Ask past the cache: the answer costs Pods."""
-        return await if_found(self._client.get(NODES, name)) is not None
+        return await ignore_not_found(self._client.get(NODES, name)) is not None
 
     async def _remove_all(self, pods: Iterable[Pod], reason: str) -> None:
         """Remove every Pod; one that cannot be removed does not keep the others."""
@@ -187,6 +187,6 @@ class PodGarbageCollector:
         body = disruption_patch(pod, *why, self._clock.now(), fail=True)
         if body is not None and pod.status.phase not in ("Succeeded", "Failed"):
             patch = Patch(PatchType.STRATEGIC, body)
-            await if_found(self._client.patch(PODS, key.name, key.namespace, patch, _STATUS))
+            await ignore_not_found(self._client.patch(PODS, key.name, key.namespace, patch, _STATUS))
         options = DeleteOptions(uid=pod.metadata.uid or "", grace_period_seconds=0)
-        await if_found(self._client.delete(PODS, key.name, key.namespace, options))
+        await ignore_not_found(self._client.delete(PODS, key.name, key.namespace, options))

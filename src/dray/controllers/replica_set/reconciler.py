@@ -11,10 +11,11 @@ from dray.api.errors import APIError
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Controller, Result
-from dray.client.interface import Client, Resource
+from dray.client.interface import Client, ignore_not_found
 from dray.client.objects import controller_of, key_of
+from dray.client.resources import REPLICA_SETS
 from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.loop import if_found, run_telling
+from dray.controllers.loop import run_telling
 from dray.controllers.pod_control.ownership import Owner, wake_owners
 from dray.controllers.pod_control.pod_control import (
     FAILED_CREATE,
@@ -30,7 +31,6 @@ from dray.controllers.replica_set import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
-REPLICA_SETS: Final[Resource[ReplicaSet]] = Resource("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
 NAME: Final = "replicaset"
 KEEPER: Final = Keeper(REPLICA_SETS, "replicaset-controller")
 WORKERS: Final = 5
@@ -97,7 +97,7 @@ class ReplicaSetController:
         status = plan.status_of(replica_set, pods, failure, self._clock.now())
         changed = plan.with_status(replica_set, status)
         if changed is not None:
-            await if_found(self._client.update_status(REPLICA_SETS, changed))
+            await ignore_not_found(self._client.update_status(REPLICA_SETS, changed))
 
     def _related(self, replica_set: ReplicaSet) -> Iterator[Pod]:
         """The Pods of all ReplicaSets with the same controller: how full a node is with them decides who goes."""

@@ -17,32 +17,25 @@ from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dray.client.controller import Controller, Result
 from dray.client.event_recorder import WARNING, EventRecorder, Source
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.claim_control import Problem, UserPods
-from dray.controllers.kinds import PODS
-from dray.controllers.loop import if_found, run_telling
+from dray.controllers.loop import run_telling
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
-)
-TEMPLATES: Final[Resource[ResourceClaimTemplate]] = Resource(
-    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplate
-)
 NAME: Final = "resource_claim"
-FIELD_MANAGER: Final = "ResourceClaimController"
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
 WORKERS: Final = 10
 
 _PODS_BY_CLAIM: Final = "shared-claims"
 _PODS_BY_TEMPLATE: Final = "claim-templates"
-_APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True, subresource="status")
+_APPLY: Final = WriteOptions(field_manager=FieldManager.RESOURCE_CLAIM, force=True, subresource="status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +75,12 @@ class ResourceClaimController:
         self.controller: Controller[PodKey | ClaimKey] = Controller(
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._claims = informers.informer(CLAIMS, indexes={BY_OWNER_UID: owner_uids})
+        self._claims = informers.informer(RESOURCE_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
         self._pods = informers.informer(
             PODS, indexes={_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index}
         )
         self._users = UserPods(client, self._pods)
-        self._templates = informers.informer(TEMPLATES)
+        self._templates = informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
         self.controller.follow(self._templates, self._template_changed)
@@ -190,7 +183,7 @@ class ResourceClaimController:
             patch = Patch(PatchType.APPLY, plan.status_patch(pod, named))
             await self._client.patch(PODS, key.name, key.namespace, patch, _APPLY)
         for claim in wanted.reserve:
-            await self._client.update_status(CLAIMS, claim)
+            await self._client.update_status(RESOURCE_CLAIMS, claim)
         if problems:
             raise self._tell(pod, problems) from failure
 
@@ -198,7 +191,7 @@ class ResourceClaimController:
         """Look for claims that the caches lack before they are replaced: the Pod's news may be ahead of the claims'."""
         namespace = pod.metadata.namespace or ""
         for name in plan.names_to_confirm(pod, lambda name: self._find_claim(NamespacedName(namespace, name))):
-            claim = await if_found(self._client.get(CLAIMS, name, namespace))
+            claim = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, name, namespace))
             if claim is not None:
                 self._created.remember(claim, self._clock.monotonic())
 
@@ -212,7 +205,7 @@ class ResourceClaimController:
 
     async def _create(self, claim: ResourceClaim) -> str:
         try:
-            created = await self._client.create(CLAIMS, claim)
+            created = await self._client.create(RESOURCE_CLAIMS, claim)
         except APIError:
             self._metrics.tried_to_create(claim, success=False)
             raise
@@ -250,12 +243,14 @@ class ResourceClaimController:
 
     async def _write_claim(self, key: NamespacedName, claim: ResourceClaim, wanted: plan.ClaimPlan) -> None:
         if wanted.status is not None:
-            claim = await self._client.update_status(CLAIMS, msgspec.structs.replace(claim, status=wanted.status))
+            claim = await self._client.update_status(
+                RESOURCE_CLAIMS, msgspec.structs.replace(claim, status=wanted.status)
+            )
         if wanted.remove_finalizer:
-            claim = await self._client.update(CLAIMS, plan.without_finalizer(claim))
+            claim = await self._client.update(RESOURCE_CLAIMS, plan.without_finalizer(claim))
         if wanted.delete:
             options = DeleteOptions(uid=claim.metadata.uid or "")
-            await if_found(self._client.delete(CLAIMS, key.name, key.namespace, options))
+            await ignore_not_found(self._client.delete(RESOURCE_CLAIMS, key.name, key.namespace, options))
 
 
 def _claim_index(pod: Any) -> list[NamespacedName]:

@@ -15,10 +15,12 @@ from dray.api.quota.names import CLAIMS, PODS, ClassNames, count_names
 from dray.api.quota.usage import ONE, Usage, claim_usage, extended_resource_pod, is_charged_to, pod_usage
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
+from dray.client import resources
 from dray.client.controller import Controller, Requeue, Result
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, Resource, ServedResource
+from dray.client.interface import Client, ServedResource
 from dray.client.objects import key_of
+from dray.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.controllers.resource_quota.plan import plan_quota
 from dray.controllers.resource_quota.usage import Book
@@ -26,14 +28,6 @@ from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 
-QUOTA_OBJECTS: Final[Resource[ResourceQuota]] = Resource("", "v1", "resourcequotas", "ResourceQuota", ResourceQuota)
-POD_OBJECTS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
-CLAIM_OBJECTS: Final[Resource[ResourceClaim]] = Resource(
-    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
-)
-CLASS_OBJECTS: Final[Resource[DeviceClass]] = Resource(
-    "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", DeviceClass, namespaced=False
-)
 # The name of Kubernetes' queue of quotas.
 NAME: Final = "resourcequota_primary"
 WORKERS: Final = 5
@@ -74,15 +68,15 @@ class ResourceQuotaController:
         self.controller: Controller[NamespacedName] = Controller(
             NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._quotas = informers.informer(QUOTA_OBJECTS)
-        self._pods = informers.informer(POD_OBJECTS)
+        self._quotas = informers.informer(RESOURCE_QUOTAS)
+        self._pods = informers.informer(resources.PODS)
         self.controller.follow(self._quotas, self._quota_changed)
         self.controller.follow(self._pods, self._pod_changed)
         self._claims: SharedInformer[ResourceClaim] | None = None
         self._classes: SharedInformer[DeviceClass] | None = None
         if gates.enabled("DynamicResourceAllocation"):
-            self._claims = informers.informer(CLAIM_OBJECTS, indexes={BY_OWNER_UID: owner_uids})
-            self._classes = informers.informer(CLASS_OBJECTS)
+            self._claims = informers.informer(RESOURCE_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
+            self._classes = informers.informer(DEVICE_CLASSES)
             self.controller.follow(self._claims, self._claim_changed)
             self.controller.follow(self._classes, self._class_changed)
 
@@ -118,7 +112,7 @@ class ResourceQuotaController:
         # First, since the watch may be faster with the news than the answer.
         self._written[key] = quota.status.used
         try:
-            await self._client.update_status(QUOTA_OBJECTS, quota)
+            await self._client.update_status(RESOURCE_QUOTAS, quota)
         except NotFoundError:
             return
         except APIError:

@@ -7,19 +7,19 @@ from typing import Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError, ForbiddenError, NotFoundError
+from dray.client import resources
 from dray.client.controller import Controller, Result
 from dray.client.informer import Selection
-from dray.client.interface import Client, unstructured
+from dray.client.interface import Client
 from dray.client.objects import key_of
+from dray.client.resources import NAMESPACES, SERVICE_ACCOUNTS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.service_account import plan
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 
 _CORE: Final = GroupVersion("", "v1")
-NAMESPACES: Final = unstructured(_CORE, "namespaces", "Namespace", namespaced=False)
-SERVICE_ACCOUNTS: Final = unstructured(_CORE, "serviceaccounts", "ServiceAccount")
-CONFIG_MAPS: Final = unstructured(_CORE, "configmaps", "ConfigMap")
+CONFIG_MAPS: Final = resources.CONFIG_MAPS.unstructured
 WORKERS: Final = 5
 
 

@@ -12,9 +12,10 @@ from dray.client.controller import Controller, Requeue, Result
 from dray.client.event_recorder import NORMAL, EventRecorder, ObjectReference, Source
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
+from dray.client.resources import NODES, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.eviction import EvictionMetrics, disruption_patch
-from dray.controllers.kinds import NODES, PODS, PODS_BY_NODE, node_name_values
+from dray.controllers.kinds import PODS_BY_NODE, node_name_values
 from dray.controllers.loop import run_telling
 from dray.controllers.taint_eviction import plan
 from dray.lib.clock import Clock

@@ -22,12 +22,12 @@ from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
+from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES
 from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic.controller_runner import Options, run, serve
 from dray.driver.classic.interface import ClassicController, NodePlugin
 from dray.driver.classic.node_preparer import FoundClaim, PluginAuthor, check_allocated
 from dray.driver.classic.plan import to_claim
-from dray.driver.classic.reconciler import CLAIMS, CLASSES
 from dray.driver.classic.servicer import ClassicNode
 from dray.driver.prepared.checkpoint import RecordError
 from dray.driver.prepared.checkpoint_files import PreparedClaims
@@ -103,7 +103,7 @@ class NodePluginRunner:
         folder = options.folder(plugin.name)
         os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
         self._informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
-        self._claims = self._informers.informer(CLAIMS, indexes={_BY_UID: _uid_of})
+        self._claims = self._informers.informer(CLASSIC_CLAIMS, indexes={_BY_UID: _uid_of})
         prepared = PreparedClaims(folder, options.cdi_folder)
         self._preparer = Preparer(PluginAuthor(plugin), self._fetch, prepared, folder, clock, metrics)
         # Set by the node agent's last word on the registration.
@@ -157,7 +157,7 @@ class NodePluginRunner:
             raise ClaimMissingError(f"resource {ref.uid} does not exist")
         check_allocated(claim, self._plugin.name)
         try:
-            claim_class = await self._client.get(CLASSES, claim.spec.resource_class_name)
+            claim_class = await self._client.get(CLASSIC_CLASSES, claim.spec.resource_class_name)
         except NotFoundError:
             claim_class = None
         return FoundClaim(to_claim(claim, claim_class))
@@ -167,11 +167,13 @@ class NodePluginRunner:
         known = next(iter(self._claims.lister.by_index(_BY_UID, uid)), None)
         if known is not None:
             try:
-                found = await self._client.get(CLAIMS, known.metadata.name or "", known.metadata.namespace or "")
+                found = await self._client.get(
+                    CLASSIC_CLAIMS, known.metadata.name or "", known.metadata.namespace or ""
+                )
             except NotFoundError:
                 return None
             return found if found.metadata.uid == uid else None
-        return _with_uid((await self._client.list(CLAIMS)).items, uid)
+        return _with_uid((await self._client.list(CLASSIC_CLAIMS)).items, uid)
 
 
 def _uid_of(claim: Any) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor, State
@@ -22,8 +22,9 @@ from dray.api.types.cdi_v1alpha1 import ResourceClaim, ResourceClass
 from dray.client.controller import Controller, Requeue, Result
 from dray.client.event_recorder import WARNING, EventRecorder, Source
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, Resource
+from dray.client.interface import Client, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES
 from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic import plan
 from dray.driver.classic.interface import Allocation, ClassicController, NoRoomError
@@ -35,14 +36,7 @@ from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
-)
-CLASSES: Final[Resource[ResourceClass]] = Resource(
-    classic.GROUP, classic.VERSION, "resourceclasses", "ResourceClass", ResourceClass, namespaced=False
-)
 CLAIM_KIND: Final = GroupVersionKind(classic.GROUP, classic.VERSION, "ResourceClaim")
 # Claims worked at the same time; the driver's own calls are bounded by its `concurrency`.
 WORKERS: Final = 32
@@ -106,8 +100,8 @@ class DriverReconciler:
         self.controller: Controller[NamespacedName | Refresh] = Controller(
             driver.name, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
-        self._claims = informers.informer(CLAIMS, indexes={_BY_CLASS: _class_of, BY_OWNER_UID: owner_uids})
-        self._classes = informers.informer(CLASSES)
+        self._claims = informers.informer(CLASSIC_CLAIMS, indexes={_BY_CLASS: _class_of, BY_OWNER_UID: owner_uids})
+        self._classes = informers.informer(CLASSIC_CLASSES)
         self.controller.follow(self._classes, self._class_changed)
         self.controller.follow(self._claims, self._claim_changed)
 
@@ -372,13 +366,13 @@ class DriverReconciler:
 
     async def _write_status(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
         classic.check_move(Actor.DRIVER, before, after)
-        return self._note_written(await self._client.update_status(CLAIMS, after))
+        return self._note_written(await self._client.update_status(CLASSIC_CLAIMS, after))
 
     async def _write(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
         gone = classic.state_of(before) is State.DELETING
         classic.check_move(Actor.DRIVER, before, None if gone else after)
         try:
-            return self._note_written(await self._client.update(CLAIMS, after))
+            return self._note_written(await self._client.update(CLASSIC_CLAIMS, after))
         except NotFoundError:
             if gone:
                 return after
@@ -391,7 +385,9 @@ class DriverReconciler:
         return claim
 
     async def _live(self, claim: ResourceClaim) -> ResourceClaim | None:
-        return await _found(self._client.get(CLAIMS, claim.metadata.name or "", claim.metadata.namespace or ""))
+        return await ignore_not_found(
+            self._client.get(CLASSIC_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
+        )
 
 
 def _class_of(claim: Any) -> tuple[str, ...]:
@@ -401,11 +397,3 @@ def _class_of(claim: Any) -> tuple[str, ...]:
 def _version(claim: ResourceClaim) -> int:
     """Versions of one object are numbers that rise; nothing else is made of them."""
     return int(claim.metadata.resource_version or "0")
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

@@ -11,13 +11,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from dray.api.cdi import CdiError
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError
-from dray.api.types.resource_v1 import ResourceClaim
-from dray.client.interface import Client, Resource
+from dray.client.interface import Client
+from dray.client.resources import RESOURCE_CLAIMS
 from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, claim_for
 from dray.driver.prepared.cdi import claim_file, claim_spec
 from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase
@@ -28,10 +28,6 @@ from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
-
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ def claims_from(client: Client, driver: str) -> Fetch:
 
     async def fetch(ref: ClaimRef) -> Claim:
         try:
-            found = await client.get(CLAIMS, ref.key.name, ref.key.namespace)
+            found = await client.get(RESOURCE_CLAIMS, ref.key.name, ref.key.namespace)
         except APIError as error:
             raise ClaimError(f"retrieve claim {ref.key}: {error}") from error
         return claim_for(driver, ref.uid, found)

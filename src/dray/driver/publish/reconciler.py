@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.errors import APIError, InvalidError, NotFoundError
-from dray.api.types.core_v1 import Node
 from dray.api.types.meta_v1 import OwnerReference
 from dray.api.types.resource_v1 import ResourceSlice
 from dray.client.controller import Controller
 from dray.client.informer import Selection
-from dray.client.interface import Client, DeleteOptions, ListOptions, Resource
+from dray.client.interface import Client, DeleteOptions, ListOptions
 from dray.client.objects import resource_version_of
+from dray.client.resources import NODES, RESOURCE_SLICES
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.driver.devices import Pool
 from dray.driver.publish.contents import SliceContent, content_of
@@ -26,10 +26,6 @@ from dray.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-SLICES: Final[Resource[ResourceSlice]] = Resource(
-    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False
-)
-NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 POOL_INDEX: Final = "pool"
 # How long a slice that someone else deleted or changed waits for its repair. Kubernetes waits 30 s; a shorter wait
 # still keeps two instances that disagree from writing against each other all the time.
@@ -80,7 +76,7 @@ class SlicePublisher:
         if self._node_name:
             self._selector += f",spec.nodeName={self._node_name}"
         self._slices: SharedInformer[ResourceSlice] = informers.informer(
-            SLICES, Selection(field_selector=self._selector), indexes={POOL_INDEX: _pool_of}
+            RESOURCE_SLICES, Selection(field_selector=self._selector), indexes={POOL_INDEX: _pool_of}
         )
         self._controller: Controller[str] = Controller("resource slices", self._reconcile, clock, metrics=metrics)
         self._controller.follow(self._slices, self._changed)
@@ -103,7 +99,7 @@ class SlicePublisher:
 
     async def remove_all(self) -> None:
         """Delete every slice of the driver; for a driver that is being removed from the node."""
-        await self._client.delete_collection(SLICES, selection=ListOptions(field_selector=self._selector))
+        await self._client.delete_collection(RESOURCE_SLICES, selection=ListOptions(field_selector=self._selector))
 
     @property
     def settled(self) -> bool:
@@ -141,7 +137,7 @@ class SlicePublisher:
         options = DeleteOptions(uid=item.metadata.uid or "", resource_version=resource_version_of(item))
         name = item.metadata.name or ""
         try:
-            await self._client.delete(SLICES, name, options=options)
+            await self._client.delete(RESOURCE_SLICES, name, options=options)
         except NotFoundError:
             return
         await self._seen(lambda: self._slices.lister.get(name) is None)
@@ -149,7 +145,7 @@ class SlicePublisher:
     async def _update(
         self, item: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
     ) -> None:
-        written = await self._client.update(SLICES, item)
+        written = await self._client.update(RESOURCE_SLICES, item)
         self._note(written, content, accepted)
         before = resource_version_of(item)
         await self._seen(lambda: self._version(written.metadata.name or "") != before)
@@ -157,7 +153,7 @@ class SlicePublisher:
     async def _create(
         self, item: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
     ) -> None:
-        written = await self._client.create(SLICES, item)
+        written = await self._client.create(RESOURCE_SLICES, item)
         self._note(written, content, accepted)
         await self._seen(lambda: self._version(written.metadata.name or "") != "")
 

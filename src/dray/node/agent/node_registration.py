@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, APIError, ConflictError, NotFoundError
-from dray.client.interface import Client, Patch, PatchType, WriteOptions, unstructured
+from dray.client import resources
+from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.lib.clock import Clock
 from dray.node.agent.node_object import (
     LEASE_NAMESPACE,
@@ -29,8 +30,8 @@ from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-NODES: Final = unstructured(GroupVersion("", "v1"), "nodes", "Node", namespaced=False)
-LEASES: Final = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
+NODES: Final = resources.NODES.unstructured
+LEASES: Final = resources.LEASES.unstructured
 # kubelet's: how often the status is looked at, and how often it is written though nothing changed.
 STATUS_SECONDS: Final = 10.0
 STATUS_WRITE_SECONDS: Final = 300.0

@@ -9,11 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.errors import APIError, NotFoundError
 from dray.api.timestamps import parse_time
 from dray.api.types.core_v1 import ConfigMap, Container, Pod, Secret, ServiceAccountTokenProjection, Volume
-from dray.client.interface import Client, Resource, unstructured
+from dray.client.interface import Client, Resource
+from dray.client.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from dray.lib.clock import Clock
 from dray.node.agent import volume_files
 from dray.node.agent.logs.reader import last_output
@@ -33,9 +34,6 @@ from dray.node.runtimes.runtime import BindMount, ContainerSpec, Sandbox
 
 T = TypeVar("T")
 
-CONFIG_MAPS: Final[Resource[ConfigMap]] = Resource("", "v1", "configmaps", "ConfigMap", ConfigMap)
-SECRETS: Final[Resource[Secret]] = Resource("", "v1", "secrets", "Secret", Secret)
-SERVICE_ACCOUNTS: Final = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 FAILED_MOUNT: Final = "FailedMount"
 DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 MESSAGE_BYTES_MAX: Final = 4096

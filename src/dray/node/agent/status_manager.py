@@ -9,14 +9,14 @@ from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Controller, Result
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
+from dray.client.resources import PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 WORKERS: Final = 4
 _READY: Final = "Ready"
 _STATUS: Final = WriteOptions(subresource="status")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor, ClassicEntry
@@ -20,7 +20,8 @@ from dray.api.errors import APIError, ConflictError, ForbiddenError, NotFoundErr
 from dray.api.pod_claims import is_reserved_for
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Container, Pod
-from dray.client.interface import Client, Resource
+from dray.client.interface import Client, ignore_not_found
+from dray.client.resources import CLASSIC_CLAIMS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.node.classic.claims import (
     cdi_devices_of,
@@ -36,7 +37,6 @@ from dray.node.dra.claim_info_cache import CallPrepare, CallUnprepare, ClaimRef,
 from dray.node.dra.claim_manager import EXPECTED, ClaimKeeper
 from dray.node.dra.claims import ClaimError, ClaimInfo
 from dray.node.dra.driver_registry import DriverRegistry
-from dray.node.dra.manager import CLAIMS as STRUCTURED_CLAIMS
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin, PluginError
 from dray.runtime.logs import fields
@@ -44,11 +44,7 @@ from dray.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    classic.GROUP, classic.VERSION, "resourceclaims", "ResourceClaim", ResourceClaim
-)
 FILE_NAME: Final = "classic_claims_state"
 # How long a server is believed to have no classic claims.
 ABSENT_SECONDS: Final = 60.0
@@ -183,7 +179,7 @@ class ClassicResources:
                 raise ClaimError(f"ResourceClaim {key.name} does not exist")
             if claim is None or wanted.generated or self.has_claim(pod, key.name):
                 return claim
-            other = await _found(self._client.get(STRUCTURED_CLAIMS, key.name, key.namespace))
+            other = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, key.name, key.namespace))
         except APIError as error:
             raise ClaimError(f"fetch ResourceClaim {key.name}: {error}") from error
         if other is None:
@@ -201,10 +197,11 @@ class ClassicResources:
         if self._clock.monotonic() < self._absent_until:
             return None
         try:
-            return await _found(self._client.get(CLAIMS, key.name, key.namespace))
+            return await ignore_not_found(self._client.get(CLASSIC_CLAIMS, key.name, key.namespace))
         except ForbiddenError:
             if any(
-                (item.group, item.plural) == (CLAIMS.group, CLAIMS.plural) for item in await self._client.resources()
+                (item.group, item.plural) == (CLASSIC_CLAIMS.group, CLASSIC_CLAIMS.plural)
+                for item in await self._client.resources()
             ):
                 raise
             self._absent_until = self._clock.monotonic() + ABSENT_SECONDS
@@ -231,7 +228,7 @@ class ClassicResources:
 
     async def _exists(self, claim: ClaimRef) -> bool:
         try:
-            found = await _found(self._client.get(CLAIMS, claim.key.name, claim.key.namespace))
+            found = await ignore_not_found(self._client.get(CLASSIC_CLAIMS, claim.key.name, claim.key.namespace))
         except ForbiddenError:
             # The node may no longer ask, since no Pod here refers to the claim any more.
             return False
@@ -249,7 +246,7 @@ class ClassicResources:
                     return
                 after = classic.without_user(claim, pod.metadata.uid or "")
                 classic.check_move(Actor.NODE, claim, after)
-                await self._client.update_status(CLAIMS, after)
+                await self._client.update_status(CLASSIC_CLAIMS, after)
             except ConflictError:
                 continue
             except NotFoundError:
@@ -274,11 +271,3 @@ class ClassicResources:
 
 def _uid(pod: Pod) -> UID:
     return UID(pod.metadata.uid or "")
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

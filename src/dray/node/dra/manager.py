@@ -25,7 +25,8 @@ from dray.api.errors import APIError, NotFoundError
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Container, Pod, ResourceStatus
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.client.interface import Client, Resource
+from dray.client.interface import Client
+from dray.client.resources import RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.node.dra import checkpoint
 from dray.node.dra.claim_info_cache import CallPrepare, CallUnprepare, DriverPrepared, DriverUnprepared
@@ -55,9 +56,6 @@ from dray.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-CLAIMS: Final[Resource[ResourceClaim]] = Resource(
-    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim
-)
 # The reason of the event that a Pod gets while its claims cannot be prepared.
 FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
 
@@ -236,7 +234,7 @@ class DynamicResources:
     async def _fetch(self, pod: Pod, wanted: PodClaim) -> ResourceClaim | None:
         """None when the Pod can do without, and has to."""
         try:
-            return await self._client.get(CLAIMS, wanted.name, pod.metadata.namespace or "")
+            return await self._client.get(RESOURCE_CLAIMS, wanted.name, pod.metadata.namespace or "")
         except APIError as error:
             if wanted.optional and isinstance(error, NotFoundError):
                 return None

@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.errors import APIError, NotFoundError
-from dray.api.types.resource_v1 import ResourceSlice
-from dray.client.interface import Client, ListOptions, Resource
+from dray.client.interface import Client, ListOptions
+from dray.client.resources import RESOURCE_SLICES
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import pause
 
 _log = logging.getLogger(__name__)
-
-SLICES: Final[Resource[ResourceSlice]] = Resource(
-    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False
-)
 
 
 class SliceCleaner:
@@ -54,7 +50,7 @@ class SliceCleaner:
         if driver != EVERY_DRIVER:
             selector += f",spec.driver={driver}"
         try:
-            await self._client.delete_collection(SLICES, selection=ListOptions(field_selector=selector))
+            await self._client.delete_collection(RESOURCE_SLICES, selection=ListOptions(field_selector=selector))
         except NotFoundError:
             pass
         except APIError as error:

@@ -7,10 +7,10 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Pod
+from dray.client.resources import PODS
 from dray.framework.cycle_state import CycleState
 from dray.framework.status import SUCCESS, Status, error
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import PODS
 
 _BINDING: Final = "binding"
 

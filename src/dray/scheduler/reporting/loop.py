@@ -12,11 +12,11 @@ from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.event_recorder import EventRecord, EventRecorder, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.resources import NODES, PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.conditions import plan_status
-from dray.scheduler.kinds import NODES, PODS
 
 _log = logging.getLogger(__name__)
 

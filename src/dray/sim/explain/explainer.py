@@ -9,8 +9,8 @@ from typing import Final
 from dray.allocator import Allocator
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
+from dray.client.resources import PODS
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.scheduler.kinds import PODS
 from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.sim.explain.answers import Answer, Standing
 from dray.sim.explain.filters import Filters, nodes_with_room

@@ -15,14 +15,14 @@ from dray.api.features import FeatureGates
 from dray.apiserver.in_process import in_process_server
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
+from dray.client.resources import JOBS, NODES, PODS, REPLICA_SETS, RESOURCE_CLAIMS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.job.reconciler import JOBS, JobController
-from dray.controllers.kinds import NODES, PODS
-from dray.controllers.replica_set.reconciler import REPLICA_SETS, ReplicaSetController
-from dray.controllers.resource_claim.reconciler import CLAIMS, ResourceClaimController
+from dray.controllers.job.reconciler import JobController
+from dray.controllers.replica_set.reconciler import ReplicaSetController
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
@@ -36,7 +36,7 @@ from dray.sim.snapshot import Snapshot
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)
 # Kinds that other controllers here follow: the garbage collector need not follow them once more.
-_FOLLOWED: Final = (PODS, NODES, REPLICA_SETS, JOBS, CLAIMS)
+_FOLLOWED: Final = (PODS, NODES, REPLICA_SETS, JOBS, RESOURCE_CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)

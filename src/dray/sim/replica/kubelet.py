@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, unstructured
+from dray.client import resources
+from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.shared_informers import SharedInformerFactory
 
-PODS: Final = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+PODS: Final = resources.PODS.unstructured
 _STATUS: Final = WriteOptions(subresource="status")
 
 

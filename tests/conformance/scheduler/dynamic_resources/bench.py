@@ -19,6 +19,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import Resource, unstructured
+from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
@@ -30,7 +31,6 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources, make_dynamic_resources
 from tests.in_process_server import in_process_server
 

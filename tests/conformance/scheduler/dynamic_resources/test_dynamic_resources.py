@@ -12,9 +12,9 @@ import pytest
 from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError, ServiceUnavailableError
 from dray.api.pod_claims import FINALIZER
+from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.client.rest import Call
 from dray.framework.status import Code
-from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME
 from tests.conformance.scheduler.dynamic_resources.bench import (
     RULES,

@@ -15,12 +15,12 @@ from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client.interface import DeleteOptions
+from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.client.rest import Call
 from dray.framework.events import Hint
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code
-from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.dynamic_resources.extended import claim_name
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit

@@ -16,10 +16,10 @@ from dray.api.types.core_v1 import Pod
 from dray.client.http import http_client
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions
+from dray.client.resources import PODS
 from dray.client.rest import RestClient
 from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
-from dray.node.agent.status_manager import PODS
 from dray.node.dra.checkpoint import decode
 from dray.node.resource_manager import ResourceError
 from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin

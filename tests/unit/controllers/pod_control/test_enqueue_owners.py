@@ -14,9 +14,9 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.client.informer import Informer
 from dray.client.interface import ListPage
+from dray.client.resources import REPLICA_SETS
 from dray.client.shared_informers import EVERYTHING, SharedInformer
 from dray.controllers.pod_control.ownership import Owner, gone_uid, wake_owners
-from dray.controllers.replica_set.reconciler import REPLICA_SETS
 from tests.unit.controllers.pod_control.pods import pod
 
 KIND = GroupVersionKind("apps", "v1", "ReplicaSet")

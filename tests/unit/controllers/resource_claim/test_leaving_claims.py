@@ -12,9 +12,8 @@ from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions
+from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.client.rest import Call
-from dray.controllers.kinds import PODS
-from dray.controllers.resource_claim.reconciler import CLAIMS
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import (
     FROM_TEMPLATE,
     TEAM,
@@ -32,7 +31,7 @@ async def in_use(world: World) -> tuple[Pod, ResourceClaim]:
     pod = await world.pod("pod", [FROM_TEMPLATE], nodeName="node")
     await until(lambda: world.named("pod"))
     [claim] = await world.claims()
-    return pod, await world.allocate(await world.user.update(CLAIMS, protected(claim)), pod)
+    return pod, await world.allocate(await world.user.update(RESOURCE_CLAIMS, protected(claim)), pod)
 
 
 def protected(claim: ResourceClaim) -> ResourceClaim:
@@ -46,7 +45,7 @@ def after(world: World, verb: str, subresource: str, act: Callable[[], Awaitable
 
     async def delayed(call: Call) -> Document:
         answer = await send(call)
-        if call.resource == CLAIMS and (call.verb, call.subresource) == (verb, subresource) and pending:
+        if call.resource == RESOURCE_CLAIMS and (call.verb, call.subresource) == (verb, subresource) and pending:
             await pending.pop()()
         return answer
 
@@ -92,7 +91,7 @@ async def test_a_claim_that_is_held_again_while_it_leaves_is_let_go_too() -> Non
         async def hold() -> None:
             current = await world.get(name)
             assert current is not None
-            await world.user.update(CLAIMS, protected(current))
+            await world.user.update(RESOURCE_CLAIMS, protected(current))
 
         async def news_is_in() -> None:
             async def leaving() -> bool:
@@ -127,7 +126,7 @@ async def test_another_claim_of_that_name_is_looked_at() -> None:
             metadata = {"name": name, "namespace": TEAM, "finalizers": [FINALIZER]}
             spec = msgspec.to_builtins(claim.spec)
             another = await world.user.create(
-                CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim)
+                RESOURCE_CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim)
             )
             held = await world.allocate(another, pod)
 

@@ -18,14 +18,13 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dray.client.event_recorder import EVENTS
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, PatchType, WriteOptions, unstructured
+from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.kinds import PODS
 from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
-from dray.controllers.resource_claim.reconciler import CLAIMS, TEMPLATES, ResourceClaimController
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
@@ -89,12 +88,12 @@ class World:
             "metadata": {"name": name, "namespace": TEAM},
             "spec": {"metadata": metadata or {}, "spec": {"devices": {"requests": [request]}}},
         }
-        await self.user.create(TEMPLATES, msgspec.convert(document, ResourceClaimTemplate))
+        await self.user.create(RESOURCE_CLAIM_TEMPLATES, msgspec.convert(document, ResourceClaimTemplate))
 
     async def claim(self, name: str) -> ResourceClaim:
         spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
         document = {"metadata": {"name": name, "namespace": TEAM, "finalizers": [FINALIZER]}, "spec": spec}
-        return await self.user.create(CLAIMS, msgspec.convert(document, ResourceClaim))
+        return await self.user.create(RESOURCE_CLAIMS, msgspec.convert(document, ResourceClaim))
 
     async def allocate(self, claim: ResourceClaim, *users: Pod) -> ResourceClaim:
         result = {"request": "r", "driver": "gpu.example.com", "pool": "pool", "device": "gpu-0"}
@@ -103,14 +102,14 @@ class World:
             "reservedFor": [{"resource": "pods", "name": p.metadata.name, "uid": p.metadata.uid} for p in users],
         }
         body = msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
-        return await self.user.update_status(CLAIMS, body)
+        return await self.user.update_status(RESOURCE_CLAIMS, body)
 
     async def claims(self) -> list[ResourceClaim]:
-        return list((await self.user.list(CLAIMS, TEAM)).items)
+        return list((await self.user.list(RESOURCE_CLAIMS, TEAM)).items)
 
     async def get(self, name: str) -> ResourceClaim | None:
         try:
-            return await self.user.get(CLAIMS, name, TEAM)
+            return await self.user.get(RESOURCE_CLAIMS, name, TEAM)
         except NotFoundError:
             return None
 
@@ -226,10 +225,10 @@ async def test_no_claim_with_alternatives_while_the_gate_is_off() -> None:
 @pytest.mark.behaviour("SP-87", "SP-88")
 async def test_a_failed_creation_is_counted_told_and_tried_again() -> None:
     async with running() as world:
-        failures = [ServiceUnavailableError("down"), ConflictError(CLAIMS.group_resource, "x", "conflict")]
+        failures = [ServiceUnavailableError("down"), ConflictError(RESOURCE_CLAIMS.group_resource, "x", "conflict")]
 
         def fail(call: Call) -> Exception | None:
-            return failures.pop() if call.verb == "create" and call.resource is CLAIMS and failures else None
+            return failures.pop() if call.verb == "create" and call.resource is RESOURCE_CLAIMS and failures else None
 
         world.transport.fail = fail
         await world.template("template")
@@ -266,7 +265,7 @@ async def test_a_new_controller_finds_the_claim_of_the_old_one() -> None:
             "ownerReferences": [owner],
         }
         spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
-        await world.user.create(CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim))
+        await world.user.create(RESOURCE_CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim))
 
     async with running(prepare=prepare) as world:
         await until(lambda: world.named("pod"))
@@ -281,7 +280,7 @@ async def test_a_deleted_claim_is_replaced_for_a_waiting_pod() -> None:
         await world.pod("pod", [FROM_TEMPLATE])
         await until(lambda: world.named("pod"))
         first = (await world.named("pod"))["gpu"]
-        await world.user.delete(CLAIMS, first or "", TEAM)
+        await world.user.delete(RESOURCE_CLAIMS, first or "", TEAM)
 
         async def replaced() -> bool:
             return (await world.named("pod"))["gpu"] != first
@@ -360,7 +359,7 @@ async def test_a_pod_that_was_never_seen_is_asked_for() -> None:
 async def test_a_deleted_claim_without_users_goes() -> None:
     async with running() as world:
         await world.allocate(await world.claim("shared"))
-        await world.user.delete(CLAIMS, "shared", TEAM)
+        await world.user.delete(RESOURCE_CLAIMS, "shared", TEAM)
 
         async def gone() -> bool:
             return await world.get("shared") is None
@@ -379,7 +378,7 @@ async def test_a_generated_claim_goes_when_its_pod_is_done() -> None:
         protected = msgspec.structs.replace(
             claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=(FINALIZER,))
         )
-        await world.allocate(await world.user.update(CLAIMS, protected, WriteOptions()), pod)
+        await world.allocate(await world.user.update(RESOURCE_CLAIMS, protected, WriteOptions()), pod)
         await world.finish(pod, "Running")
         assert len(await world.claims()) == 1
         await world.finish(pod)

@@ -10,8 +10,7 @@ from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
-from dray.controllers.kinds import PODS
-from dray.controllers.resource_claim.reconciler import CLAIMS
+from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.scheduler.plugins.dynamic_resources.extended import make_claim, needs_of, plan_requests, status_of
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, World, running, until
 
@@ -28,14 +27,14 @@ async def served(world: World, *, named: bool = True) -> tuple[Pod, ResourceClai
     wanted = plan_requests(needs_of(pod), ((GPU, "gpu"),))
     made = make_claim(pod, wanted.requests)
     body = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=None))
-    claim = await world.user.create(CLAIMS, body)
+    claim = await world.user.create(RESOURCE_CLAIMS, body)
     result = {"request": "container-0-request-0", "driver": "gpu.example.com", "pool": "pool", "device": "gpu-0"}
     status = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": "pod", "uid": pod.metadata.uid}],
     }
     claim = msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
-    claim = await world.user.update_status(CLAIMS, claim)
+    claim = await world.user.update_status(RESOURCE_CLAIMS, claim)
     if named:
         named_by = status_of(claim.metadata.name or "", wanted)
         patch = {"status": {"extendedResourceClaimStatus": msgspec.to_builtins(named_by)}}
@@ -74,7 +73,7 @@ async def test_the_claim_stays_while_the_pod_runs() -> None:
         await world.finish(pod, "Running")
         marker = await world.claim("marker")
         # One that is worked on after the Pod's change shows that the change was looked at.
-        await world.user.delete(CLAIMS, marker.metadata.name or "", TEAM)
+        await world.user.delete(RESOURCE_CLAIMS, marker.metadata.name or "", TEAM)
         await until(lambda: _gone(world, "marker"))
         found = await world.get(claim.metadata.name or "")
         assert found is not None
@@ -92,7 +91,7 @@ async def test_the_claim_is_freed_with_a_pod_that_is_deleted_and_counted_until_t
         await until(lambda: _freed(world, claim.metadata.name or ""))
         # The garbage collector's part.
         if await world.get(claim.metadata.name or "") is not None:
-            await world.user.delete(CLAIMS, claim.metadata.name or "", TEAM)
+            await world.user.delete(RESOURCE_CLAIMS, claim.metadata.name or "", TEAM)
         await until(lambda: _gone(world, claim.metadata.name or ""))
         await until(lambda: _uncounted(world))
 

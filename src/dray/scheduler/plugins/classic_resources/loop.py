@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor
-from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.errors import APIError, ConflictError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
-from dray.client.interface import Client
+from dray.client.interface import Client, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import CLASSIC_CLAIMS, PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
-from dray.scheduler.kinds import CLASSIC_CLAIMS, PODS
 from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 # client-go's RetryOnConflict: five tries, 10 ms apart.
 ATTEMPTS_MAX: Final = 5
@@ -124,17 +123,11 @@ class ClassicWriter:
         return current if current is not None and current.metadata.uid == claim.metadata.uid else None
 
     async def _live(self, claim: ResourceClaim) -> ResourceClaim | None:
-        return await _found(self._client.get(CLASSIC_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or ""))
+        return await ignore_not_found(
+            self._client.get(CLASSIC_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
+        )
 
     async def _has_node(self, pod: Pod) -> bool:
         """Whether the Pod is bound, which an answer that got lost may have hidden."""
-        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         return live is not None and live.metadata.uid == pod.metadata.uid and bool(live.spec.node_name)
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

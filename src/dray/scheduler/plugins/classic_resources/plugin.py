@@ -17,6 +17,7 @@ from dray.api.errors import APIError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
+from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES, RESOURCE_CLAIMS
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
     CLASSIC_CLAIM,
@@ -31,7 +32,6 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import CLASSIC_CLAIMS, CLASSIC_CLASSES, RESOURCE_CLAIMS
 from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.arguments import read_arguments
 from dray.scheduler.plugins.classic_resources.binding.loop import WAIT_ALLOCATION, ClassicBinder, waiting

@@ -7,9 +7,9 @@ from typing import Final
 from dray.api.features import FeatureGates
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
+from dray.client.resources import CLASSIC_CLAIMS
 from dray.framework.events import CLASSIC_CLAIM, Action, ClusterEvent, EventKeys, EventRegistration, Hint
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import CLASSIC_CLAIMS
 from dray.scheduler.plugins.dynamic_resources.checks import IsClassic, no_classic
 from dray.scheduler.plugins.dynamic_resources.hints import claim_keys_of
 

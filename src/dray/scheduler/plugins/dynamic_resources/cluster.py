@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dray.allocator import Allocations, Allocator, Inventory
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.extended_resources import ClassResources
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.client.event_recorder import WARNING
-from dray.client.interface import unstructured
 from dray.client.objects import key_of
+from dray.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, UNFINISHED
+from dray.scheduler.kinds import UNFINISHED
 from dray.scheduler.plugins.dynamic_resources.collector import NAME as NAME_OF_COLLECTOR
 from dray.scheduler.plugins.dynamic_resources.collector import ClassCollector
 from dray.scheduler.plugins.dynamic_resources.extended import is_special
@@ -31,9 +31,6 @@ from dray.scheduler.plugins.dynamic_resources.variants import Variants
 _BY_CLAIM: Final = "claim-names"
 _BY_POD: Final = "special-claims"
 _SHARED: Final = "DynamicResources"
-TAINT_RULES: Final = unstructured(
-    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
-)
 
 
 class Cluster:
@@ -60,7 +57,7 @@ class Cluster:
         handle.informers.informer(DEVICE_CLASSES).add_handler(self._class_changed)
         handle.informers.informer(NODES).add_handler(self._node_changed)
         if handle.features.enabled("DRADeviceTaints") and handle.features.enabled("DRADeviceTaintRules"):
-            handle.informers.informer(TAINT_RULES).add_handler(self._rule_changed)
+            handle.informers.informer(DEVICE_TAINT_RULES).add_handler(self._rule_changed)
         handle.metrics.collect_once(NAME_OF_COLLECTOR, lambda: ClassCollector(self._measured, handle.clock.monotonic))
 
     def _measured(self) -> dict[str, ClassMeasure]:

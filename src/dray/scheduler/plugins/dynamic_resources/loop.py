@@ -11,15 +11,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from dray.allocator import claim_label
-from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.errors import APIError, ConflictError
 from dray.api.pod_claims import FINALIZER, is_reserved_for
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
-from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.interface import Client, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
+from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
-from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
 from dray.scheduler.plugins.claim_news import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
@@ -87,7 +87,7 @@ class ClaimWriter:
         raise failure
 
     async def _read_again(self, taking: _Taking) -> None:
-        current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(taking.claim)))
+        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(taking.claim)))
         if taking.doubt is not None and (current is None or _version(current) != _version(taking.doubt)):
             # The write got through and is in what was read, or never will.
             taking.doubt = None
@@ -126,7 +126,7 @@ class ClaimWriter:
         await self.until_answered(doubt, self._settle)
 
     async def _settle(self, doubt: ResourceClaim) -> None:
-        current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(doubt)))
+        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(doubt)))
         if current is None or current.metadata.uid != doubt.metadata.uid:
             return
         if _version(current) == _version(doubt):
@@ -148,7 +148,7 @@ class ClaimWriter:
             nonlocal latest
             current, latest = latest, None
             if current is None:
-                current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
+                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
             if current is None or current.metadata.uid != claim.metadata.uid or await self._has_node(pod):
                 return
             if is_reserved_for(current, pod):
@@ -193,13 +193,13 @@ class ClaimWriter:
             try:
                 await self.free(current)
             except ConflictError:
-                current = await _found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
+                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
             else:
                 return
 
     async def _has_node(self, pod: Pod) -> bool:
         """Whether the Pod is bound, which an answer that got lost may have hidden."""
-        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         return live is not None and live.metadata.uid == pod.metadata.uid and bool(live.spec.node_name)
 
     # --- Waiting. ---
@@ -257,11 +257,3 @@ def _place(claim: ResourceClaim) -> tuple[str, str]:
 
 def _version(claim: ResourceClaim) -> str:
     return claim.metadata.resource_version or ""
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None

@@ -14,8 +14,8 @@ from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableErro
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.resources import RESOURCE_CLAIMS
 from dray.framework.events import Action, Hint
-from dray.scheduler.kinds import RESOURCE_CLAIMS
 from dray.scheduler.plugins.claim_news import is_older
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.conditions import Readiness, judge

@@ -14,14 +14,14 @@ import msgspec
 
 from dray.allocator import claim_label
 from dray.api.document import Document
-from dray.api.errors import AlreadyExistsError, APIError, ConflictError, NotFoundError
+from dray.api.errors import AlreadyExistsError, APIError, ConflictError
 from dray.api.pod_claims import FINALIZER, extended_resource_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.lru import LRUSet
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import PODS, RESOURCE_CLAIMS
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.extended import claim_name, is_reusable, is_special_of, same_requests
 from dray.scheduler.plugins.dynamic_resources.loop import ATTEMPTS_MAX, RETRY_SECONDS, ClaimWriter
@@ -126,7 +126,7 @@ class SpecialClaims:
         raise failure
 
     async def _pending(self, pod: Pod) -> Pod:
-        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         if live is None or live.metadata.uid != pod.metadata.uid or live.metadata.deletion_timestamp is not None:
             raise ClaimChangedError(f"pod {pod.metadata.namespace}/{pod.metadata.name} got deleted in the meantime")
         if live.spec.node_name:
@@ -149,7 +149,7 @@ class SpecialClaims:
 
         The status goes first: a binding that is still on its way is bound to the version before.
         """
-        live = await _found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
+        live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         if live is not None and live.metadata.uid == pod.metadata.uid:
             if live.spec.node_name:
                 # A binding that was taken for failed may have come through, with or without the claim.
@@ -157,7 +157,7 @@ class SpecialClaims:
                     return False
             elif live.status.extended_resource_claim_status is not None:
                 await self._set_status(live, None)
-        current = await _found(
+        current = await ignore_not_found(
             self._client.get(RESOURCE_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
         )
         if current is not None and is_special_of(current, pod):
@@ -169,13 +169,13 @@ class SpecialClaims:
     async def _delete(self, claim: ResourceClaim) -> None:
         current: ResourceClaim | None = claim
         if FINALIZER in claim.metadata.finalizers:
-            current = await _found(self._client.update(RESOURCE_CLAIMS, writes.unprotected(claim)))
+            current = await ignore_not_found(self._client.update(RESOURCE_CLAIMS, writes.unprotected(claim)))
         # One that was going already goes with its last finalizer.
         if current is not None and claim.metadata.deletion_timestamp is None:
             name, namespace = claim.metadata.name or "", claim.metadata.namespace or ""
             version = current.metadata.resource_version or ""
             options = DeleteOptions(uid=claim.metadata.uid or "", resource_version=version)
-            await _found(self._client.delete(RESOURCE_CLAIMS, name, namespace, options))
+            await ignore_not_found(self._client.delete(RESOURCE_CLAIMS, name, namespace, options))
         self._tracker.removed(claim)
 
     async def remove_surely(self, claim: ResourceClaim, pod: Pod) -> bool:
@@ -189,11 +189,3 @@ def _usable(found: ResourceClaim, claim: ResourceClaim, pod: Pod) -> ResourceCla
     if is_new and same_requests(found, claim.spec.devices.requests):
         return found
     raise ClaimChangedError(f"claim {claim_label(found)} of an earlier attempt is in the way")
-
-
-async def _found(answer: Awaitable[T]) -> T | None:
-    """The answer, or None when there is no such object."""
-    try:
-        return await answer
-    except NotFoundError:
-        return None
