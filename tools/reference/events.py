@@ -1,4 +1,4 @@
-"""Every Event that Dray writes: a table, held against the reasons that stand in the code."""
+"""The reference page of Events, from a table that tests compare with the reasons in the code."""
 
 from __future__ import annotations
 
@@ -11,118 +11,116 @@ from pathlib import Path
 
 from tools.reference.markdown import page, table
 
-INTRODUCTION = """What `kubectl get events` and `kubectl describe` show. Reasons are Kubernetes' own except those
-marked with *. The same event again raises its count; many of one kind about one object are counted together."""
+INTRODUCTION = """Events as shown by `kubectl get events` and `kubectl describe`. Reasons are those of Kubernetes,
+except for the ones marked with *. Repeated events increase a count; many similar ones are aggregated."""
 SOURCE = Path(__file__).parents[2] / "src" / "dray"
-# Calls that have a reason among their arguments, or make what becomes an Event.
-TELLERS = frozenset(
+# Calls and classes that take the reason of an Event as an argument.
+RECORDERS = frozenset(
     {"event", "event_for", "node_event", "record", "record_node", "tell", "_tell", "_tell_news", "_tell_of"}
     | {"Tell", "Told", "Rejection", "ResourceError", "Verdict", "StartFailed", "ImageFailure"}
 )
-# Where those calls are made.
-ROOMS = ("controllers", "scheduler", "node", "driver", "cmd")
+# Packages with such calls.
+PACKAGES = ("controllers", "scheduler", "node", "driver", "cmd")
 _REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One Event; `module` is where its reason stands."""
+    """One Event; `source` is the module or package that contains its reason."""
 
     reason: str
     type: str
     about: str
-    module: str
+    source: str
     when: str
-    ours: bool = False
+    is_extension: bool = False
 
 
 N, W = "Normal", "Warning"
-_POD_CONTROL = "controllers/pod_control/loop.py"
-_JOB = "controllers/job/scene.py"
-_ACCOUNTING = "controllers/job/accounting.py"
-_MACHINE = "node/agent/pod/machine.py"
-_STARTING = "node/agent/starting/loop.py"
-_KEEPERS = "ReplicaSet, DaemonSet, Job"
+_POD_CONTROL = "controllers/pod_control"
+_JOB = "controllers/job"
+_AGENT = "node/agent"
+_OWNERS = "ReplicaSet, DaemonSet, Job"
 
 EVENTS: dict[str, Sequence[Row]] = {
     "The scheduler": (
-        Row("Scheduled", N, "Pod", "scheduler/loop.py", "the Pod has a node"),
-        Row("FailedScheduling", W, "Pod", "scheduler/loop.py", "no node fits, or something broke"),
-        Row("BindingConditionsPending", N, "Pod", "scheduler/plugins/dynamic_resources/binding/loop.py",
-            "devices are being made ready, and the Pod is bound afterwards"),
-        Row("ExtendedResourceOfferedTwice", W, "Node", "scheduler/plugins/dynamic_resources/offers.py",
-            "a device plugin and a driver offer the same resource on one node", ours=True),
-        Row("ResourceClaimNotAvailable", N, "Pod", "scheduler/plugins/classic_resources/binding/loop.py",
-            "the Pod runs without an optional classic claim", ours=True),
+        Row("Scheduled", N, "Pod", "scheduler", "the Pod was bound to a node"),
+        Row("FailedScheduling", W, "Pod", "scheduler", "no node fits, or an error occurred"),
+        Row("BindingConditionsPending", N, "Pod", "scheduler/plugins/dynamic_resources",
+            "the devices are not ready yet; the Pod is bound afterwards"),
+        Row("ExtendedResourceOfferedTwice", W, "Node", "scheduler/plugins/dynamic_resources",
+            "a device plugin and a driver provide the same resource on one node", is_extension=True),
+        Row("ResourceClaimNotAvailable", N, "Pod", "scheduler/plugins/classic_resources",
+            "the Pod is bound without an optional classic claim", is_extension=True),
     ),
-    "Controllers of claims": (
-        Row("FailedResourceClaimCreation", W, "Pod", "controllers/resource_claim/reconciler.py",
-            "a claim could not be made from the Pod's template"),
-        Row("FailedResourceClaimCreation", W, "Pod", "controllers/classic_claim/reconciler.py",
-            "the same for a classic claim"),
-        Row("DeviceTaintManagerEviction", N, "Pod", "controllers/device_taint_eviction/plan.py",
-            "the Pod is deleted, or will be, since a device of it is tainted; or that was called off"),
+    "Claim controllers": (
+        Row("FailedResourceClaimCreation", W, "Pod", "controllers/resource_claim",
+            "a claim could not be created from the Pod's template"),
+        Row("FailedResourceClaimCreation", W, "Pod", "controllers/classic_claim",
+            "a classic claim could not be created from the Pod's template"),
+        Row("DeviceTaintManagerEviction", N, "Pod", "controllers/device_taint_eviction",
+            "the Pod is or will be deleted because one of its devices is tainted, or the deletion was cancelled"),
     ),
-    "Controllers of nodes": (
-        Row("RegisteredNode", N, "Node", "controllers/node_lifecycle/reconciler.py", "a Node is new"),
-        Row("RemovingNode", N, "Node", "controllers/node_lifecycle/reconciler.py", "a Node is gone"),
-        Row("NodeNotReady", N, "Node", "controllers/node_lifecycle/reconciler.py", "the Node is no longer ready"),
-        Row("NodeNotReady", W, "Pod", "controllers/node_lifecycle/reconciler.py", "the Pod's Node is no longer ready"),
-        Row("TaintManagerEviction", N, "Pod", "controllers/taint_eviction/plan.py",
-            "the Pod is deleted, or will be, since its Node is tainted; or that was called off"),
+    "Node controllers": (
+        Row("RegisteredNode", N, "Node", "controllers/node_lifecycle", "a Node was added"),
+        Row("RemovingNode", N, "Node", "controllers/node_lifecycle", "a Node was removed"),
+        Row("NodeNotReady", N, "Node", "controllers/node_lifecycle", "the Node is no longer ready"),
+        Row("NodeNotReady", W, "Pod", "controllers/node_lifecycle", "the Pod's Node is no longer ready"),
+        Row("TaintManagerEviction", N, "Pod", "controllers/taint_eviction",
+            "the Pod is or will be deleted because its Node is tainted, or the deletion was cancelled"),
     ),
-    "Controllers of workloads": (
-        Row("SuccessfulCreate", N, _KEEPERS, _POD_CONTROL, "a Pod was made"),
-        Row("SuccessfulDelete", N, _KEEPERS, _POD_CONTROL, "a Pod was deleted"),
-        Row("FailedCreate", W, _KEEPERS, _POD_CONTROL, "a Pod could not be made"),
-        Row("FailedDelete", W, _KEEPERS, _POD_CONTROL, "a Pod could not be deleted"),
-        Row("ScalingReplicaSet", N, "Deployment", "controllers/deployment/reconciler.py",
-            "a ReplicaSet gets more or fewer Pods"),
-        Row("ReplicaSetCreateError", W, "Deployment", "controllers/deployment/conditions.py",
-            "a new ReplicaSet could not be made"),
-        Row("FailedDaemonPod", W, "DaemonSet", "controllers/daemon_set/plan.py", "a daemon failed, and is replaced"),
-        Row("SucceededDaemonPod", N, "DaemonSet", "controllers/daemon_set/plan.py", "a daemon ended, and is replaced"),
-        Row("Suspended", N, "Job", _ACCOUNTING, "the Job is suspended"),
-        Row("Resumed", N, "Job", _ACCOUNTING, "the Job goes on"),
-        Row("Completed", N, "Job", _ACCOUNTING, "the Job is done"),
-        Row("TooManySucceededPods", W, "Job", _ACCOUNTING, "the Job is done, and more Pods succeeded than asked for"),
-        Row("UnknownCompletionMode", W, "Job", "controllers/job/reconciler.py",
-            "the Job is left alone: a newer API server has a mode that is not known here"),
+    "Workload controllers": (
+        Row("SuccessfulCreate", N, _OWNERS, _POD_CONTROL, "a Pod was created"),
+        Row("SuccessfulDelete", N, _OWNERS, _POD_CONTROL, "a Pod was deleted"),
+        Row("FailedCreate", W, _OWNERS, _POD_CONTROL, "a Pod could not be created"),
+        Row("FailedDelete", W, _OWNERS, _POD_CONTROL, "a Pod could not be deleted"),
+        Row("ScalingReplicaSet", N, "Deployment", "controllers/deployment",
+            "a ReplicaSet was scaled up or down"),
+        Row("ReplicaSetCreateError", W, "Deployment", "controllers/deployment",
+            "a new ReplicaSet could not be created"),
+        Row("FailedDaemonPod", W, "DaemonSet", "controllers/daemon_set", "a daemon Pod failed and is replaced"),
+        Row("SucceededDaemonPod", N, "DaemonSet", "controllers/daemon_set", "a daemon Pod succeeded and is replaced"),
+        Row("Suspended", N, "Job", _JOB, "the Job was suspended"),
+        Row("Resumed", N, "Job", _JOB, "the Job was resumed"),
+        Row("Completed", N, "Job", _JOB, "the Job is complete"),
+        Row("TooManySucceededPods", W, "Job", _JOB, "the Job is complete, and more Pods succeeded than requested"),
+        Row("UnknownCompletionMode", W, "Job", "controllers/job",
+            "the Job is ignored: its completion mode is unknown to this version"),
         Row("BackoffLimitExceeded", W, "Job", _JOB, "too many Pods failed"),
         Row("DeadlineExceeded", W, "Job", _JOB, "the Job took longer than `activeDeadlineSeconds`"),
-        Row("PodFailurePolicy", W, "Job", _JOB, "a Pod failed in a way that ends the Job"),
-        Row("FailedIndexes", W, "Job", _JOB, "all indexes ended, and some failed"),
+        Row("PodFailurePolicy", W, "Job", _JOB, "a Pod failure matched a rule with the action FailJob"),
+        Row("FailedIndexes", W, "Job", _JOB, "all indexes finished, and some failed"),
         Row("MaxFailedIndexesExceeded", W, "Job", _JOB, "more indexes failed than `maxFailedIndexes`"),
     ),
     "The node agent": (
-        Row("Pulled", N, "Pod", _STARTING, "the image is there"),
-        Row("Created", N, "Pod", _STARTING, "a container was made"),
-        Row("Started", N, "Pod", _MACHINE, "a container was started"),
-        Row("Failed", W, "Pod", _STARTING, "a container or its image could not be had"),
-        Row("BackOff", W, "Pod", _MACHINE, "a container or an image (Normal) that keeps failing waits"),
-        Row("Killing", N, "Pod", _MACHINE, "a container is being stopped"),
-        Row("FailedKillPod", W, "Pod", "node/agent/stopping/loop.py", "a container could not be stopped yet"),
-        Row("Unhealthy", W, "Pod", "node/agent/probes/loop.py", "a probe failed"),
-        Row("FailedPostStartHook", W, "Pod", _MACHINE, "the hook after a start failed"),
-        Row("FailedPreStopHook", W, "Pod", "node/agent/stopping/loop.py", "the hook before a stop failed"),
-        Row("FailedMount", W, "Pod", "node/agent/building/loop.py", "a volume cannot be had yet"),
-        Row("DeadlineExceeded", N, "Pod", _MACHINE, "the Pod was active longer than `activeDeadlineSeconds`"),
-        Row("RuntimeLimitation", W, "Pod", _MACHINE, "the runtime cannot do what the Pod asks for", ours=True),
-        Row("FailedPrepareDynamicResources", W, "Pod", "node/dra/loop.py", "a driver could not prepare a claim yet"),
-        Row("FailedUnprepareDynamicResources", W, "Pod", "node/agent/claims/loop.py", "a driver could not undo it yet"),
-        Row("UnexpectedAdmissionError", W, "Pod", "node/interface.py", "devices, CPUs or memory could not be given"),
-        Row("TopologyAffinityError", W, "Pod", "node/topology/loop.py", "the topology policy cannot be met"),
-        Row("NodeAffinity", W, "Pod", "node/agent/admission.py", "the Pod does not belong on this node"),
-        Row("OutOf", W, "Pod", "node/agent/admission.py", "the node has not enough left, as in `OutOfcpu`"),
-        Row("UnhealthyDevice", W, "Pod", "node/devices/verdict.py", "a device of the Pod turned unhealthy", ours=True),
-        Row("CreateContainerConfigError", W, "Pod", "node/devices/loop.py", "a device plugin does not answer"),
+        Row("Pulled", N, "Pod", _AGENT, "the image is present"),
+        Row("Created", N, "Pod", _AGENT, "a container was created"),
+        Row("Started", N, "Pod", _AGENT, "a container was started"),
+        Row("Failed", W, "Pod", _AGENT, "a container could not be created or started, or its image not be pulled"),
+        Row("BackOff", W, "Pod", _AGENT, "a container or an image pull (Normal) fails repeatedly and is delayed"),
+        Row("Killing", N, "Pod", _AGENT, "a container is being stopped"),
+        Row("FailedKillPod", W, "Pod", _AGENT, "a container could not be stopped"),
+        Row("Unhealthy", W, "Pod", _AGENT, "a probe failed"),
+        Row("FailedPostStartHook", W, "Pod", _AGENT, "the postStart hook failed"),
+        Row("FailedPreStopHook", W, "Pod", _AGENT, "the preStop hook failed"),
+        Row("FailedMount", W, "Pod", _AGENT, "a volume is not available"),
+        Row("DeadlineExceeded", N, "Pod", _AGENT, "the Pod was active longer than `activeDeadlineSeconds`"),
+        Row("RuntimeLimitation", W, "Pod", _AGENT, "the runtime lacks a feature that the Pod uses", is_extension=True),
+        Row("FailedPrepareDynamicResources", W, "Pod", "node/dra", "a driver could not prepare a claim"),
+        Row("FailedUnprepareDynamicResources", W, "Pod", _AGENT, "a driver could not unprepare a claim"),
+        Row("UnexpectedAdmissionError", W, "Pod", "node", "devices, CPUs or memory could not be allocated"),
+        Row("TopologyAffinityError", W, "Pod", "node/topology", "the topology policy cannot be satisfied"),
+        Row("NodeAffinity", W, "Pod", _AGENT, "the Pod's node affinity or selector does not match the node"),
+        Row("OutOf", W, "Pod", _AGENT, "the node has insufficient resources, e.g. `OutOfcpu`"),
+        Row("UnhealthyDevice", W, "Pod", "node/devices", "a device of the Pod became unhealthy", is_extension=True),
+        Row("CreateContainerConfigError", W, "Pod", "node/devices", "a device plugin does not respond"),
     ),
     "Classic drivers": (
-        Row("FailedAllocation", W, "ResourceClaim", "driver/classic/reconciler.py", "no room, or it failed", ours=True),
-        Row("FailedDeallocation", W, "ResourceClaim", "driver/classic/reconciler.py", "freeing failed", ours=True),
+        Row("FailedAllocation", W, "ResourceClaim", "driver/classic", "allocation failed", is_extension=True),
+        Row("FailedDeallocation", W, "ResourceClaim", "driver/classic", "deallocation failed", is_extension=True),
     ),
 }  # fmt: skip
-# Reasons that stand in such calls and never become an Event.
+# Strings in such calls that are not reasons of Events.
 NO_EVENTS = {
     "CompletionsReached": "condition of a Job",
     "SuccessPolicy": "condition of a Job",
@@ -138,23 +136,30 @@ NO_EVENTS = {
 
 
 def events_page() -> str:
-    """docs/reference/events.md."""
+    """Return docs/reference/events.md."""
     parts: list[str] = []
-    for who, rows in EVENTS.items():
-        cells = [(f"`{row.reason}`{'*' if row.ours else ''}", row.type, row.about, row.when) for row in rows]
-        parts += [f"## {who}", table(("reason", "type", "about", "when"), cells)]
+    for component, rows in EVENTS.items():
+        cells = [(f"`{row.reason}`{'*' if row.is_extension else ''}", row.type, row.about, row.when) for row in rows]
+        parts += [f"## {component}", table(("reason", "type", "about", "when"), cells)]
     return page("Events", INTRODUCTION, *parts)
 
 
-def reasons_told() -> set[str]:
-    """Every reason that a call of the code names, as a text or by a constant."""
-    return {reason for room in ROOMS for path in sorted((SOURCE / room).rglob("*.py")) for reason in _told_in(path)}
+def recorded_reasons() -> set[str]:
+    """Return every reason that is passed to a recorder, as a string or by a constant."""
+    return {reason for package in PACKAGES for path in _modules(package) for reason in _recorded_in(path)}
 
 
-def reasons_in(module: str) -> frozenset[str]:
-    """Every text of a module that could be a reason."""
-    nodes = (node.value for node in ast.walk(_tree(SOURCE / module)) if isinstance(node, ast.Constant))
-    return frozenset(text for text in nodes if isinstance(text, str) and _REASON.match(text))
+@cache
+def reasons_in(source: str) -> frozenset[str]:
+    """Return every string in a module or package that could be a reason."""
+    nodes = (node for path in _modules(source) for node in ast.walk(_tree(path)) if isinstance(node, ast.Constant))
+    return frozenset(node.value for node in nodes if isinstance(node.value, str) and _REASON.match(node.value))
+
+
+def _modules(source: str) -> list[Path]:
+    """Return the file of a module, or all files of a package."""
+    module = SOURCE / f"{source}.py"
+    return [module] if module.exists() else sorted((SOURCE / source).rglob("*.py"))
 
 
 @cache
@@ -162,9 +167,9 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def _told_in(path: Path) -> Iterator[str]:
+def _recorded_in(path: Path) -> Iterator[str]:
     for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.Call) and _name(node.func) in TELLERS:
+        if isinstance(node, ast.Call) and _name(node.func) in RECORDERS:
             arguments = [*node.args, *(word.value for word in node.keywords)]
             yield from (text for argument in arguments for text in _texts(argument) if _REASON.match(text))
 
@@ -185,10 +190,10 @@ def _name(node: ast.expr) -> str:
 
 @cache
 def _constants() -> dict[str, tuple[str, ...]]:
-    """Texts by the name of a module's constant, in capitals; several modules may have the same."""
+    """Return the strings of constants by name; several modules may define the same name."""
     found: dict[str, set[str]] = {}
-    for room in ROOMS:
-        for path in (SOURCE / room).rglob("*.py"):
+    for package in PACKAGES:
+        for path in _modules(package):
             for node in _tree(path).body:
                 if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant):
                     text = node.value.value

@@ -1,1 +1,1 @@
-"""Commands for people; they talk to the API like any user."""
+"""The command-line tools; they use the API like any other client."""

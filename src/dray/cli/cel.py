@@ -1,4 +1,4 @@
-"""`dray cel EXPR --slices FILE`: which devices a selector matches, and why it does not match the others."""
+"""`dray cel EXPR --slices FILE`: shows which devices a CEL selector matches, and why it rejects the others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LIST_KINDS: Final = ("List", "ResourceSliceList")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One device and what the selector said about it."""
+class Match:
+    """The result of the selector for one device."""
 
     name: str
     matches: bool
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0 when something matches, 1 when nothing does, 2 when it cannot be told."""
+    """Run the command; return 0 if a device matches, 1 if none does, 2 on errors."""
     arguments = _parse(argv)
     try:
         selector = compile_device_selector(arguments.expression)
@@ -45,18 +45,18 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, yaml.YAMLError, ValueError) as error:
         sys.stderr.write(f"dray cel: {arguments.slices}: {error}\n")
         return EXIT_USAGE
-    verdicts = [_judge(selector, name, view) for name, view in devices]
+    matches = [_evaluate(selector, name, view) for name, view in devices]
     explanation = explain_match(selector, [view for _, view in devices])
     if arguments.output == "json":
-        _write_json(sys.stdout, selector, verdicts, explanation)
+        _write_json(sys.stdout, selector, matches, explanation)
     else:
-        _write_text(sys.stdout, selector, verdicts, explanation)
+        _write_text(sys.stdout, selector, matches, explanation)
     return 0 if explanation.matching else EXIT_NO_MATCH
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="dray cel", description="Show which devices a CEL selector matches, and why not the others."
+        prog="dray cel", description="Show which devices a CEL selector matches, and why it rejects the others."
     )
     parser.add_argument("expression", help="the selector, as in a DeviceClass or a claim")
     parser.add_argument(
@@ -65,7 +65,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="ResourceSlices as YAML or JSON (kubectl get … -o yaml); - is stdin",
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print the answer")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
     return parser.parse_args(argv)
 
 
@@ -79,7 +79,7 @@ def _devices(text: str) -> Iterator[tuple[str, DeviceView]]:
             spec = resource_slice.get("spec") or {}
             for device in spec.get("devices") or ():
                 name = f"{spec['driver']}/{(spec.get('pool') or {}).get('name', '')}/{device['name']}"
-                # v1beta1 wraps what a device is in `basic`.
+                # v1beta1 wraps a device's content in `basic`.
                 yield name, device_view(spec["driver"], device.get("basic") or device)
 
 
@@ -93,21 +93,19 @@ def _slices(document: Any) -> Iterator[Document]:
         yield document
 
 
-def _judge(selector: CompiledSelector, name: str, view: DeviceView) -> Verdict:
+def _evaluate(selector: CompiledSelector, name: str, view: DeviceView) -> Match:
     try:
-        return Verdict(name, selector.evaluate(view))
+        return Match(name, selector.evaluate(view))
     except CELRuntimeError as error:
-        return Verdict(name, matches=False, error=str(error))
+        return Match(name, matches=False, error=str(error))
 
 
-def _write_text(
-    stream: TextIO, selector: CompiledSelector, verdicts: Sequence[Verdict], explanation: Explanation
-) -> None:
+def _write_text(stream: TextIO, selector: CompiledSelector, matches: Sequence[Match], explanation: Explanation) -> None:
     stream.write(
         f"{explanation.matching} of {explanation.devices} devices match (estimated cost {selector.estimated_cost})\n"
     )
-    width = max((len(item.name) for item in verdicts), default=0)
-    for item in verdicts:
+    width = max((len(item.name) for item in matches), default=0)
+    for item in matches:
         outcome = "matches" if item.matches else f"error: {item.error}" if item.error else "does not match"
         stream.write(f"  {item.name:<{width}}  {outcome}\n")
     if len(explanation.conditions) > 1:
@@ -123,19 +121,17 @@ def _write_text(
 def _hint(reference: Reference, devices: int) -> str:
     if reference.present:
         return ""
-    meant = f"; did you mean `{reference.nearest}`?" if reference.nearest else ""
-    return f"`{reference.name}` exists on 0 of {devices} devices{meant}"
+    suggestion = f"; did you mean `{reference.nearest}`?" if reference.nearest else ""
+    return f"`{reference.name}` exists on 0 of {devices} devices{suggestion}"
 
 
-def _write_json(
-    stream: TextIO, selector: CompiledSelector, verdicts: Sequence[Verdict], explanation: Explanation
-) -> None:
+def _write_json(stream: TextIO, selector: CompiledSelector, matches: Sequence[Match], explanation: Explanation) -> None:
     document = {
         "expression": selector.expression,
         "estimatedCost": selector.estimated_cost,
         "devices": [
             {"name": item.name, "matches": item.matches, **({"error": item.error} if item.error else {})}
-            for item in verdicts
+            for item in matches
         ],
         "conditions": [
             {"expression": item.expression, "matching": item.matching, "error": item.error}

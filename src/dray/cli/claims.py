@@ -1,4 +1,4 @@
-"""`dray claims`: every claim with what it asks for, what it has, and who uses it since when."""
+"""`dray claims`: lists claims with their requests, allocated devices and Pods."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from dray.cli import command
-from dray.cli.command import add_namespace, add_watch, reading_parser
+from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
 from dray.cli.output import Column, age, render
 from dray.sim.claims import ClaimRow, ClaimState, claim_rows
 from dray.sim.snapshot import Snapshot
@@ -24,13 +23,13 @@ COLOURS: Final = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
-    parser = reading_parser(PROG, "Show the claims of a cluster: what they ask for, what they have, who uses them.")
+    parser = cluster_parser(PROG, "List the claims of a cluster with their requests, allocated devices and Pods.")
     parser.add_argument("--state", choices=[str(state) for state in ClaimState], help="only claims in this state")
     add_namespace(parser)
     add_watch(parser)
     arguments = parser.parse_args(argv)
 
-    def show(snapshot: Snapshot, now: datetime, colour: bool) -> str:  # noqa: FBT001 - a callback's one switch
+    def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
         rows = [
             row
             for row in claim_rows(snapshot, arguments.namespace)
@@ -40,25 +39,25 @@ def main(argv: Sequence[str]) -> int:
             return "No claims found.\n"
         return render(rows, columns(now), arguments.output, colour=colour)
 
-    return command.run(PROG, arguments, KINDS, show)
+    return run_table(PROG, arguments, KINDS, show)
 
 
 def columns(now: datetime) -> list[Column[ClaimRow]]:
-    """The columns of the list of claims."""
+    """Return the columns of the table."""
     return [
         Column("NAMESPACE", lambda row: row.namespace),
         Column("NAME", lambda row: row.name),
         Column("STATE", lambda row: str(row.state), colour=lambda row: COLOURS[row.state]),
-        Column("ASKS FOR", lambda row: ", ".join(row.requests)),
-        Column("HAS", lambda row: ", ".join(_short(device) for device in row.devices)),
+        Column("REQUESTS", lambda row: ", ".join(row.requests)),
+        Column("DEVICES", lambda row: ", ".join(_device_name(device) for device in row.devices)),
         Column("NODE", lambda row: row.node),
         Column("PODS", lambda row: ", ".join(row.pods)),
-        Column("HELD", lambda row: age(row.allocated, now)),
+        Column("ALLOCATED", lambda row: age(row.allocated, now)),
         Column("AGE", lambda row: age(row.created, now)),
-        Column("CHOSEN", lambda row: ", ".join(row.chosen), wide=True),
-        Column("DEVICES", lambda row: ", ".join(row.devices), wide=True),
+        Column("SUBREQUESTS", lambda row: ", ".join(row.chosen), wide=True),
+        Column("DEVICE IDS", lambda row: ", ".join(row.devices), wide=True),
     ]
 
 
-def _short(device: str) -> str:
+def _device_name(device: str) -> str:
     return device.rpartition("/")[2]

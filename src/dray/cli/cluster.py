@@ -1,4 +1,4 @@
-"""Snapshots from an API server: one, or one whenever something changes."""
+"""Snapshots from an API server: one, or one after every change."""
 
 from __future__ import annotations
 
@@ -20,39 +20,47 @@ from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import best_resources, read_cluster
 from dray.sim.snapshot import Snapshot
 
-# Changes come in bursts; a table more often than this is only flicker.
-PAUSE_SECONDS: Final = 0.2
+# Changes come in bursts; printing more often only flickers.
+PRINT_INTERVAL_SECONDS: Final = 0.2
+
+
+@asynccontextmanager
+async def connect(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
+    """Open a client with the user's own kubeconfig."""
+    access = load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
+    client = http_client(access, SystemClock(), user_agent="dray-cli")
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 async def read_once(kubeconfig: str, context: str, kinds: Sequence[str]) -> Snapshot:
-    """The cluster as it is."""
-    async with connected(kubeconfig, context) as client:
+    """Return the cluster's current state."""
+    async with connect(kubeconfig, context) as client:
         return await read_cluster(client, kinds)
 
 
-async def follow(kubeconfig: str, context: str, kinds: Sequence[str], tell: Callable[[Snapshot], None]) -> None:
-    """Tell how the cluster is, now and after changes, until cancelled."""
-    async with connected(kubeconfig, context) as client, TaskGroup("watch") as group:
-        followed = _Followed(client)
-        await followed.start(group, kinds)
-        try:
-            while True:
-                await followed.changed.wait()
-                followed.changed.clear()
-                tell(followed.snapshot())
-                await asyncio.sleep(PAUSE_SECONDS)
-        finally:
-            await group.cancel()
+async def watch(kubeconfig: str, context: str, kinds: Sequence[str], on_change: Callable[[Snapshot], None]) -> None:
+    """Pass the cluster's state to the callback, now and after changes, until cancelled."""
+    async with connect(kubeconfig, context) as client, TaskGroup("watch") as group:
+        cache = _SnapshotCache(client)
+        await cache.start(group, kinds)
+        while True:
+            await cache.changed.wait()
+            cache.changed.clear()
+            on_change(cache.snapshot())
+            await asyncio.sleep(PRINT_INTERVAL_SECONDS)
 
 
-class _Followed:
-    """The kinds of a snapshot, kept current by watches."""
+class _SnapshotCache:
+    """The objects of a snapshot, kept current by informers."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._informers = SharedInformerFactory(client, SystemClock(), rng)
-        self._loops: dict[str, tuple[str, SharedInformer[Document]]] = {}
+        self._informers = SharedInformerFactory(client, SystemClock(), random.SystemRandom())
+        # Kind -> API version and informer.
+        self._by_kind: dict[str, tuple[str, SharedInformer[Document]]] = {}
         self.changed = asyncio.Event()
 
     async def start(self, group: TaskGroup, kinds: Sequence[str]) -> None:
@@ -61,30 +69,19 @@ class _Followed:
             if kind in served:
                 resource = served[kind]
                 api_version = GroupVersion(resource.group, resource.version).api_version
-                self._loops[kind] = api_version, self._informers.informer(resource)
+                self._by_kind[kind] = api_version, self._informers.informer(resource)
         group.spawn(self._informers.run(), "informers")
-        for _, loop in self._loops.values():
-            await loop.wait_for_sync()
-            loop.add_handler(self._note)
+        for _, informer in self._by_kind.values():
+            await informer.wait_for_sync()
+            informer.add_handler(self._on_event)
         self.changed.set()
 
-    def _note(self, _old: Any, _new: Any) -> None:
+    def _on_event(self, _old: Any, _new: Any) -> None:
         self.changed.set()
 
     def snapshot(self) -> Snapshot:
         return Snapshot.of(
             {"apiVersion": api_version, "kind": kind, **item}
-            for kind, (api_version, loop) in self._loops.items()
-            for item in loop.lister.list()
+            for kind, (api_version, informer) in self._by_kind.items()
+            for item in informer.lister.list()
         )
-
-
-@asynccontextmanager
-async def connected(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
-    """A client with the user's own access."""
-    access = load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
-    client = http_client(access, SystemClock(), user_agent="dray-cli")
-    try:
-        yield client
-    finally:
-        await client.close()

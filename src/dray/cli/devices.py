@@ -1,13 +1,13 @@
-"""`dray devices`: every device with its state and who holds it, or how full each node, class or driver is."""
+"""`dray devices`: lists devices with their state and claims, or counts them by node, class or driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from dray.cli import command
-from dray.cli.command import add_namespace, add_watch, reading_parser
+from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
 from dray.cli.output import Column, age, bar, render
 from dray.sim import usage
 from dray.sim.devices import DeviceRow, DeviceState, device_rows
@@ -33,8 +33,8 @@ _GROUPS: Final[dict[str, Callable[[Sequence[DeviceRow]], list[UsageRow]]]] = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
-    parser = reading_parser(PROG, "Show the devices of a cluster: free, held by whom, tainted, blocked.")
-    parser.add_argument("--by", choices=tuple(_GROUPS), help="count instead of listing")
+    parser = cluster_parser(PROG, "List the devices of a cluster with their state and the claims that hold them.")
+    parser.add_argument("--by", choices=tuple(_GROUPS), help="print counts by node, class or driver")
     parser.add_argument("--node", default="", help="only devices of this node")
     parser.add_argument("--driver", default="", help="only devices of this driver")
     parser.add_argument("--class", dest="device_class", default="", metavar="CLASS", help="only devices of this class")
@@ -43,33 +43,30 @@ def main(argv: Sequence[str]) -> int:
     add_watch(parser)
     arguments = parser.parse_args(argv)
 
-    def show(snapshot: Snapshot, now: datetime, colour: bool) -> str:  # noqa: FBT001 - a callback's one switch
-        rows = [row for row in device_rows(snapshot) if _wanted(row, arguments)]
+    def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
+        rows = [row for row in device_rows(snapshot) if _is_selected(row, arguments)]
         if arguments.by:
             return render(_GROUPS[arguments.by](rows), usage_columns(arguments.by), arguments.output, colour=colour)
-        return render(rows, columns(now), arguments.output, colour=colour) if rows else _nothing(arguments.output)
+        if not rows and arguments.output not in ("json", "yaml"):
+            return "No devices found.\n"
+        return render(rows, columns(now), arguments.output, colour=colour)
 
-    return command.run(PROG, arguments, KINDS, show)
-
-
-def _nothing(form: str) -> str:
-    return render([], [], form) if form in ("json", "yaml") else "No devices found.\n"
+    return run_table(PROG, arguments, KINDS, show)
 
 
-def _wanted(row: DeviceRow, arguments: object) -> bool:
-    given = vars(arguments)
-    held_by = {holder.claim.partition("/")[0] for holder in row.holders}
+def _is_selected(row: DeviceRow, arguments: argparse.Namespace) -> bool:
+    namespaces = {holder.claim.partition("/")[0] for holder in row.holders}
     return (
-        (not given["node"] or row.node == given["node"])
-        and (not given["driver"] or row.driver == given["driver"])
-        and (not given["device_class"] or given["device_class"] in row.classes)
-        and (not given["state"] or row.state == given["state"])
-        and (not given["namespace"] or given["namespace"] in held_by)
+        (not arguments.node or row.node == arguments.node)
+        and (not arguments.driver or row.driver == arguments.driver)
+        and (not arguments.device_class or arguments.device_class in row.classes)
+        and (not arguments.state or row.state == arguments.state)
+        and (not arguments.namespace or arguments.namespace in namespaces)
     )
 
 
 def columns(now: datetime) -> list[Column[DeviceRow]]:
-    """The columns of the list of devices."""
+    """Return the columns of the list of devices."""
     return [
         Column("NODE", lambda row: row.node),
         Column("DRIVER", lambda row: row.driver),
@@ -78,7 +75,7 @@ def columns(now: datetime) -> list[Column[DeviceRow]]:
         Column("STATE", lambda row: str(row.state), colour=lambda row: COLOURS[row.state]),
         Column("CLAIM", lambda row: ", ".join(holder.claim for holder in row.holders)),
         Column("PODS", lambda row: ", ".join(pod for holder in row.holders for pod in holder.pods)),
-        Column("SINCE", lambda row: ", ".join(age(holder.since, now) for holder in row.holders)),
+        Column("ALLOCATED", lambda row: ", ".join(age(holder.since, now) for holder in row.holders)),
         Column("CLASSES", lambda row: ",".join(row.classes)),
         Column("NOTE", lambda row: row.note, wide=True),
         Column("CAPACITY", lambda row: _pairs(row.capacity), wide=True),
@@ -87,21 +84,20 @@ def columns(now: datetime) -> list[Column[DeviceRow]]:
 
 
 def usage_columns(title: str) -> list[Column[UsageRow]]:
-    """The columns of a table of counts."""
+    """Return the columns of a table of counts."""
     return [
         Column(title.upper(), lambda row: row.name),
         Column("DEVICES", lambda row: str(row.total)),
         Column("HELD", lambda row: str(row.held)),
         Column("FREE", lambda row: str(row.free)),
-        Column("OUT", lambda row: str(row.out)),
-        Column("USE", lambda row: f"{bar(row.share)} {row.share:4.0%}", colour=_fullness),
+        Column("UNAVAILABLE", lambda row: str(row.out)),
+        Column("USAGE", lambda row: f"{bar(row.share)} {row.share:4.0%}", colour=_usage_colour),
     ]
 
 
-def _fullness(row: UsageRow) -> str:
+def _usage_colour(row: UsageRow) -> str:
     return "red" if not row.free and row.total else "yellow" if row.held else "green"
 
 
-def _pairs(values: object) -> str:
-    assert isinstance(values, dict)
+def _pairs(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())

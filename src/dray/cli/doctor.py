@@ -1,4 +1,4 @@
-"""`dray doctor`: what is stuck, left over or contradictory in a cluster, and the fix."""
+"""`dray doctor`: finds stuck, orphaned and inconsistent objects, and suggests or applies fixes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dray.api.errors import APIError
-from dray.cli.command import EXIT_FAILURE, failing_in_one_line, read, reading_parser
+from dray.cli.command import EXIT_FAILURE, cluster_parser, exit_on_read_error, read_snapshot
 from dray.cli.output import paint, write_answer
 from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
@@ -23,62 +23,66 @@ from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 
 PROG: Final = "dray doctor"
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-_PLACES: Final = (".", "plugins", "device-plugins")
+# Where node agents store checkpoints, below their root directory.
+_CHECKPOINT_DIRECTORIES: Final = (".", "plugins", "device-plugins")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0 when all is well, 1 when there are errors or warnings."""
+    """Run the command; return 0 if there are no problems, 1 if there are errors or warnings."""
     arguments = _parse(argv)
-    with failing_in_one_line(PROG):
-        snapshot = read(arguments, PLACEMENT_KINDS)
-        findings = [*examine(snapshot, SystemClock().now()), *_of_node(arguments, snapshot)]
+    with exit_on_read_error(PROG):
+        snapshot = read_snapshot(arguments, PLACEMENT_KINDS)
+        findings = [*examine(snapshot, SystemClock().now()), *_node_findings(arguments, snapshot)]
         if arguments.fix:
-            _mend(arguments, [finding.fix for finding in findings if finding.fix is not None])
+            _apply_fixes(arguments, [finding.fix for finding in findings if finding.fix is not None])
     write_answer(findings, arguments.output, partial(lines, findings))
     return EXIT_FAILURE if any(finding.severity is not Severity.NOTE for finding in findings) else 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
-        "Find what is stuck, left over or contradictory: claims that do not go away, reservations of dead Pods, "
-        "devices given twice, pools that are not usable, and with --node-root-dir what a node remembers differently."
+        "Find stuck, orphaned and inconsistent objects: claims that are not deleted, reservations of deleted Pods, "
+        "devices allocated twice, unusable pools, and with --node-root-dir differences to a node's checkpoints."
     )
-    parser = reading_parser(PROG, description, forms=("text", "json", "yaml"))
-    parser.add_argument("--fix", action="store_true", help="mend what can be mended by one safe write")
+    parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
+    parser.add_argument("--fix", action="store_true", help="fix what a single safe write can fix")
     parser.add_argument(
-        "--node-root-dir", default="", metavar="DIR", help="a node's root directory here, e.g. /var/lib/kubelet"
+        "--node-root-dir",
+        default="",
+        metavar="DIR",
+        help="check the node agent's root directory on this machine, e.g. /var/lib/kubelet",
     )
-    parser.add_argument("--node-name", default="", metavar="NODE", help="its name; default: this machine's")
+    parser.add_argument("--node-name", default="", metavar="NODE", help="the node's name; default: the hostname")
     arguments = parser.parse_args(argv)
     if arguments.fix and arguments.filename:
-        parser.error("--fix needs a cluster; files are only read")
+        parser.error("--fix needs a cluster; files are read-only")
     return arguments
 
 
-def _of_node(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterator[Finding]:
+def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterator[Finding]:
     if not arguments.node_root_dir:
         return
     name = arguments.node_name or os.uname().nodename
     for path, content in _checkpoints(Path(arguments.node_root_dir), claim_checkpoint.FILE_NAME):
         try:
-            remembered = claim_checkpoint.decode(content)
+            prepared = claim_checkpoint.decode(content)
         except claim_checkpoint.CheckpointError as error:
             yield _damaged(name, path, error, claim_checkpoint.recovery_advice(str(path)))
         else:
-            yield from claims_disagree(name, remembered, snapshot)
+            yield from claims_disagree(name, prepared, snapshot)
     for path, content in _checkpoints(Path(arguments.node_root_dir), device_checkpoint.FILE_NAME):
         try:
-            given = device_checkpoint.decode(content)
+            allocated = device_checkpoint.decode(content)
         except device_checkpoint.CheckpointError as error:
-            yield _damaged(name, path, error, "drain the node, remove the file and start its agent again")
+            yield _damaged(name, path, error, "drain the node, remove the file and restart the node agent")
         else:
-            yield from devices_disagree(name, given, snapshot)
+            yield from devices_disagree(name, allocated, snapshot)
 
 
 def _checkpoints(root: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     if not root.is_dir():
         raise SnapshotError(f"{root}: no such directory")
-    for path in (root / place / name for place in _PLACES):
+    for path in (root / directory / name for directory in _CHECKPOINT_DIRECTORIES):
         content = read_checkpoint(str(path))
         if content is not None:
             yield path, content
@@ -88,36 +92,36 @@ def _damaged(node: str, path: Path, error: ValueError, advice: str) -> Finding:
     return Finding(Severity.ERROR, "damaged-checkpoint", f"node {node}", f"{path}: {error}", advice)
 
 
-def _mend(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
-    # Only this writes to a cluster.
+def _apply_fixes(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
+    # Imported on use: only --fix writes to a cluster.
     import asyncio
 
     asyncio.run(_apply(arguments, fixes))
 
 
 async def _apply(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
-    """Apply the fixes; one that no longer applies was mended by somebody else."""
-    # As above: a doctor that only looks, at files even, needs none of it.
-    from dray.cli.cluster import connected
+    """Apply the fixes; one that no longer applies was made by another client."""
+    # Imported on use, as above.
+    from dray.cli.cluster import connect
     from dray.client.interface import Patch, PatchType, WriteOptions
     from dray.sim.cluster_reader import best_resources
 
-    async with connected(arguments.kubeconfig, arguments.context) as client:
+    async with connect(arguments.kubeconfig, arguments.context) as client:
         served = best_resources(await client.resources())
         for fix in fixes:
             patch = Patch(PatchType.JSON, list(fix.operations))
             try:
                 await client.patch(served[fix.kind], fix.name, fix.namespace, patch, WriteOptions(subresource="status"))
             except APIError as error:
-                sys.stderr.write(f"{PROG}: {fix.kind} {fix.namespace}/{fix.name} was not changed: {error}\n")
+                sys.stderr.write(f"{PROG}: {fix.kind} {fix.namespace}/{fix.name} not fixed: {error}\n")
             else:
-                sys.stderr.write(f"{PROG}: {fix.kind} {fix.namespace}/{fix.name} mended\n")
+                sys.stderr.write(f"{PROG}: {fix.kind} {fix.namespace}/{fix.name} fixed\n")
 
 
 def lines(findings: Sequence[Finding], *, colour: bool = False) -> Iterator[str]:
-    """The findings in words."""
+    """Return the text format."""
     if not findings:
-        yield "All is well."
+        yield "No problems found."
         return
     for finding in findings:
         severity = paint(f"{finding.severity:<8}", _COLOURS[finding.severity] if colour else "")

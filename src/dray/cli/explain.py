@@ -1,4 +1,4 @@
-"""`dray explain pod|claim NAME`: why it is pending, or why it got these devices, and what would help."""
+"""`dray explain pod|claim NAME`: explains why it is pending or which devices it got, and suggests changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.cli.command import add_feature_gates, failing_in_one_line, read, reading_parser
+from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.clock import SystemClock
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing
@@ -29,11 +29,11 @@ _COLOURS: Final = {Standing.PENDING: "yellow", Standing.PLACED: "green", Standin
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     arguments = _parse(argv)
-    # Brings the API server and the scheduler along, which help and wrong flags need not wait for.
+    # Imported after parsing: it pulls in the API server and the scheduler, which --help does not need.
     from dray.sim.explain.explainer import explain
 
-    with failing_in_one_line(PROG):
-        snapshot = read(arguments, PLACEMENT_KINDS)
+    with exit_on_read_error(PROG):
+        snapshot = read_snapshot(arguments, PLACEMENT_KINDS)
         subject = _SUBJECTS[arguments.kind](snapshot, NamespacedName(arguments.namespace, arguments.name))
         now = SystemClock().now()
         answer = explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
@@ -43,20 +43,20 @@ def main(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
-        "Say why a Pod or claim is pending, or why it got these devices: one line a node, what would help, and "
-        "with --node every device with its reason."
+        "Explain why a Pod or claim is pending, or why it got its devices: the reason per node, suggested changes, "
+        "and with --node the reason per device."
     )
-    parser = reading_parser(PROG, description, forms=("text", "json", "yaml"))
+    parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("kind", choices=tuple(_SUBJECTS), metavar="pod|claim")
     parser.add_argument("name")
     parser.add_argument("-n", "--namespace", default="default", help="default: default")
-    parser.add_argument("--node", default="", metavar="NODE", help="every device of this node with its reason")
+    parser.add_argument("--node", default="", metavar="NODE", help="show the reason for every device of this node")
     add_feature_gates(parser)
     return parser.parse_args(argv)
 
 
 def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[str]:
-    """The answer in words."""
+    """Return the text format."""
     yield _headline(answer, colour=colour)
     if answer.obstacle:
         yield f"  {answer.obstacle}"
@@ -64,7 +64,7 @@ def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[s
     yield from _given_lines(answer)
     shown = [item for item in answer.nodes if not node or item.node == node]
     if not shown:
-        yield f"  there is no node {node}" if node else "  there are no nodes"
+        yield f"  node {node} not found" if node else "  the cluster has no nodes"
         return
     yield ""
     yield from render(shown, _node_columns(), colour=colour).splitlines()
@@ -94,7 +94,7 @@ def _node_columns() -> list[Column[NodeAnswer]]:
     return [
         Column("NODE", lambda item: item.node),
         Column("FITS", _fits, colour=lambda item: "green" if item.fits else "red"),
-        Column("WHY", lambda item: item.why),
+        Column("REASON", lambda item: item.why),
     ]
 
 
@@ -116,7 +116,7 @@ def _advice_lines(answer: Answer) -> Iterator[str]:
     if not answer.changes and not answer.holders:
         return
     yield ""
-    yield "What would help:"
+    yield "Suggestions:"
     for change in answer.changes:
         yield f"  - {change.text}: fits on {_some(change.nodes)}"
     for holder in answer.holders[:3]:

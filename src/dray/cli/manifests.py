@@ -1,4 +1,4 @@
-"""Snapshots from files: YAML or JSON as `kubectl get -o yaml` writes them, whole folders, or standard input."""
+"""Snapshots from YAML or JSON files, directories of them, or standard input, as written by `kubectl get -o yaml`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 def read_snapshot(paths: Sequence[str]) -> Snapshot:
-    """Read everything in the files and folders; raises `SnapshotError` with the file's name."""
+    """Read all objects in the files and directories; raises `SnapshotError` with the file's name."""
     return Snapshot.of(document for path in paths for document in read_documents(path))
 
 
 def read_documents(path: str) -> list[Document]:
-    """All documents of one file, or of the files in a folder; `-` is standard input."""
+    """Return all documents of a file, or of the files in a directory; `-` is standard input."""
     found: list[Document] = []
     for name, text in _texts(path):
         try:
@@ -36,9 +36,9 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == "-":
         yield "standard input", sys.stdin.read()
         return
-    place = Path(path)
+    root = Path(path)
     try:
-        files = sorted(item for item in place.rglob("*") if item.suffix in SUFFIXES) if place.is_dir() else [place]
+        files = sorted(item for item in root.rglob("*") if item.suffix in SUFFIXES) if root.is_dir() else [root]
         for item in files:
             yield str(item), item.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -56,7 +56,7 @@ def _documents(text: str) -> Iterator[Document]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The documents of a YAML stream: a line of three dashes begins each."""
+    """Split a YAML stream at lines of three dashes."""
     lines: list[str] = []
     for line in text.splitlines():
         if line == "---" or line.startswith("--- "):

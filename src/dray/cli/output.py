@@ -1,4 +1,4 @@
-"""Rows for people and for programs: aligned tables with colours where they are wanted, CSV, JSON and YAML."""
+"""Output of rows as aligned and coloured tables, CSV, JSON and YAML; text answers; a progress line."""
 
 from __future__ import annotations
 
@@ -18,69 +18,70 @@ from dray.runtime.logs import wants_colour
 
 T = TypeVar("T")
 
-FORMS: Final = ("table", "wide", "json", "yaml", "csv")
+FORMATS: Final = ("table", "wide", "json", "yaml", "csv")
 RESET: Final = "\033[0m"
 COLOURS: Final = {"green": "\033[32m", "yellow": "\033[33m", "red": "\033[31m", "cyan": "\033[36m", "dim": "\033[2m"}
+_CLEAR_LINE: Final = "\r\033[K"
 _GAP: Final = "   "
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+# Fields that contain rows; the keys of all other mappings are user data and are not renamed.
+_NESTED_ROWS: Final = frozenset({"holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"})
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column; `wide` ones are shown when asked for."""
+    """A column of a table; `wide` columns are left out of the default format."""
 
     title: str
     text: Callable[[T], str]
     wide: bool = False
-    # The name of a colour, or nothing.
+    # Returns a key of `COLOURS`, or nothing.
     colour: Callable[[T], str] | None = None
 
 
-def render(rows: Sequence[T], columns: Sequence[Column[T]], form: str = "table", *, colour: bool = False) -> str:
-    """All rows in one of `FORMS`."""
-    if form == "json":
-        return json.dumps([plain(row) for row in rows], indent=2) + "\n"
-    if form == "yaml":
-        # Much to import for what is seldom asked for.
+class TextLines(Protocol):
+    """The text format of an answer."""
+
+    def __call__(self, *, colour: bool) -> Iterable[str]:
+        """Return the lines, in colour or not."""
+
+
+def render(
+    rows: Sequence[T], columns: Sequence[Column[T]], output_format: str = "table", *, colour: bool = False
+) -> str:
+    """Render all rows in one of `FORMATS`."""
+    if output_format == "json":
+        return json.dumps([to_plain(row) for row in rows], indent=2) + "\n"
+    if output_format == "yaml":
+        # Imported on use: slow to import, rarely needed.
         import yaml
 
-        return str(yaml.safe_dump([plain(row) for row in rows], sort_keys=False, allow_unicode=True))
-    shown = [column for column in columns if form != "table" or not column.wide]
-    if form == "csv":
+        return str(yaml.safe_dump([to_plain(row) for row in rows], sort_keys=False, allow_unicode=True))
+    shown = [column for column in columns if output_format != "table" or not column.wide]
+    if output_format == "csv":
         return _csv(rows, shown)
     return _table(rows, shown, colour=colour)
 
 
-class Words(Protocol):
-    """An answer as lines for people."""
-
-    def __call__(self, *, colour: bool) -> Iterable[str]:
-        """The lines, in colours or not."""
-
-
-def write_answer(rows: Sequence[Any], form: str, words: Words) -> None:
-    """Print an answer: as `text` in words, otherwise its rows in one of `FORMS`."""
-    if form == "text":
-        sys.stdout.write("\n".join(words(colour=wants_colour(sys.stdout, os.environ))) + "\n")
+def write_answer(rows: Sequence[Any], output_format: str, text_lines: TextLines) -> None:
+    """Print an answer as text, or its rows in one of `FORMATS`."""
+    if output_format == "text":
+        sys.stdout.write("\n".join(text_lines(colour=wants_colour(sys.stdout, os.environ))) + "\n")
     else:
-        sys.stdout.write(render(rows, (), form))
+        sys.stdout.write(render(rows, (), output_format))
 
 
-def plain(row: Any) -> Any:
-    """A dataclass as JSON data; names in camel case, as everything in Kubernetes."""
+def to_plain(row: Any) -> Any:
+    """Convert a dataclass to JSON data, with names in camel case."""
     return _camel(msgspec.to_builtins(row))
 
 
 def _camel(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_camel_name(key): _camel(item) if key in _NESTED else item for key, item in value.items()}
+        return {_camel_name(key): _camel(item) if key in _NESTED_ROWS else item for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_camel(item) for item in value]
     return value
-
-
-# Fields whose values are rows of their own; other mappings have names of users' as keys.
-_NESTED: Final = frozenset({"holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"})
 
 
 def _camel_name(name: str) -> str:
@@ -119,12 +120,12 @@ def _painted(text: str, column: Column[T], row: T) -> str:
 
 
 def paint(text: str, colour: str) -> str:
-    """The text in a colour of `COLOURS`."""
+    """Return the text in a colour of `COLOURS`."""
     return f"{COLOURS[colour]}{text}{RESET}" if colour else text
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """How long ago, as kubectl writes it in short: 12s, 5m, 3h, 4d."""
+    """Return the time since then in kubectl's short form: 12s, 5m, 3h, 4d."""
     if since is None:
         return ""
     seconds = max(int((now - since).total_seconds()), 0)
@@ -135,33 +136,30 @@ def age(since: datetime | None, now: datetime) -> str:
 
 
 def bar(share: float, width: int = 10) -> str:
-    """A part of a whole, drawn."""
+    """Return a bar for a share between 0 and 1."""
     filled = min(max(round(share * width), 0), width)
     return "█" * filled + "░" * (width - filled)
 
 
-_CLEAR: Final = "\r\033[K"
-
-
 class ProgressLine:
-    """Writes to stderr, and only to a terminal."""
+    """The progress of a long run on stderr, if that is a terminal."""
 
     def __init__(self) -> None:
-        self._on = sys.stderr.isatty()
+        self._enabled = sys.stderr.isatty()
         self._shown = ""
 
     def __call__(self, done: int, of: int, what: str) -> None:
-        """Say how far it is; `of` 0 means that nobody knows."""
-        if not self._on:
+        """Show the progress; `of` is 0 if the total is unknown."""
+        if not self._enabled:
             return
         text = f"{bar(done / of, 30)} {done}/{of} {what}" if of else f"{done} {what}"
         if text != self._shown:
             self._shown = text
-            sys.stderr.write(_CLEAR + text)
+            sys.stderr.write(_CLEAR_LINE + text)
             sys.stderr.flush()
 
     def close(self) -> None:
-        """Leave a clean line."""
+        """Clear the line."""
         if self._shown:
-            sys.stderr.write(_CLEAR)
+            sys.stderr.write(_CLEAR_LINE)
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`dray simulate`: what would be placed, moved or pending after a change, and how full everything would get."""
+"""`dray simulate`: shows which Pods would be scheduled, moved or pending after a change, and the resulting usage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.cli.command import add_feature_gates, failing_in_one_line, read, reading_parser
+from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, bar, render, write_answer
 from dray.runtime.clock import SystemClock
@@ -33,54 +33,58 @@ KINDS: Final = ("Namespace", *PLACEMENT_KINDS, "ResourceQuota")
 def main(argv: Sequence[str]) -> int:
     """Run the command; nothing is written to the cluster."""
     arguments = _parse(argv)
-    # Components that run into one another try again; here that is nobody's concern.
+    # Conflicts between components are retried; their log lines would only confuse here.
     logging.getLogger("dray").addHandler(logging.NullHandler())
     logging.getLogger("dray").propagate = False
-    with failing_in_one_line(PROG), closing(ProgressLine()) as progress:
-        result = _play(arguments, progress)
+    with exit_on_read_error(PROG), closing(ProgressLine()) as progress:
+        result = _simulate(arguments, progress)
     write_answer([result], arguments.output, partial(lines, result))
     return 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
-        "Take a snapshot of a cluster, change it, and play it forward with the real scheduler and claim controller: "
-        "what would be placed, moved, or pending, and how full everything would get. The cluster itself is only read."
+        "Take a snapshot of a cluster, change it, and run the real scheduler and claim controller on it. Shows which "
+        "Pods would be scheduled, moved or pending, and the resulting usage. The cluster itself is only read."
     )
-    parser = reading_parser(PROG, description, forms=("text", "json", "yaml"))
-    change = parser.add_argument_group("what changes (in this order; each can be given several times)")
-    change.add_argument("--remove-driver", action="append", default=[], metavar="DRIVER", help="its devices go")
-    change.add_argument("--remove-node", action="append", default=[], metavar="NODE", help="with all that is on it")
-    change.add_argument("--drain", action="append", default=[], metavar="NODE", help="cordon it and move its Pods")
+    parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
+    change = parser.add_argument_group("changes (applied in this order; each can be repeated)")
+    change.add_argument("--remove-driver", action="append", default=[], metavar="DRIVER", help="remove its devices")
+    change.add_argument(
+        "--remove-node", action="append", default=[], metavar="NODE", help="remove it with its Pods and devices"
+    )
+    change.add_argument("--drain", action="append", default=[], metavar="NODE", help="cordon it and evict its Pods")
     change.add_argument(
         "--taint-device",
         action="append",
         default=[],
         metavar="DRIVER[/POOL[/DEVICE]]=KEY[=VALUE]:EFFECT",
-        help="taint devices; NoExecute moves the Pods that use them",
+        help="taint devices; NoExecute evicts the Pods that use them",
     )
     change.add_argument("--add-nodes", type=int, default=0, metavar="N", help="add copies of --node-template")
     change.add_argument("--apply", action="append", default=[], metavar="FILE", help="manifests to apply")
-    ask = parser.add_argument_group("questions")
-    ask.add_argument("--count-fit", default="", metavar="FILE", help="how many more of this file's Pod fit")
-    ask.add_argument("--count-max", type=int, default=FIT_MAX, metavar="N", help=f"stop there; default: {FIT_MAX}")
-    ask.add_argument(
+    count = parser.add_argument_group("capacity planning")
+    count.add_argument("--count-fit", default="", metavar="FILE", help="count how many copies of this file's Pod fit")
+    count.add_argument(
+        "--count-max", type=int, default=FIT_MAX, metavar="N", help=f"upper limit of --count-fit; default: {FIT_MAX}"
+    )
+    count.add_argument(
         "--node-template",
         default="",
         metavar="FILE",
-        help="a Node with its ResourceSlices; without --add-nodes: how many of it to add until nothing waits",
+        help="a Node with its ResourceSlices; without --add-nodes: count how many to add until no Pod is pending",
     )
     add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     if arguments.add_nodes and not arguments.node_template:
         parser.error("--add-nodes needs --node-template")
     if arguments.count_fit and arguments.node_template and not arguments.add_nodes:
-        parser.error("--count-fit and --node-template are two questions; ask one, or say --add-nodes")
+        parser.error("--count-fit and --node-template cannot be combined without --add-nodes")
     return arguments
 
 
 def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
-    """The snapshot after all changes."""
+    """Return the snapshot after all changes."""
     state = Changed(before)
     for driver in arguments.remove_driver:
         state = state.then(remove_driver(state.snapshot, driver))
@@ -96,11 +100,11 @@ def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
     return state
 
 
-def _play(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome | Fit | Growth:
-    # Bring the API server and the scheduler along, which help and wrong flags need not wait for.
+def _simulate(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome | Fit | Growth:
+    # Imported after parsing: they pull in the API server and the scheduler, which --help does not need.
     from dray.sim.whatif.simulation import Run, count_fit, count_nodes, simulate
 
-    before = read(arguments, KINDS)
+    before = read_snapshot(arguments, KINDS)
     run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress)
     manifests = _flat(document for path in arguments.apply for document in read_documents(path))
     if arguments.count_fit:
@@ -117,14 +121,14 @@ def _flat(documents: Any) -> list[Document]:
     return found
 
 
-# --- Words. ---
+# --- Text output. ---
 
 
 def lines(result: Outcome | Fit | Growth, *, colour: bool = False) -> Iterator[str]:
-    """The result for people."""
+    """Return the text format."""
     if isinstance(result, Fit):
-        yield f"{result.count} more fit; then: {result.why}"
-        yield from _fullness_lines(result.outcome, colour=colour)
+        yield f"{result.count} more fit; the next one does not: {result.why}"
+        yield from _usage_lines(result.outcome, colour=colour)
     elif isinstance(result, Growth):
         yield _growth(result)
         yield from outcome_lines(result.outcome, colour=colour)
@@ -133,16 +137,18 @@ def lines(result: Outcome | Fit | Growth, *, colour: bool = False) -> Iterator[s
 
 
 def _growth(result: Growth) -> str:
-    waiting = len(result.outcome.pending)
+    pending = len(result.outcome.pending)
     if result.enough:
-        return f"{result.nodes} nodes to add: then nothing waits" if result.nodes else "no node to add: nothing waits"
-    return f"no number of these nodes is enough: after {result.nodes} more, {waiting} Pods still wait"
+        return (
+            f"Add {result.nodes} nodes: no Pod is pending then" if result.nodes else "No Pod is pending: add no nodes"
+        )
+    return f"Adding nodes does not help: with {result.nodes} more nodes, {pending} Pods are still pending"
 
 
 def outcome_lines(outcome: Outcome, *, colour: bool = False) -> Iterator[str]:
-    """What became of the Pods, and how full it got."""
+    """Return the results of the Pods, and the usage."""
     yield (
-        f"{len(outcome.placed)} placed, {len(outcome.moved)} moved, {len(outcome.pending)} pending, "
+        f"{len(outcome.placed)} scheduled, {len(outcome.moved)} moved, {len(outcome.pending)} pending, "
         f"{len(outcome.lost)} lost, {outcome.unchanged} unchanged"
     )
     rows = [*outcome.moved, *outcome.placed, *outcome.pending]
@@ -151,42 +157,42 @@ def outcome_lines(outcome: Outcome, *, colour: bool = False) -> Iterator[str]:
         yield from render(rows, _pod_columns(), colour=colour).splitlines()
     if outcome.lost:
         yield ""
-        yield f"Lost, because no controller makes them again: {', '.join(outcome.lost)}"
-    yield from _fullness_lines(outcome, colour=colour)
+        yield f"Lost, because no controller recreates them: {', '.join(outcome.lost)}"
+    yield from _usage_lines(outcome, colour=colour)
 
 
 def _pod_columns() -> list[Column[PodOutcome]]:
     return [
         Column("POD", lambda row: f"{row.namespace}/{row.name}"),
-        Column("", _verb, colour=lambda row: "green" if row.node else "yellow"),
+        Column("RESULT", _result, colour=lambda row: "green" if row.node else "yellow"),
         Column("NODE", lambda row: f"{row.before} → {row.node}" if row.before and row.node else row.node),
         Column("DEVICES", lambda row: ", ".join(device.rpartition("/")[2] for device in row.devices)),
-        Column("WHY", lambda row: row.why),
+        Column("REASON", lambda row: row.why),
     ]
 
 
-def _verb(row: PodOutcome) -> str:
+def _result(row: PodOutcome) -> str:
     if not row.node:
         return "pending"
-    return "moved" if row.before else "placed"
+    return "moved" if row.before else "scheduled"
 
 
-def _fullness_lines(outcome: Outcome, *, colour: bool) -> Iterator[str]:
+def _usage_lines(outcome: Outcome, *, colour: bool) -> Iterator[str]:
     for title, rows in (("CLASS", outcome.classes), ("NODE", outcome.nodes)):
         if rows:
             yield ""
-            yield from render(rows, _fullness_columns(title), colour=colour).splitlines()
+            yield from render(rows, _usage_columns(title), colour=colour).splitlines()
 
 
-def _fullness_columns(title: str) -> list[Column[Fullness]]:
+def _usage_columns(title: str) -> list[Column[Fullness]]:
     return [
         Column(title, lambda row: row.name),
-        Column("DEVICES", lambda row: _step(row.before.total, row.after.total)),
-        Column("HELD", lambda row: _step(row.before.held, row.after.held)),
-        Column("FREE", lambda row: _step(row.before.free, row.after.free)),
-        Column("USE", lambda row: f"{bar(row.after.share)} {row.after.share:4.0%}"),
+        Column("DEVICES", lambda row: _change(row.before.total, row.after.total)),
+        Column("HELD", lambda row: _change(row.before.held, row.after.held)),
+        Column("FREE", lambda row: _change(row.before.free, row.after.free)),
+        Column("USAGE", lambda row: f"{bar(row.after.share)} {row.after.share:4.0%}"),
     ]
 
 
-def _step(before: int, after: int) -> str:
+def _change(before: int, after: int) -> str:
     return str(after) if before == after else f"{before} → {after}"

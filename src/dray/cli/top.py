@@ -1,4 +1,4 @@
-"""`dray top`: how full the cluster is, and which namespaces have how much of it since when."""
+"""`dray top`: shows device usage by class, node and namespace."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dray.cli import command
-from dray.cli.command import add_watch, reading_parser
+from dray.cli.command import add_watch, cluster_parser, run_table
 from dray.cli.devices import usage_columns
 from dray.cli.output import Column, render
 from dray.sim import usage
@@ -30,7 +29,7 @@ NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """Everything `dray top` shows."""
+    """The usage of the whole cluster."""
 
     classes: list[UsageRow]
     nodes: list[UsageRow]
@@ -39,41 +38,45 @@ class Top:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
-    parser = reading_parser(
+    parser = cluster_parser(
         PROG,
-        "Show how full each class and node is, and what each namespace has. Device-hours count from the allocation of "
-        "what is held now; what was given back is not in the API.",
-        forms=("table", "json", "yaml", "csv"),
+        "Show device usage by class, node and namespace. Device-hours count from the allocation of devices that are "
+        "held now; Kubernetes stores no history of released devices.",
+        formats=("table", "json", "yaml", "csv"),
     )
     parser.add_argument(
-        "what", nargs="?", choices=("all", "classes", "nodes", "namespaces"), default="all", help="default: all three"
+        "what",
+        nargs="?",
+        choices=("all", "classes", "nodes", "namespaces"),
+        default="all",
+        help="which table to print; default: all",
     )
     add_watch(parser)
     arguments = parser.parse_args(argv)
     if arguments.output == "csv" and arguments.what == "all":
-        parser.error("-o csv prints one table: say classes, nodes or namespaces")
+        parser.error("-o csv prints one table: specify classes, nodes or namespaces")
 
-    def show(snapshot: Snapshot, now: datetime, colour: bool) -> str:  # noqa: FBT001 - a callback's one switch
-        return text(gather(snapshot, now), arguments.what, arguments.output, colour=colour)
+    def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
+        return render_top(measure(snapshot, now), arguments.what, arguments.output, colour=colour)
 
-    return command.run(PROG, arguments, KINDS, show)
+    return run_table(PROG, arguments, KINDS, show)
 
 
-def gather(snapshot: Snapshot, now: datetime) -> Top:
-    """Count everything once."""
+def measure(snapshot: Snapshot, now: datetime) -> Top:
+    """Return the usage of a snapshot."""
     rows = device_rows(snapshot)
     return Top(usage.by_class(rows), usage.by_node(rows), usage.by_namespace(snapshot, now))
 
 
-def text(top: Top, what: str, form: str, *, colour: bool) -> str:
-    """What was asked for, in the form asked for."""
-    if what == "all" and form != "table":
-        return render([top], (), form)
+def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
+    """Render one table, or all of them."""
+    if what == "all" and output_format != "table":
+        return render([top], (), output_format)
     parts = []
     if what in ("all", "classes"):
-        parts.append(render(top.classes, usage_columns("class"), form, colour=colour))
+        parts.append(render(top.classes, usage_columns("class"), output_format, colour=colour))
     if what in ("all", "nodes"):
-        parts.append(render(top.nodes, usage_columns("node"), form, colour=colour))
+        parts.append(render(top.nodes, usage_columns("node"), output_format, colour=colour))
     if what in ("all", "namespaces"):
-        parts.append(render(top.namespaces, NAMESPACE_COLUMNS, form, colour=colour))
+        parts.append(render(top.namespaces, NAMESPACE_COLUMNS, output_format, colour=colour))
     return "\n".join(parts)

@@ -1,1 +1,1 @@
-"""One module per process; alone reads argv and the environment, picks back ends and wires the rooms."""
+"""One module per process. Only this package reads argv and the environment, selects backends and wires components."""

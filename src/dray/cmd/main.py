@@ -1,6 +1,6 @@
-"""The `dray` command: picks a process or tool by its first word and runs it.
+"""The `dray` command: runs the process or tool named by its first argument.
 
-Nothing heavy is imported here: each command brings what it needs, so that the short ones answer at once.
+Nothing heavy is imported here: each command imports what it needs, so that the short ones start fast.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from dray import __version__
 
 EXIT_USAGE: Final = 2
-# Allocations between collections: the default of 700 costs a busy server a tenth of its time, as nearly all
-# garbage here goes by reference counts alone; importing makes much that stays.
+# Allocations between garbage collections: the default of 700 costs a busy server a tenth of its time, because
+# reference counting alone frees nearly all garbage here.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 
@@ -28,20 +28,22 @@ class Process(NamedTuple):
 
 
 PROCESSES: Final = {
-    "up": Process("everything in one process", "dray.cmd.up", "UpSettings"),
-    "demo": Process("a cluster of four nodes that shows itself working", "dray.cmd.demo", "DemoSettings"),
-    "apiserver": Process("the API server alone", "dray.cmd.apiserver", "APIServerSettings"),
+    "up": Process("run the whole control plane in one process", "dray.cmd.up", "UpSettings"),
+    "demo": Process("start a cluster of four nodes and demonstrate device allocation", "dray.cmd.demo", "DemoSettings"),
+    "apiserver": Process("run the API server", "dray.cmd.apiserver", "APIServerSettings"),
     "controller-manager": Process(
-        "the controllers, against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"
+        "run the controllers against any API server", "dray.cmd.controller_manager", "ControllerManagerSettings"
     ),
-    "scheduler": Process("the scheduler, against any API server", "dray.cmd.scheduler", "SchedulerSettings"),
-    "ui": Process("the dashboard of any cluster, with the rights of your kubeconfig", "dray.cmd.ui", "UISettings"),
-    "node": Process("the node agent: runs the Pods bound to this machine", "dray.cmd.node", "NodeSettings"),
+    "scheduler": Process("run the scheduler against any API server", "dray.cmd.scheduler", "SchedulerSettings"),
+    "ui": Process(
+        "serve the dashboard of any cluster, with the permissions of your kubeconfig", "dray.cmd.ui", "UISettings"
+    ),
+    "node": Process("run the node agent, which runs the Pods bound to this machine", "dray.cmd.node", "NodeSettings"),
 }
 
 
 class Tool(NamedTuple):
-    """A command that answers and ends: the module with `main(argv) -> int`."""
+    """A command that prints its result and exits: the module with `main(argv) -> int`."""
 
     summary: str
     module: str
@@ -49,21 +51,21 @@ class Tool(NamedTuple):
 
 TOOLS: Final = {
     "image": Tool("import, list and remove images of this node", "dray.cmd.image"),
-    "explain": Tool("why a Pod or claim is pending, or why it got these devices", "dray.cli.explain"),
-    "simulate": Tool("what would be placed, moved or pending after a change", "dray.cli.simulate"),
-    "devices": Tool("every device: free, held by whom, tainted, blocked", "dray.cli.devices"),
-    "claims": Tool("every claim: what it asks for, what it has, who uses it", "dray.cli.claims"),
-    "top": Tool("how full classes and nodes are, and what each namespace has", "dray.cli.top"),
-    "doctor": Tool("what is stuck, left over or contradictory, and the fix", "dray.cli.doctor"),
-    "migrate": Tool("from a device plugin to a driver: the plan, and whether it is done", "dray.cli.migrate.command"),
-    "conformance": Tool("hold a driver or device plugin to kubelet's protocol", "dray.cmd.conformance"),
-    "cel": Tool("which devices a CEL selector matches, and why not the others", "dray.cli.cel"),
-    "completion": Tool("what bash, zsh or fish need to complete commands and flags", "dray.cmd.completion"),
+    "explain": Tool("explain why a Pod or claim is pending, or why it got its devices", "dray.cli.explain"),
+    "simulate": Tool("show which Pods would be scheduled, moved or pending after a change", "dray.cli.simulate"),
+    "devices": Tool("list devices with their state and claims", "dray.cli.devices"),
+    "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
+    "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
+    "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
+    "migrate": Tool("plan and check a migration from a device plugin to a driver", "dray.cli.migrate.command"),
+    "conformance": Tool("check a driver or device plugin against kubelet's protocol", "dray.cmd.conformance"),
+    "cel": Tool("show which devices a CEL selector matches", "dray.cli.cel"),
+    "completion": Tool("print a shell completion script for bash, zsh or fish", "dray.cmd.completion"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(usage())
@@ -79,18 +81,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if process is None:
         sys.stderr.write(f'dray: unknown command "{name}"\n\n{usage()}')
         return EXIT_USAGE
-    # The event loop and the reading of settings: more to import than a tool or a wrong word needs.
+    # Imported on use: tools and usage errors need neither the event loop nor the settings.
     from dray.cmd.process import run_process
 
     return run_process(name, rest, module=process.module, settings_class=process.settings)
 
 
 def usage() -> str:
-    """What there is."""
+    """Return the list of commands."""
     lines = ["usage: dray COMMAND [--flag=value ...]", "", "commands:"]
     for commands in (PROCESSES, TOOLS):
         lines += [f"  {name:<20} {command.summary}" for name, command in commands.items()]
-    lines += [f"  {'version':<20} print the version", "", "dray COMMAND --help lists a command's settings.", ""]
+    lines += [f"  {'version':<20} print the version", "", "Run dray COMMAND --help for the flags of a command.", ""]
     return "\n".join(lines)
 
 

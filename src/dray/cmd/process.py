@@ -1,4 +1,4 @@
-"""A process from its flags to its end: reads the settings, sets up logging and runs until a signal stops it."""
+"""Runs a process: reads the settings, sets up logging and runs until a signal stops it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def run_process(name: str, argv: Sequence[str], *, module: str, settings_class: 
         sys.stderr.write(f"dray {name}: {error}\n")
         return EXIT_USAGE
     logs.configure(format_name=settings.logging_format, verbosity=settings.verbosity)
-    # gRPC's handlers around fork only complain when a program is started: nothing of ours forks without exec.
+    # gRPC's fork handlers only log warnings when a program is started; Dray never forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     return run_until_stopped(name, importlib.import_module(module).run, settings)
 
 
 def read_settings(spec: Any, argv: Sequence[str]) -> Any:
-    """Flags, environment and file, in that order of precedence."""
+    """Read flags, environment and file, in that order of precedence."""
     path = flag_value(spec, argv, os.environ, "config")
     text = ""
     if path:
@@ -46,8 +46,8 @@ def read_settings(spec: Any, argv: Sequence[str]) -> Any:
 
 
 def run_until_stopped(name: str, run: Any, settings: Any) -> int:
-    """Run a process's coroutine on a fast event loop until a signal stops it."""
-    # Help and refused settings come without an event loop.
+    """Run a process's coroutine on uvloop until a signal stops it."""
+    # Imported on use: --help and invalid settings need no event loop.
     import asyncio
 
     import uvloop
@@ -62,7 +62,7 @@ def run_until_stopped(name: str, run: Any, settings: Any) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(body())
-    except Exception as error:  # the outermost edge: say what happened in one line
+    except Exception as error:  # the outermost edge: one line instead of a traceback
         sys.stderr.write(f"dray {name}: {error}\n")
         if os.environ.get("DRAY_TRACEBACK"):
             raise

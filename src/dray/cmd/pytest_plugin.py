@@ -1,4 +1,4 @@
-"""`pytest --dray`: a fixture `cluster` for tests of drivers; without the flag nothing more than this file is loaded."""
+"""`pytest --dray`: the fixture `cluster` for tests of drivers. Without the flag only this module is loaded."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
 MARKER = (
     "dray(store='memory', feature_gates='', node=True, node_name='node-1', nodes=0, scheduler_config='', "
-    "node_settings={}): what the fixture `cluster` is made of"
+    "node_settings={}): options of the fixture `cluster`"
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the flag."""
+    """Add the flag."""
     group = parser.getgroup("dray", "Dray: Kubernetes device allocation")
     group.addoption(
         "--dray",
         action="store_true",
         default=False,
         help="provide the fixture `cluster`: a Kubernetes API server, controllers, scheduler and node agent in the "
-        "test's own process, to test DRA drivers and device plugins with (docs/driver-sdk.md)",
+        "test process, for tests of DRA drivers and device plugins (docs/driver-sdk.md)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Bring in the fixtures, if they are asked for."""
+    """Register the fixtures if the flag is given."""
     config.addinivalue_line("markers", MARKER)
     if config.getoption("--dray"):
-        # gRPC's handlers around fork only complain when a program is started: nothing of ours forks without exec.
+        # gRPC's fork handlers only log warnings when a program is started; Dray never forks without exec.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         from dray.cmd.testing import fixtures
 

@@ -19,7 +19,8 @@ from dray.api.errors import APIError
 from dray.client.interface import Client, ListOptions, Resource
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.logs import fields
+from dray.runtime.tasks import ChildTasks, TaskGroup
 from dray.sim.cluster_reader import best_resources
 from dray.sim.snapshot import in_hub_version
 
@@ -49,13 +50,14 @@ _METADATA_DROPPED: Final = ("managedFields", "selfLink")
 async def stream_changes(client: Client, clock: Clock) -> AsyncGenerator[bytes, None]:
     """Yield all objects, then all changes, until the reader leaves or watching fails."""
     buffer = LineBuffer()
-    async with TaskGroup("dashboard stream") as group:
-        group.spawn(_fill(buffer, client, clock), "watch")
-        try:
-            while chunk := await buffer.next_chunk():
-                yield chunk
-        finally:
-            await group.cancel()
+    # Not a task group: while the generator is suspended, its consumer would be cancelled in place of this body.
+    tasks = ChildTasks("dashboard stream")
+    tasks.spawn(_fill(buffer, client, clock), "watch")
+    try:
+        while chunk := await buffer.next_chunk():
+            yield chunk
+    finally:
+        await tasks.aclose()
 
 
 class LineBuffer:
@@ -108,7 +110,7 @@ async def _fill(buffer: LineBuffer, client: Client, clock: Clock) -> None:
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[0]
-        _log.exception("dashboard stream failed")
+        _log.warning("dashboard stream failed", extra=fields(error=cause))
         buffer.fail(f"watching the cluster failed: {cause}" if isinstance(cause, APIError) else "internal error")
 
 
@@ -124,10 +126,7 @@ async def _watch_kinds(buffer: LineBuffer, client: Client, clock: Clock) -> None
                 buffer.add(unavailable_line(kind, problem))
                 continue
             group.spawn(_watch_kind(informers, kind, resource, buffer), kind)
-        try:
-            await group.wait(asyncio.Event())
-        finally:
-            await group.cancel()
+        await group.wait()
 
 
 async def _list_problem(client: Client, resource: Resource[Document]) -> str:

@@ -64,12 +64,12 @@ def test_a_waiting_pod_hears_from_every_node_and_what_would_help() -> None:
         == """\
 pod team/train is pending: 0 of 3 nodes fit
 
-NODE     FITS   WHY
+NODE     FITS   REASON
 node-a   no     request "gpu": 3 devices: 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 2 needed
 node-b   no     request "gpu": 2 devices: 2 do not match request selector
 node-c   no     node(s) were unschedulable; node(s) had untolerated taint(s)
 
-What would help:
+Suggestions:
   - lower the count of request gpu to 1: fits on node-a
   - drop the selector `device.attributes['gpu.example.com'].model == 'a100'` of request gpu: fits on node-b
   - tolerate the device taint broken:NoSchedule: fits on node-a

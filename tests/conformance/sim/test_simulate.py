@@ -144,7 +144,7 @@ def test_added_nodes_take_pods() -> None:
 def test_how_many_more_fit() -> None:
     fit = count_fit(run_of(), [waiting_pod("more", "one")])
     assert (fit.count, [row.after.free for row in fit.outcome.classes]) == (9, [0])
-    assert next(iter(lines(fit))).startswith("9 more fit; then: 0/3 nodes are available")
+    assert next(iter(lines(fit))).startswith("9 more fit; the next one does not: 0/3 nodes are available")
     assert count_fit(run_of(), [waiting_pod("more", "one")], most=5).count == 5
 
 
@@ -152,13 +152,13 @@ def test_how_many_nodes_to_add() -> None:
     manifests = [template("three", exactly(3)), *(waiting_pod(f"big-{number}", "three") for number in range(5))]
     growth = count_nodes(run_of(), manifests, NEW_NODE)
     assert (growth.nodes, growth.enough) == (3, True)
-    assert next(iter(lines(growth))) == "3 nodes to add: then nothing waits"
+    assert next(iter(lines(growth))) == "Add 3 nodes: no Pod is pending then"
 
 
 def test_nodes_that_would_not_help() -> None:
     growth = count_nodes(run_of(), [template("ten", exactly(10)), waiting_pod("huge", "ten")], NEW_NODE)
     assert (growth.nodes, growth.enough) == (0, False)
-    assert next(iter(lines(growth))) == "no number of these nodes is enough: after 0 more, 1 Pods still wait"
+    assert next(iter(lines(growth))) == "Adding nodes does not help: with 0 more nodes, 1 Pods are still pending"
 
 
 def test_the_same_run_comes_out_the_same() -> None:

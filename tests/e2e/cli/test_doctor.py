@@ -1,4 +1,4 @@
-"""`dray doctor` on an API server whose controllers are dead: it finds what they left behind, and mends it."""
+"""`dray doctor` on an API server without controllers: finds and fixes problems that a controller would have fixed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_a_reservation_of_a_dead_pod_is_found_and_mended(alone: Server) -> None:
+def test_a_reservation_of_a_deleted_pod_is_found_and_fixed(alone: Server) -> None:
     kubectl = Kubectl(alone.environment, "default")
     held = claim("stuck", f"{GPU}/node-a/gpu-0", namespace="default", pods=("gone",))
     sliced = resource_slice("node-a", GPU, device("gpu-0"), nodeName="node-a")
@@ -35,7 +35,7 @@ def test_a_reservation_of_a_dead_pod_is_found_and_mended(alone: Server) -> None:
     found = dray(alone, "doctor")
     assert found.returncode == 1
     assert "error    resourceclaim default/stuck is reserved for Pod gone (uid uid-gone)" in found.stdout
-    assert "resourceclaim default/stuck mended".lower() in dray(alone, "doctor", "--fix").stderr.lower()
+    assert "resourceclaim default/stuck fixed" in dray(alone, "doctor", "--fix").stderr.lower()
     rules = [item["rule"] for item in json.loads(dray(alone, "doctor", "-o", "json").stdout)]
     assert "dead-reservation" not in rules
 

@@ -83,7 +83,7 @@ def furnished(server: Server, kubectl: Kubectl) -> Server:
 
 def test_devices_say_who_has_them(furnished: Server) -> None:
     lines = dray(furnished, "devices").stdout.splitlines()
-    assert lines[0].split() == ["NODE", "DRIVER", "DEVICE", "STATE", "CLAIM", "PODS", "SINCE", "CLASSES"]
+    assert lines[0].split() == ["NODE", "DRIVER", "DEVICE", "STATE", "CLAIM", "PODS", "ALLOCATED", "CLASSES"]
     assert lines[1].split()[:6] == ["node-a", GPU, "gpu-0", "held", "default/training", "trainer"]
     assert lines[2].split()[:5] == ["node-a", GPU, "gpu-1", "free", "-"]
 
@@ -113,7 +113,7 @@ def test_what_kubectl_wrote_gives_the_same(furnished: Server, kubectl: Kubectl, 
         (("devices", "-f", "/no/such/file"), 1, "dray devices: /no/such/file: No such file or directory"),
         (("devices", "--kubeconfig", "/no/such"), 1, "error loading config file '/no/such'"),
         (("claims", "-w", "-f", "-"), 2, "--watch needs a cluster; files do not change"),
-        (("top", "-o", "csv"), 2, "say classes, nodes or namespaces"),
+        (("top", "-o", "csv"), 2, "specify classes, nodes or namespaces"),
     ],
 )
 def test_mistakes_are_named(furnished: Server, arguments: tuple[str, ...], code: int, message: str) -> None:

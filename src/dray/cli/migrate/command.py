@@ -1,4 +1,4 @@
-"""`dray migrate plan`: what serves a resource where, what to do, and afterwards whether it is done."""
+"""`dray migrate plan`: plans and checks the migration of an extended resource from a device plugin to a DRA driver."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ import yaml
 
 from dray.api.errors import APIError
 from dray.cli import command
-from dray.cli.command import reading_parser
+from dray.cli.command import cluster_parser
 from dray.cli.migrate.check import Finding, findings
-from dray.cli.migrate.plan import Migration, MigrationError, NodeRow, PodRow, QuotaRow, Server, ground, plan_migration
-from dray.cli.output import Column, paint, plain, render
+from dray.cli.migrate.plan import (
+    Migration,
+    MigrationError,
+    NodeRow,
+    PodRow,
+    QuotaRow,
+    Server,
+    migration_context,
+    plan_migration,
+)
+from dray.cli.output import Column, paint, render, to_plain
 from dray.client.kubeconfig import KubeconfigError
 from dray.runtime.logs import wants_colour
 from dray.sim.snapshot import SnapshotError
 
 PROG: Final = "dray migrate plan"
 KINDS: Final = ("Node", "Pod", "DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceQuota", "DeviceTaintRule")
-EXIT_NOT_DONE: Final = 1
+EXIT_INCOMPLETE: Final = 1
 USAGE: Final = "usage: dray migrate plan --resource NAME [--check] [-o table|json|yaml]\n"
 
 NODE_COLUMNS: Final[list[Column[NodeRow]]] = [
@@ -35,100 +44,101 @@ NODE_COLUMNS: Final[list[Column[NodeRow]]] = [
     Column("ALLOCATABLE", lambda row: str(row.allocatable)),
     Column("DEVICES", lambda row: str(row.devices)),
     Column("IN USE", lambda row: str(row.devices_in_use)),
-    Column("PODS OF PLUGIN", lambda row: str(row.from_plugin)),
-    Column("PODS OF DEVICES", lambda row: str(row.from_devices)),
-    Column("NEW PODS GET", lambda row: row.after),
+    Column("PLUGIN USAGE", lambda row: str(row.from_plugin)),
+    Column("DEVICE USAGE", lambda row: str(row.from_devices)),
+    Column("NEW PODS", lambda row: row.after),
 ]
 POD_COLUMNS: Final[list[Column[PodRow]]] = [
     Column("POD", lambda row: row.pod),
     Column("NODE", lambda row: row.node),
     Column("COUNT", lambda row: str(row.count)),
     Column("SERVED BY", lambda row: row.now),
-    Column("AFTERWARDS", lambda row: row.after),
+    Column("AFTER MIGRATION", lambda row: row.after),
 ]
 QUOTA_COLUMNS: Final[list[Column[QuotaRow]]] = [
     Column("QUOTA", lambda row: row.quota),
-    Column("HAS", lambda row: f"{row.key}: {row.hard}"),
-    Column("NEEDS", lambda row: f"{row.other_key}: {row.hard}"),
-    Column("NOW", lambda row: row.other_hard or "missing"),
+    Column("LIMIT", lambda row: f"{row.key}: {row.hard}"),
+    Column("ALSO NEEDED", lambda row: f"{row.other_key}: {row.hard}"),
+    Column("CURRENT", lambda row: row.other_hard or "missing"),
 ]
 FINDING_COLUMNS: Final[list[Column[Finding]]] = [
-    Column("WHAT", lambda row: row.about),
-    Column("WRONG", lambda row: row.reason),
+    Column("OBJECT", lambda row: row.about),
+    Column("PROBLEM", lambda row: row.reason),
 ]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     if not argv or argv[0] != "plan":
-        asked = bool(argv) and argv[0] in ("-h", "--help")
-        (sys.stdout if asked else sys.stderr).write(USAGE)
-        return 0 if asked else command.EXIT_USAGE
+        is_help = bool(argv) and argv[0] in ("-h", "--help")
+        (sys.stdout if is_help else sys.stderr).write(USAGE)
+        return 0 if is_help else command.EXIT_USAGE
     arguments = _parser().parse_args(argv[1:])
     try:
-        found = ground(command.read(arguments, KINDS), arguments.resource, arguments.driver)
+        context = migration_context(command.read_snapshot(arguments, KINDS), arguments.resource, arguments.driver)
     except (SnapshotError, KubeconfigError, APIError, MigrationError) as error:
         sys.stderr.write(f"{PROG}: {error}\n")
         return command.EXIT_USAGE if isinstance(error, MigrationError) else command.EXIT_FAILURE
-    migration = plan_migration(found)
-    wrong = findings(found, migration) if arguments.check else ()
-    sys.stdout.write(_shown(arguments, migration, wrong))
-    return EXIT_NOT_DONE if wrong else 0
+    migration = plan_migration(context)
+    problems = findings(context, migration) if arguments.check else ()
+    sys.stdout.write(_render(arguments, migration, problems))
+    return EXIT_INCOMPLETE if problems else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = reading_parser(
+    parser = cluster_parser(
         PROG,
-        "Show what serves an extended resource on each node and what a move to a driver takes.",
-        forms=("table", "json", "yaml"),
+        "Show what serves an extended resource on each node, and how to migrate it from a device plugin to a driver.",
+        formats=("table", "json", "yaml"),
     )
-    parser.add_argument("--resource", required=True, metavar="NAME", help="the extended resource, as Pods ask for it")
-    parser.add_argument("--driver", default="", help="whose devices the class is to have, when several drivers publish")
-    parser.add_argument("--check", action="store_true", help="say what is wrong; the exit code is 1 if anything is")
+    parser.add_argument("--resource", required=True, metavar="NAME", help="the extended resource that Pods request")
+    parser.add_argument("--driver", default="", help="the driver of the class, if several drivers publish devices")
+    parser.add_argument("--check", action="store_true", help="check the migration; the exit code is 1 on problems")
     return parser
 
 
-def _shown(arguments: argparse.Namespace, migration: Migration, wrong: Sequence[Finding]) -> str:
+def _render(arguments: argparse.Namespace, migration: Migration, problems: Sequence[Finding]) -> str:
     if arguments.output == "table":
         colour = wants_colour(sys.stdout, os.environ)
         if arguments.check:
-            return check_text(migration, wrong, colour=colour)
+            return check_text(migration, problems, colour=colour)
         return plan_text(migration, colour=colour)
-    document = plain(migration) | {"quotas": [plain(quota) for quota in migration.quotas]}
+    document = to_plain(migration) | {"quotas": [to_plain(quota) for quota in migration.quotas]}
     if arguments.check:
-        document["findings"] = [plain(finding) for finding in wrong]
-        document["done"] = not wrong
+        document["findings"] = [to_plain(finding) for finding in problems]
+        document["done"] = not problems
     if arguments.output == "json":
         return json.dumps(document, indent=2) + "\n"
     return str(yaml.safe_dump(document, sort_keys=False))
 
 
 def plan_text(migration: Migration, *, colour: bool = False) -> str:
-    """The plan for people."""
+    """Return the plan as text."""
     parts = [f"{migration.resource}\n", _class_text(migration)]
-    parts.append(render(migration.nodes, NODE_COLUMNS, colour=colour) if migration.nodes else "No node has it.\n")
+    parts.append(render(migration.nodes, NODE_COLUMNS, colour=colour) if migration.nodes else "No node provides it.\n")
     if migration.pods:
         parts.append(render(migration.pods, POD_COLUMNS, colour=colour))
     if migration.quotas:
-        title = "These quotas must have both limits, of the same size:\n"
+        title = "These quotas need both limits, with the same value:\n"
         parts.append(title + render(migration.quotas, QUOTA_COLUMNS, colour=colour))
     else:
-        parts.append("Quotas: nothing to change.\n")
+        parts.append("No quotas to change.\n")
     return "\n".join(parts)
 
 
 def _class_text(migration: Migration) -> str:
     if not migration.class_action:
-        others = f" ({', '.join(migration.claimants[1:])} would like to)" if len(migration.claimants) > 1 else ""
-        return f"Class {migration.device_class} serves it{others}.\n"
+        others = migration.claimants[1:]
+        note = f" (ignored: {', '.join(others)}, with the same extendedResourceName)" if others else ""
+        return f"DeviceClass {migration.device_class} serves it{note}.\n"
     verb = "Create" if migration.class_action == "create" else "Change"
     document = yaml.safe_dump(migration.class_document, sort_keys=False)
-    return f"{verb} the class {migration.device_class}:\n\n{document}"
+    return f"{verb} the DeviceClass {migration.device_class}:\n\n{document}"
 
 
-def check_text(migration: Migration, wrong: Sequence[Finding], *, colour: bool = False) -> str:
-    """The verdict for people."""
-    if not wrong:
-        text = "ok: nothing counts twice, every running Pod has its devices, quotas agree\n"
+def check_text(migration: Migration, problems: Sequence[Finding], *, colour: bool = False) -> str:
+    """Return the result of the check as text."""
+    if not problems:
+        text = "ok: nothing is counted twice, every running Pod has its devices, quotas agree\n"
         return f"{migration.resource}: " + (paint(text, "green") if colour else text)
-    return render(wrong, FINDING_COLUMNS, colour=colour)
+    return render(problems, FINDING_COLUMNS, colour=colour)

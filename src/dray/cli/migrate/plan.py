@@ -1,4 +1,4 @@
-"""What serves an extended resource on each node, and what a move from a device plugin to a driver takes. Pure."""
+"""Plan of a migration of an extended resource from a device plugin to a DRA driver. Pure."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ CHANGE: Final = "change"
 
 
 class MigrationError(ValueError):
-    """The question cannot be answered as it was asked."""
+    """The arguments are ambiguous."""
 
 
 class Server(StrEnum):
-    """Who gives the resource to new Pods on a node."""
+    """What provides the resource to new Pods on a node."""
 
     PLUGIN = "device plugin"
     DEVICES = "devices"
     BOTH = "both"
-    NOBODY = "nobody"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node: what the plugin says it has, what the driver published, and who has how many."""
+    """One node: what the plugin advertises, what the driver publishes, and how much is in use."""
 
     node: str
     served_by: Server
     capacity: int
     allocatable: int
-    # Of the class, on this node; and how many of them claims have.
+    # Devices of the class on this node, and how many of them are allocated to claims.
     devices: int
     devices_in_use: int
-    # What running Pods have from the plugin, and as extended resource from devices.
+    # What running Pods use: from the plugin, and as an extended resource served by devices.
     from_plugin: int
     from_devices: int
     after: str
@@ -57,7 +57,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """A Pod that asks for the resource."""
+    """A Pod that requests the resource."""
 
     pod: str
     node: str
@@ -68,25 +68,25 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRow:
-    """A limit that must be there twice: for the resource, and for the class."""
+    """A limit that is needed twice: for the resource and for the class."""
 
     quota: str
     key: str
     hard: str
     other_key: str
-    # What the other limit is now; empty when there is none.
+    # The current value of the other limit; empty if it is not set.
     other_hard: str
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The whole answer; `class_action` is empty when nothing is to be done about the class."""
+    """The whole plan; `class_action` is empty if the class needs no change."""
 
     resource: str
     device_class: str
     class_action: str
     class_document: Document
-    # Other classes that ask for the name, which the first one has.
+    # Classes that set the resource's name; only the first one is effective.
     claimants: tuple[str, ...]
     nodes: tuple[NodeRow, ...]
     pods: tuple[PodRow, ...]
@@ -94,8 +94,8 @@ class Migration:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """The snapshot with the class in place, as plan and check read it."""
+class MigrationContext:
+    """The snapshot, with the class as it will be; the input of plan and check."""
 
     snapshot: Snapshot
     resource: str
@@ -105,27 +105,27 @@ class Ground:
 
     @property
     def class_name(self) -> str:
-        """The class's name."""
+        """Return the class's name."""
         return self.device_class.metadata.name or ""
 
     def usage(self, node: Node) -> tuple[int, int]:
-        """How many devices of the class are in use on the node, and how many there are."""
+        """Return how many devices of the class are in use on the node, and their total."""
         return self.allocator.usage(node, self.class_name)
 
 
-def ground(snapshot: Snapshot, resource: str, driver: str = "") -> Ground:
-    """The class of the resource as it is or is to be; raises `MigrationError` when it cannot be told."""
+def migration_context(snapshot: Snapshot, resource: str, driver: str = "") -> MigrationContext:
+    """Build the context with the existing or a new class; raises `MigrationError` if several drivers qualify."""
     device_class = _existing_class(snapshot, resource) or _new_class(snapshot, resource, driver)
     inventory: Inventory = snapshot.inventory()
     inventory.apply_class(device_class)
     allocator = Allocator(inventory, snapshot.allocations())
     pods: dict[str, dict[str, PodInfo]] = {}
-    for pod in _alive(snapshot.pods):
+    for pod in _active(snapshot.pods):
         if pod.spec.node_name:
             info = PodInfo(pod)
             pods.setdefault(pod.spec.node_name, {})[info.uid] = info
     infos = tuple(NodeInfo(node, pods.get(node.metadata.name or "")) for node in snapshot.nodes)
-    return Ground(snapshot, resource, device_class, allocator, infos)
+    return MigrationContext(snapshot, resource, device_class, allocator, infos)
 
 
 def _existing_class(snapshot: Snapshot, resource: str) -> DeviceClass | None:
@@ -134,10 +134,10 @@ def _existing_class(snapshot: Snapshot, resource: str) -> DeviceClass | None:
 
 
 def _new_class(snapshot: Snapshot, resource: str, driver: str) -> DeviceClass:
-    """The class of the driver, or a new one of its name."""
+    """Return the class named after the driver, or a new one."""
     drivers = sorted({item.spec.driver for item in snapshot.slices})
     if not driver and len(drivers) > 1:
-        raise MigrationError(f"several drivers publish devices: {', '.join(drivers)}; choose one with --driver")
+        raise MigrationError(f"several drivers publish devices: {', '.join(drivers)}; select one with --driver")
     if not driver:
         domain, _, name = resource.partition("/")
         driver = drivers[0] if drivers else f"{name}.{domain}"
@@ -153,25 +153,25 @@ def _with_name(spec: DeviceClassSpec, resource: str) -> DeviceClassSpec:
     return DeviceClassSpec(config=spec.config, selectors=spec.selectors, extended_resource_name=resource)
 
 
-def plan_migration(found: Ground) -> Migration:
-    """What there is, and what changes."""
-    names = {item.metadata.name for item in found.snapshot.classes}
-    claimants = ClassResources(found.snapshot.classes).claimants(found.resource)
-    action = "" if found.class_name in claimants else CHANGE if found.class_name in names else CREATE
+def plan_migration(context: MigrationContext) -> Migration:
+    """Return the current state and the changes."""
+    names = {item.metadata.name for item in context.snapshot.classes}
+    claimants = ClassResources(context.snapshot.classes).claimants(context.resource)
+    action = "" if context.class_name in claimants else CHANGE if context.class_name in names else CREATE
     return Migration(
-        resource=found.resource,
-        device_class=found.class_name,
+        resource=context.resource,
+        device_class=context.class_name,
         class_action=action,
-        class_document=class_document(found.device_class),
+        class_document=class_document(context.device_class),
         claimants=claimants,
-        nodes=tuple(node_row(found, info) for info in found.infos if _concerns(found, info)),
-        pods=tuple(_pod_rows(found)),
-        quotas=tuple(quota_rows(found)),
+        nodes=tuple(node_row(context, info) for info in context.infos if _concerns(context, info)),
+        pods=tuple(_pod_rows(context)),
+        quotas=tuple(quota_rows(context)),
     )
 
 
 def class_document(device_class: DeviceClass) -> Document:
-    """The class as a user writes it."""
+    """Return the class as a manifest."""
     spec: Document = {"extendedResourceName": device_class.spec.extended_resource_name}
     selectors = [{"cel": {"expression": item.cel.expression}} for item in device_class.spec.selectors if item.cel]
     if selectors:
@@ -184,26 +184,26 @@ def class_document(device_class: DeviceClass) -> Document:
     }
 
 
-def _concerns(found: Ground, info: NodeInfo) -> bool:
-    row = node_row(found, info)
-    return row.served_by is not Server.NOBODY or bool(row.capacity or row.from_plugin or row.from_devices)
+def _concerns(context: MigrationContext, info: NodeInfo) -> bool:
+    row = node_row(context, info)
+    return row.served_by is not Server.NONE or bool(row.capacity or row.from_plugin or row.from_devices)
 
 
-def node_row(found: Ground, info: NodeInfo) -> NodeRow:
-    """One node's account."""
-    allocatable = info.allocatable.scalars.get(found.resource, 0)
-    in_use, total = found.usage(info.node)
+def node_row(context: MigrationContext, info: NodeInfo) -> NodeRow:
+    """Return the row of one node."""
+    allocatable = info.allocatable.scalars.get(context.resource, 0)
+    in_use, total = context.usage(info.node)
     served = _server(allocatable, total)
-    from_plugin = info.requested.scalars.get(found.resource, 0)
+    from_plugin = info.requested.scalars.get(context.resource, 0)
     return NodeRow(
         node=info.name,
         served_by=served,
-        capacity=Quantity.parse(info.node.status.capacity.get(found.resource, "0")).value(),
+        capacity=Quantity.parse(info.node.status.capacity.get(context.resource, "0")).value(),
         allocatable=allocatable,
         devices=total,
         devices_in_use=in_use,
         from_plugin=from_plugin,
-        from_devices=info.device_requested.scalars.get(found.resource, 0),
+        from_devices=info.device_requested.scalars.get(context.resource, 0),
         after=_after(served, from_plugin),
     )
 
@@ -213,61 +213,61 @@ def _server(allocatable: int, devices: int) -> Server:
         return Server.BOTH
     if allocatable:
         return Server.PLUGIN
-    return Server.DEVICES if devices else Server.NOBODY
+    return Server.DEVICES if devices else Server.NONE
 
 
 def _after(served: Server, from_plugin: int) -> str:
     if served is Server.PLUGIN:
-        return "unchanged, until its plugin goes and a driver comes"
+        return "device plugin, until a driver replaces it"
     if served is Server.BOTH:
-        return "the plugin's, until it is uninstalled; then devices"
+        return "device plugin until it is uninstalled, then devices"
     if served is Server.DEVICES:
-        return f"devices, {from_plugin} held back for Pods of the former plugin" if from_plugin else "devices"
-    return "nothing until a driver publishes devices"
+        return f"devices, {from_plugin} set aside for Pods of the removed plugin" if from_plugin else "devices"
+    return "none until a driver publishes devices"
 
 
-def _pod_rows(found: Ground) -> Iterator[PodRow]:
-    for pod in _alive(found.snapshot.pods):
+def _pod_rows(context: MigrationContext) -> Iterator[PodRow]:
+    for pod in _active(context.snapshot.pods):
         info = PodInfo(pod)
-        from_plugin = info.requests.scalars.get(found.resource, 0)
-        from_devices = info.device_requests.scalars.get(found.resource, 0)
+        from_plugin = info.requests.scalars.get(context.resource, 0)
+        from_devices = info.device_requests.scalars.get(context.resource, 0)
         if not from_plugin and not from_devices:
             continue
         if from_devices:
             now, after = f"devices, claim {extended_resource_claim_name(pod)}", "unchanged"
         elif pod.spec.node_name:
-            now, after = "device plugin", "keeps its devices until it ends"
+            now, after = "device plugin", "keeps its devices until it terminates"
         else:
-            now, after = "pending", "may go to nodes with devices as well"
+            now, after = "pending", "can also be scheduled to nodes with devices"
         yield PodRow(str(info.key), pod.spec.node_name or "", from_plugin or from_devices, now, after)
 
 
-def _alive(pods: Iterable[Pod]) -> Iterator[Pod]:
+def _active(pods: Iterable[Pod]) -> Iterator[Pod]:
     return (pod for pod in pods if not is_pod_done(pod))
 
 
-def quota_keys(found: Ground) -> tuple[str, str]:
-    """How quotas name the resource, and the class."""
-    return REQUESTS_PREFIX + found.resource, found.class_name + CLASS_SUFFIX
+def quota_keys(context: MigrationContext) -> tuple[str, str]:
+    """Return the quota keys of the resource and of the class."""
+    return REQUESTS_PREFIX + context.resource, context.class_name + CLASS_SUFFIX
 
 
-def quota_rows(found: Ground) -> Iterator[QuotaRow]:
-    """Quotas that limit the resource in one way and not, or otherwise, in the other."""
-    first, second = quota_keys(found)
-    for namespace, quotas in _by_namespace(found.snapshot.documents.get("ResourceQuota", ())):
+def quota_rows(context: MigrationContext) -> Iterator[QuotaRow]:
+    """Yield limits of the resource without an equal limit of the class, and the other way round."""
+    first, second = quota_keys(context)
+    for namespace, quotas in _by_namespace(context.snapshot.documents.get("ResourceQuota", ())):
         hard = [(f"{namespace}/{_name(quota)}", (quota.get("spec") or {}).get("hard") or {}) for quota in quotas]
         for key, other in ((first, second), (second, first)):
             others = [str(listed[other]) for _, listed in hard if other in listed]
             for name, listed in hard:
                 if key not in listed:
                     continue
-                wanted = str(listed[key])
-                if not any(_same(wanted, text) for text in others):
-                    yield QuotaRow(name, key, wanted, other, others[0] if others else "")
+                limit = str(listed[key])
+                if not any(_is_equal(limit, text) for text in others):
+                    yield QuotaRow(name, key, limit, other, others[0] if others else "")
 
 
-def _same(one: str, other: str) -> bool:
-    return Quantity.parse(one).nanos == Quantity.parse(other).nanos
+def _is_equal(first: str, second: str) -> bool:
+    return Quantity.parse(first).nanos == Quantity.parse(second).nanos
 
 
 def _by_namespace(quotas: Sequence[Document]) -> list[tuple[str, list[Document]]]:

@@ -125,7 +125,7 @@ def test_the_plan_before(run: Run) -> None:
     code, text = run(*BEFORE)
     assert code == 0
     assert "\033[" not in text
-    assert "Create the class gpu.example.com:" in text
+    assert "Create the DeviceClass gpu.example.com:" in text
     assert "extendedResourceName: example.com/gpu" in text
     found = planned(run, *BEFORE)
     assert found["classAction"] == "create"
@@ -138,8 +138,8 @@ def test_the_plan_before(run: Run) -> None:
         ("b", "device plugin", 2, 0),
     ]
     assert [(row["pod"], row["now"], row["after"]) for row in found["pods"]] == [
-        ("team/one", "device plugin", "keeps its devices until it ends"),
-        ("team/waiting", "pending", "may go to nodes with devices as well"),
+        ("team/one", "device plugin", "keeps its devices until it terminates"),
+        ("team/waiting", "pending", "can also be scheduled to nodes with devices"),
     ]
     [row] = found["quotas"]
     assert row == {"quota": "team/gpu", "key": OLD_KEY, "hard": "10", "otherKey": CLASS_KEY, "otherHard": ""}
@@ -154,7 +154,7 @@ def test_the_plan_in_the_middle(run: Run) -> None:
     }  # fmt: skip
     assert (rows["a"]["devices"], rows["a"]["devicesInUse"]) == (3, 1)
     assert (rows["a"]["fromPlugin"], rows["a"]["fromDevices"]) == (1, 1)
-    assert rows["a"]["after"] == "devices, 1 held back for Pods of the former plugin"
+    assert rows["a"]["after"] == "devices, 1 set aside for Pods of the removed plugin"
     assert {row["pod"]: row["now"] for row in found["pods"]}["team/two"] == "devices, claim two-claim"
 
 
@@ -166,71 +166,71 @@ def test_the_class_of_a_driver_gets_the_name(run: Run) -> None:
 def test_several_drivers_need_a_choice(run: Run) -> None:
     others = (resource_slice("a", 1), resource_slice("b", 1, "nic.example.com"))
     code, text = run(*BEFORE, *others)
-    assert (code, "gpu.example.com, nic.example.com; choose one with --driver" in text) == (2, True)
+    assert (code, "gpu.example.com, nic.example.com; select one with --driver" in text) == (2, True)
     code, text = run(*BEFORE, *others, arguments=("--driver", DRIVER))
-    assert (code, "Create the class gpu.example.com" in text) == (0, True)
+    assert (code, "Create the DeviceClass gpu.example.com" in text) == (0, True)
 
 
 def without(kind: str, *names: str) -> tuple[Document, ...]:
     return tuple(item for item in AFTER if item["kind"] != kind or item["metadata"]["name"] not in names)
 
 
-WRONG: dict[str, tuple[tuple[Document, ...], str, str]] = {
+PROBLEMS: dict[str, tuple[tuple[Document, ...], str, str]] = {
     "no class": (without("DeviceClass", DRIVER), f"deviceclass/{DRIVER}", f"no class serves {GPU}; create it first"),
     "a clash": (
         (*AFTER, device_class("late", created="2026-02-01T00:00:00Z")),
         "deviceclass/late",
-        f"gpu.example.com ask for {GPU} too and do not have it",
+        f"gpu.example.com also set extendedResourceName {GPU}, without effect",
     ),
     "both on one node": (
         (*AFTER, resource_slice("b", 2)),
         "node/b",
-        f"{GPU} counts twice: 2 of a device plugin and 2 of class {DRIVER}",
+        f"{GPU} is counted twice: 2 of a device plugin and 2 of class {DRIVER}",
     ),
     "more in use than there are": (
         (*AFTER, pod("extra", "a", count=2)),
         "node/a",
-        "4 are in use (3 of a former device plugin, 1 of claims) and there are 3 devices",
+        "4 are in use (3 of a removed device plugin, 1 by claims), but there are 3 devices",
     ),
-    "no driver came": (
+    "no driver publishes": (
         (*without("ResourceSlice", f"a-{DRIVER}"),),
         "node/a",
-        "Pods have 1 of a device plugin that is gone, and no driver has come",
+        "Pods use 1 of a removed device plugin, and no driver publishes devices",
     ),
-    "a device twice": (
-        (*AFTER, claim("rival", "a", "gpu-0", "nobody")),
+    "a device allocated twice": (
+        (*AFTER, claim("conflict", "a", "gpu-0", "other")),
         f"device/{DRIVER}/a/gpu-0",
-        "is held by team/rival and team/two-claim",
+        "is allocated to team/conflict and team/two-claim",
     ),
-    "a claim is gone": (without("ResourceClaim", "two-claim"), "pod/team/two", "its claim two-claim is gone"),
-    "a claim of somebody else": (
+    "a missing claim": (without("ResourceClaim", "two-claim"), "pod/team/two", "claim two-claim does not exist"),
+    "a claim of another Pod": (
         (*without("ResourceClaim", "two-claim"), claim("two-claim", "a", "gpu-0", "other")),
         "pod/team/two",
-        "its claim two-claim is not reserved for it",
+        "claim two-claim is not reserved for the Pod",
     ),
-    "one quota alone": (
+    "a single quota": (
         (*without("ResourceQuota", "gpu"), quota(old="10")),
         "resourcequota/team/gpu",
-        f"{OLD_KEY} is 10 and {CLASS_KEY} is missing",
+        f"{OLD_KEY} is 10, but {CLASS_KEY} is missing",
     ),
-    "quotas of two sizes": (
+    "different limits": (
         (*without("ResourceQuota", "gpu"), quota(old="10", new="8")),
         "resourcequota/team/gpu",
-        f"{OLD_KEY} is 10 and {CLASS_KEY} is 8",
+        f"{OLD_KEY} is 10, but {CLASS_KEY} is 8",
     ),
-    "usage of two sizes": (
+    "different usage": (
         (*without("ResourceQuota", "gpu"), quota(old="10", new="10", used={"old": "3", "new": "2"})),
         "resourcequota/team/gpu",
-        f"3 of {OLD_KEY} are used and 2 of {CLASS_KEY}",
+        f"used {OLD_KEY} is 3, but used {CLASS_KEY} is 2",
     ),
 }
 
 
 @pytest.mark.behaviour("XR-38", "XR-39", "XR-43")
 @pytest.mark.parametrize(
-    ("documents", "about", "reason"), [pytest.param(*case, id=name) for name, case in WRONG.items()]
+    ("documents", "about", "reason"), [pytest.param(*case, id=name) for name, case in PROBLEMS.items()]
 )
-def test_what_is_wrong(run: Run, documents: tuple[Document, ...], about: str, reason: str) -> None:
+def test_problems(run: Run, documents: tuple[Document, ...], about: str, reason: str) -> None:
     found = planned(run, *documents, check=True)
     assert {"about": about, "reason": reason} in found["findings"]
     assert found["done"] is False
@@ -238,10 +238,10 @@ def test_what_is_wrong(run: Run, documents: tuple[Document, ...], about: str, re
     assert (code, reason in text) == (1, True)
 
 
-def test_a_migration_that_is_whole(run: Run) -> None:
+def test_a_complete_migration(run: Run) -> None:
     code, text = run(*AFTER, arguments=("--check",))
     assert (code, text) == (
-        0, f"{GPU}: ok: nothing counts twice, every running Pod has its devices, quotas agree\n",
+        0, f"{GPU}: ok: nothing is counted twice, every running Pod has its devices, quotas agree\n",
     )  # fmt: skip
     assert planned(run, *AFTER, check=True)["done"] is True
 
