@@ -19,7 +19,7 @@ from dray.api.document import Document
 from dray.api.names import qualified_name
 
 VERSION: Final = "0.8.0"
-# Every version that has been published; a reader must know them all.
+# Every published version; a reader must accept all of them.
 VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0")
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 HOOKS: Final = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -32,15 +32,15 @@ _DEVICE_TYPES: Final = ("", "b", "c", "u", "p")
 
 
 class CdiError(ValueError):
-    """A spec or a device name that breaks CDI's rules."""
+    """A spec or device name that violates the CDI rules."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
-    """A part of a spec; fields CDI does not know are refused, as its own schema does."""
+    """A part of a spec; unknown fields are rejected, as in the CDI schema."""
 
 
 class DeviceNode(_Part, frozen=True, kw_only=True):
-    """A device file to make in the container; what is not given is taken from the host's."""
+    """A device node to create in the container; unset attributes are taken from the host's device."""
 
     path: str
     host_path: str = ""
@@ -54,7 +54,7 @@ class DeviceNode(_Part, frozen=True, kw_only=True):
 
 
 class Mount(_Part, frozen=True, kw_only=True):
-    """A file or folder of the host to show in the container."""
+    """A bind mount of a host file or directory."""
 
     host_path: str
     container_path: str
@@ -63,7 +63,7 @@ class Mount(_Part, frozen=True, kw_only=True):
 
 
 class Hook(_Part, frozen=True, kw_only=True):
-    """A program the runtime runs at a moment of the container's life."""
+    """A program that the runtime runs at one stage of the container lifecycle."""
 
     hook_name: str
     path: str
@@ -89,7 +89,7 @@ class IntelRdt(_Part, frozen=True, kw_only=True, rename={
 
 
 class ContainerEdits(_Part, frozen=True, kw_only=True):
-    """What using a device does to a container."""
+    """The changes that a device makes to a container."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -100,7 +100,7 @@ class ContainerEdits(_Part, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing would change."""
+        """Report whether there are no edits."""
         return self == NO_EDITS
 
 
@@ -116,7 +116,7 @@ class CdiDevice(_Part, frozen=True, kw_only=True):
 
 
 class Spec(_Part, frozen=True, kw_only=True):
-    """One file: devices of one kind, and edits that all of them share."""
+    """One file: devices of one kind, and edits that apply to all of them."""
 
     cdi_version: str = msgspec.field(name="cdiVersion")
     kind: str
@@ -143,7 +143,7 @@ class QualifiedName:
 
     @classmethod
     def parse(cls, text: str) -> QualifiedName:
-        """Read a full name, or say what is wrong with it."""
+        """Parse a qualified name; raises `CdiError`."""
         kind, equals, name = text.partition("=")
         vendor, slash, device_class = kind.partition("/")
         if not (equals and slash):
@@ -155,7 +155,7 @@ class QualifiedName:
 
 
 def parse(body: bytes) -> Spec:
-    """Read a spec's JSON and check it."""
+    """Parse and validate the JSON of a spec."""
     try:
         spec = msgspec.json.decode(body, type=Spec)
     except msgspec.DecodeError as error:
@@ -167,23 +167,23 @@ def parse(body: bytes) -> Spec:
 
 
 def from_document(document: Document) -> Spec:
-    """Read a spec that came as YAML or otherwise decoded, and check it."""
+    """Parse and validate a decoded spec, for example from YAML."""
     return parse(orjson.dumps(document))
 
 
 def render(spec: Spec) -> bytes:
-    """The spec as JSON that people can read; raises when it breaks a rule."""
+    """Return the spec as indented JSON; raises `CdiError` when it is invalid."""
     problems = validate(spec)
     if problems:
         raise CdiError("; ".join(problems))
-    # `devices` must be there and a device's `containerEdits` too, even when they are empty.
+    # `devices` and a device's `containerEdits` are required, even when empty.
     document: dict[str, Any] = msgspec.to_builtins(spec)
     document.setdefault("devices", [])
     return orjson.dumps(document, option=orjson.OPT_INDENT_2)
 
 
 def validate(spec: Spec) -> list[str]:
-    """Everything wrong with a spec; empty when it is sound."""
+    """Return the validation errors of a spec."""
     problems = [] if spec.cdi_version in VERSIONS else [f'invalid CDI version "{spec.cdi_version}"']
     problems += kind_problems(spec.kind)
     problems += _annotation_problems(spec.annotations, spec.kind)
@@ -200,7 +200,7 @@ def validate(spec: Spec) -> list[str]:
 
 
 def minimum_version(spec: Spec) -> str:
-    """The oldest version that knows everything the spec uses, for the sake of old runtimes."""
+    """Return the oldest version that has everything the spec uses, for older runtimes."""
     everything = (spec.container_edits, *(device.container_edits for device in spec.devices))
     if any(edits.intel_rdt is not None or edits.additional_gids for edits in everything):
         return "0.7.0"
@@ -214,7 +214,7 @@ def minimum_version(spec: Spec) -> str:
 
 
 def kind_problems(kind: str) -> list[str]:
-    """What is wrong with a `vendor/class`."""
+    """Return the validation errors of a `vendor/class`."""
     vendor, slash, device_class = kind.partition("/")
     if not slash:
         return [f'invalid kind "{kind}", must be vendor/class']
@@ -240,7 +240,7 @@ def _annotation_problems(annotations: Mapping[str, str], where: str) -> list[str
     problems = [
         f'{where}: invalid annotation key "{key}": {text}'
         for key in annotations
-        # A key may be written in any case; the rule is that of Kubernetes' names without regard to it.
+        # The key may have upper-case letters; otherwise the rule is that of Kubernetes' qualified names.
         for text in qualified_name(key.lower())
     ]
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
@@ -282,10 +282,10 @@ def _node_problems(node: DeviceNode, where: str) -> list[str]:
 
 
 def spec_name(*parts: str) -> str:
-    """A file name (without folder) made of parts, e.g. vendor, class and a claim's UID."""
+    """Return a file name (without directory) made of parts, e.g. vendor, class and a claim's UID."""
     return "-".join(part.replace("/", "_").replace(":", "_") for part in parts) + ".json"
 
 
 def environment(values: Mapping[str, str]) -> Sequence[str]:
-    """Environment variables as edits have them, in order of their names."""
+    """Return environment variables in the form of edits, sorted by name."""
     return [f"{name}={values[name]}" for name in sorted(values)]

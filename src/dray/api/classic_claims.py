@@ -1,7 +1,7 @@
-"""Claims of cdi.k8s.io: how Pods refer to them, and their life as a table that every component goes by.
+"""Claims of cdi.k8s.io: references from Pods, and the claim lifecycle as a transition table.
 
-The table is the protocol between scheduler, driver, node and claim controller. Whoever writes a claim's status asks
-`check_move` first, so that a write which the protocol does not know is a bug found at once and not a leak found later.
+The table is the protocol between scheduler, driver, node agent and claim controller. Every component calls `check_move`
+before it writes a claim's status, so that a write outside the protocol fails at once.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _NO_SCHEDULER: Final = SchedulerSchedulingStatus()
 _NO_DRIVER: Final = DriverSchedulingStatus()
 
 
-# --- The life of a claim. ---
+# --- Lifecycle of a claim. ---
 
 
 class State(enum.StrEnum):
-    """Where a claim is in its life; the order is that of a life in which nothing goes wrong."""
+    """State of a claim, in the order of a lifecycle without failures."""
 
     START = "Start"
-    # A Delayed claim that no node was selected for.
+    # A Delayed claim without a selected node.
     PENDING = "Pending"
-    # Immediate, or a node is selected.
+    # Immediate, or with a selected node.
     ALLOCATING = "Allocating"
-    # Allocated, and nobody uses it.
+    # Allocated and not in use.
     ALLOCATED = "Allocated"
     IN_USE = "InUse"
-    # Allocated where it is of no use.
+    # Allocated where it cannot be used.
     REALLOCATE = "Reallocate"
-    # Kept by a finalizer until the resource is free.
+    # Deleted; a finalizer remains until the resource is deallocated.
     DELETING = "Deleting"
     GONE = "Gone"
 
 
 class Actor(enum.StrEnum):
-    """Who writes claims."""
+    """The components that write claims."""
 
     USER = "user"
     CONTROLLER = "claim controller"
@@ -68,7 +68,7 @@ class Actor(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step of a life."""
+    """One transition."""
 
     before: State
     after: State
@@ -111,7 +111,7 @@ _ALLOWED: Final[frozenset[tuple[State, State, Actor]]] = frozenset(
     (move.before, move.after, actor) for move in LIFE for actor in move.actors
 )
 
-# Whom a claim in this state waits for, as far as it waits at all.
+# The component that a claim in this state waits for.
 TURN: Final[Mapping[State, Actor]] = {
     State.PENDING: Actor.SCHEDULER,
     State.ALLOCATING: Actor.DRIVER,
@@ -121,11 +121,11 @@ TURN: Final[Mapping[State, Actor]] = {
 
 
 class UnexpectedMoveError(Exception):
-    """A write that the protocol does not know: a bug of whoever wanted it."""
+    """A write outside the protocol; a bug in its caller."""
 
 
 def state_of(claim: ResourceClaim | None) -> State:
-    """Where the claim is in its life."""
+    """Return the state of the claim."""
     if claim is None:
         return State.GONE
     if claim.metadata.deletion_timestamp is not None:
@@ -139,130 +139,130 @@ def state_of(claim: ResourceClaim | None) -> State:
 
 
 def check_move(actor: Actor, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
-    """Raise `UnexpectedMoveError` unless the actor may make one of the other."""
+    """Raise `UnexpectedMoveError` unless the actor may make this transition."""
     move = (State.START if before is None else state_of(before), state_of(after), actor)
     if move not in _ALLOWED:
         claim = before if before is not None else after
         raise UnexpectedMoveError(f"{actor} must not take claim {label(claim)} from {move[0]} to {move[1]}")
 
 
-# --- Reading a claim. ---
+# --- Accessors. ---
 
 
 def status_of(claim: ResourceClaim) -> ResourceClaimStatus:
-    """The claim's status; one that was never written is empty."""
+    """Return the claim's status; empty when it was never written."""
     return claim.status if claim.status is not None else _NO_STATUS
 
 
 def scheduler_part(claim: ResourceClaim) -> SchedulerSchedulingStatus:
-    """What the scheduler says while the claim is being placed."""
+    """Return the scheduler's part of the status during scheduling."""
     scheduling = status_of(claim).scheduling
     return scheduling.scheduler if scheduling is not None and scheduling.scheduler is not None else _NO_SCHEDULER
 
 
 def driver_part(claim: ResourceClaim) -> DriverSchedulingStatus:
-    """What the driver says about nodes."""
+    """Return the driver's part of the status during scheduling."""
     scheduling = status_of(claim).scheduling
     return scheduling.driver if scheduling is not None and scheduling.driver is not None else _NO_DRIVER
 
 
 def has_answer(claim: ResourceClaim) -> bool:
-    """Whether the driver has said anything about nodes, if only that all are suitable."""
+    """Report whether the driver has reported node suitability, including "all nodes are suitable"."""
     scheduling = status_of(claim).scheduling
     return scheduling is not None and scheduling.driver is not None
 
 
 def selected_node(claim: ResourceClaim) -> str:
-    """The node that the driver is to allocate for; empty when none is selected."""
+    """Return the node that the driver allocates for; empty when none is selected."""
     return scheduler_part(claim).selected_node or ""
 
 
 def is_immediate(claim: ResourceClaim) -> bool:
-    """Whether the claim is allocated without a Pod."""
+    """Report whether the claim is allocated without waiting for a Pod."""
     return claim.spec.allocation_mode == IMMEDIATE
 
 
 def is_allocated(claim: ResourceClaim) -> bool:
-    """Whether the claim has a resource that is to stay."""
+    """Report whether the claim is allocated and not being deallocated."""
     return status_of(claim).phase == ALLOCATED_PHASE
 
 
 def label(claim: ResourceClaim | None) -> str:
-    """The claim's name for people."""
+    """Return the claim's name for messages."""
     return "" if claim is None else f"{claim.metadata.namespace}/{claim.metadata.name}"
 
 
-# --- Users. ---
+# --- Consumers. ---
 
 
 def reservation_of(pod: Pod) -> OwnerReference:
-    """The Pod as a user of a claim."""
+    """Return the Pod as a consumer of a claim."""
     return OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name or "", uid=pod.metadata.uid or "")
 
 
 def is_pod_reference(user: OwnerReference) -> bool:
-    """Whether the user is a Pod; others look after their reservations themselves."""
+    """Report whether the consumer is a Pod; other consumers manage their own reservations."""
     return (user.api_version, user.kind) == ("v1", "Pod")
 
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the Pod is among the claim's users."""
+    """Report whether the claim is reserved for the Pod."""
     return any(user.uid == pod.metadata.uid for user in status_of(claim).reserved_for)
 
 
 def user_limit(claim: ResourceClaim) -> int:
-    """How many users the claim may have; `UNLIMITED` for any number."""
+    """Return the maximum number of consumers; `UNLIMITED` for any number."""
     return status_of(claim).user_limit or 1
 
 
 def has_room(claim: ResourceClaim) -> bool:
-    """Whether one more may use the claim."""
+    """Report whether the claim can be reserved for one more consumer."""
     limit = user_limit(claim)
     return limit == UNLIMITED or len(status_of(claim).reserved_for) < limit
 
 
 def with_user(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-    """The claim with the Pod among its users."""
+    """Return the claim reserved for the Pod as well."""
     return with_users(claim, (*status_of(claim).reserved_for, reservation_of(pod)))
 
 
 def without_user(claim: ResourceClaim, pod_uid: str) -> ResourceClaim:
-    """The claim without that user."""
+    """Return the claim without the Pod's reservation."""
     return with_users(claim, tuple(user for user in status_of(claim).reserved_for if user.uid != pod_uid))
 
 
 def with_users(claim: ResourceClaim, users: tuple[OwnerReference, ...]) -> ResourceClaim:
-    """The claim with these users."""
+    """Return the claim reserved for these consumers."""
     return with_status(claim, msgspec.structs.replace(status_of(claim), reserved_for=users))
 
 
 def with_status(claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
-    """The claim with another status."""
+    """Return the claim with another status."""
     return msgspec.structs.replace(claim, status=status)
 
 
-# --- How Pods refer to claims. ---
+# --- References from Pods. ---
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicEntry:
-    """An entry of a Pod that a claim of cdi.k8s.io is for."""
+    """An entry of a Pod that refers to a claim of cdi.k8s.io."""
 
     entry: str
     claim_name: str
-    # The claim is made from the Pod's own template and must belong to it.
+    # The claim is created from the Pod's inline template and must be owned by the Pod.
     generated: bool = False
-    # The Pod can do without.
+    # The Pod can run without the claim.
     optional: bool = False
 
 
 def generated_entries(pod: Pod) -> Iterator[ClassicEntry]:
-    """The entries with a template inside the Pod; their claims' names are fixed."""
+    """Return the entries with an inline template; the names of their claims are fixed."""
     return classic_entries(pod, lambda _name: False)
 
 
 def classic_entries(pod: Pod, is_classic: Callable[[str], bool]) -> Iterator[ClassicEntry]:
-    """All classic entries in their order; `is_classic` tells whether cdi.k8s.io has a claim of that name."""
+    """Return all classic entries in order; `is_classic` reports whether cdi.k8s.io has a claim of that name."""
     for entry in pod.spec.resource_claims:
         if entry.template is not None:
             name = f"{pod.metadata.name}-{entry.name}"
@@ -272,7 +272,7 @@ def classic_entries(pod: Pod, is_classic: Callable[[str], bool]) -> Iterator[Cla
 
 
 def claim_names_of(pod: Pod) -> Iterator[str]:
-    """The names of all claims that may be the Pod's, whichever group has them."""
+    """Return the names of all claims that the Pod refers to, in either group."""
     for entry in pod.spec.resource_claims:
         if entry.template is not None:
             yield f"{pod.metadata.name}-{entry.name}"
@@ -281,9 +281,9 @@ def claim_names_of(pod: Pod) -> Iterator[str]:
 
 
 def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the Pod is an owner of the claim.
+    """Report whether the Pod owns the claim.
 
-    Any owner reference will do: that is how people give an existing claim to a Pod.
+    Any owner reference counts: users assign an existing claim to a Pod this way.
     """
     if claim.metadata.namespace != pod.metadata.namespace:
         return False

@@ -1,4 +1,4 @@
-"""Between JSON documents and the typed structures of `dray.api.types`."""
+"""Conversion between JSON documents and the typed structures of `dray.api.types`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def from_document(cls: type[T], document: Document) -> T:
-    """Read a document as a typed structure; fields the type does not know are ignored."""
+    """Convert a document to a typed structure; unknown fields are ignored."""
     return msgspec.convert(document, cls)
 
 
 def decode(cls: type[T], body: bytes) -> T:
-    """Read JSON as a typed structure."""
+    """Decode JSON to a typed structure."""
     decoded: T = _decoder(cls).decode(body)
     return decoded
 
 
 def to_document(message: Message) -> Document:
-    """Write a typed structure as a document: required fields always, others only when they are set."""
+    """Convert a typed structure to a document; optional fields are omitted when unset."""
     # Through JSON, so that tuples become lists and nothing is shared with the frozen structure.
     document: Document = orjson.loads(_ENCODER.encode(message))
     return document

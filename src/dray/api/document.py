@@ -1,6 +1,6 @@
-"""The JSON form of a Kubernetes object, and the names by which objects and kinds are known.
+"""The JSON form of a Kubernetes object, and the identifiers of objects and kinds.
 
-The API server keeps objects as JSON documents, so that nothing a client wrote is lost; components read
+The API server stores objects as JSON documents, so that nothing a client wrote is lost; components read
 them as the typed structures of `dray.api.types`.
 """
 
@@ -18,7 +18,7 @@ UID = NewType("UID", str)
 
 
 class NamespacedName(NamedTuple):
-    """An object's place inside its kind; cluster-scoped objects have the empty namespace."""
+    """An object's namespace and name; the namespace of cluster-scoped objects is empty."""
 
     namespace: str
     name: str
@@ -45,7 +45,7 @@ class GroupVersion(NamedTuple):
         return cls(group, version)
 
     def kind(self, kind: str) -> GroupVersionKind:
-        """Name a kind of this group and version."""
+        """Return a kind of this group and version."""
         return GroupVersionKind(self.group, self.version, kind)
 
 
@@ -81,7 +81,7 @@ class GroupResource(NamedTuple):
 
 
 def metadata_of(document: Document) -> Document:
-    """The object's metadata, made when it is missing."""
+    """Return the object's metadata, which is created when missing."""
     metadata: Document = document.setdefault("metadata", {})
     return metadata
 
@@ -93,7 +93,7 @@ def key_of(document: Document) -> NamespacedName:
 
 
 def copy_document(document: Document) -> Document:
-    """A copy whose parts may be changed; JSON values only, which makes it much faster than `copy.deepcopy`."""
+    """Return a deep copy; limited to JSON values and therefore much faster than `copy.deepcopy`."""
     return {name: _copy_value(value) for name, value in document.items()}
 
 

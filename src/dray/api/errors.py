@@ -1,4 +1,4 @@
-"""The failures a client of the API sees; each knows its HTTP code, its reason and Kubernetes' wording."""
+"""The errors that API clients receive, each with its HTTP code, its reason and Kubernetes' message."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class APIError(Exception):
 
 
 def error_from_status(status: Document) -> APIError:
-    """Turn a received `Status` back into the error it came from."""
+    """Return the error that a received `Status` stands for."""
     code, reason = int(status.get("code") or 500), str(status.get("reason") or "")
     cls = _BY_REASON.get(reason, APIError)
     error = cls.__new__(cls)
@@ -73,7 +73,7 @@ class BadRequestError(APIError):
 
 
 class UnauthorizedError(APIError):
-    """No valid credentials were given."""
+    """The request has no valid credentials."""
 
     code = 401
     reason = "Unauthorized"
@@ -83,7 +83,7 @@ class UnauthorizedError(APIError):
 
 
 class ForbiddenError(APIError):
-    """The caller may not do this."""
+    """The caller is not authorized."""
 
     code = 403
     reason = "Forbidden"
@@ -99,7 +99,7 @@ class ForbiddenError(APIError):
 
 
 class NotFoundError(APIError):
-    """There is no such object."""
+    """The object does not exist."""
 
     code = 404
     reason = "NotFound"
@@ -119,7 +119,7 @@ class PathNotFoundError(APIError):
 
 
 class MethodNotAllowedError(APIError):
-    """The resource does not know the verb."""
+    """The resource does not support the verb."""
 
     code = 405
     reason = "MethodNotAllowed"
@@ -129,7 +129,7 @@ class MethodNotAllowedError(APIError):
 
 
 class NotAcceptableError(APIError):
-    """None of the media types the client accepts is served."""
+    """The server supports none of the media types that the client accepts."""
 
     code = 406
     reason = "NotAcceptable"
@@ -141,7 +141,7 @@ class NotAcceptableError(APIError):
 
 
 class AlreadyExistsError(APIError):
-    """An object of that name is there already."""
+    """An object of that name already exists."""
 
     code = 409
     reason = "AlreadyExists"
@@ -154,7 +154,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 class ConflictError(APIError):
-    """The write is based on something that is no longer so."""
+    """The object was modified since the client read it."""
 
     code = 409
     reason = "Conflict"
@@ -169,7 +169,7 @@ class ConflictError(APIError):
 
 
 class ApplyConflictError(APIError):
-    """Server-side apply met fields that other managers own."""
+    """Server-side apply conflicts with fields of other managers."""
 
     code = 409
     reason = "Conflict"
@@ -179,28 +179,28 @@ class ApplyConflictError(APIError):
 
 
 class ExpiredError(APIError):
-    """The revision asked for is no longer kept."""
+    """The requested revision has been compacted."""
 
     code = 410
     reason = "Expired"
 
 
 class GoneError(APIError):
-    """What was asked for is gone for good."""
+    """The requested object is permanently unavailable."""
 
     code = 410
     reason = "Gone"
 
 
 class RequestEntityTooLargeError(APIError):
-    """The body is larger than the server takes."""
+    """The request body exceeds the size limit."""
 
     code = 413
     reason = "RequestEntityTooLarge"
 
 
 class UnsupportedMediaTypeError(APIError):
-    """The body's media type is not understood here."""
+    """The media type of the request body is not supported."""
 
     code = 415
     reason = "UnsupportedMediaType"
@@ -212,7 +212,7 @@ class UnsupportedMediaTypeError(APIError):
 
 
 class InvalidError(APIError):
-    """The object breaks rules of its kind; every broken rule is a cause."""
+    """The object violates validation rules of its kind; each one is a cause."""
 
     code = 422
     reason = "Invalid"
@@ -228,7 +228,7 @@ class InvalidError(APIError):
 
 
 class TooManyRequestsError(APIError):
-    """The caller is asking faster than its share."""
+    """The client exceeds its rate limit."""
 
     code = 429
     reason = "TooManyRequests"
@@ -239,7 +239,7 @@ class TooManyRequestsError(APIError):
 
 
 class InternalError(APIError):
-    """A bug, or a part of the server that is out of order."""
+    """A bug, or a failed component of the server."""
 
     code = 500
     reason = "InternalError"
@@ -249,14 +249,14 @@ class InternalError(APIError):
 
 
 class ServiceUnavailableError(APIError):
-    """The server cannot answer right now."""
+    """The server is temporarily unable to handle the request."""
 
     code = 503
     reason = "ServiceUnavailable"
 
 
 class TimeoutError(APIError):  # noqa: A001 - Kubernetes' own name of the reason
-    """The answer did not come in time."""
+    """The request was not completed in time."""
 
     code = 504
     reason = "Timeout"
@@ -287,7 +287,7 @@ _BY_REASON: dict[str, type[APIError]] = {
 
 
 class PatchRejectedError(APIError):
-    """The patch is well formed but does not fit the object; Kubernetes keeps the cause to itself."""
+    """The patch is well-formed but does not apply to the object; Kubernetes does not report the cause."""
 
     code = 422
     reason = "Invalid"
@@ -299,7 +299,7 @@ class PatchRejectedError(APIError):
 
 
 class PatchFailedError(APIError):
-    """The patch cannot be carried out; Kubernetes answers with the bare text and no reason."""
+    """The patch cannot be applied; Kubernetes returns the plain text without a reason."""
 
     code = 500
     reason = ""

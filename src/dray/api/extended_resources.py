@@ -1,4 +1,8 @@
-"""Names of resources in Pods: which are Kubernetes' own, which are extended, and which stand for a device class."""
+"""Extended resources: native, explicit and implicit names, and the device class behind each name. Pure.
+
+Every class has an implicit name. An explicit name belongs to one class at a time: the one created last or, of several
+created at the same time, the first by name. When that class is deleted, the next one gets the name.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +15,40 @@ from typing import Final
 from dray.api.names import qualified_name
 from dray.api.types.resource_v1 import DeviceClass
 
-# A Pod may ask for devices of any class by this name, without the class saying so.
+# Prefix of the implicit name, by which a Pod can request devices of any class.
 DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
-# How quota names what is requested; an extended resource must still be a legal name with it.
+# Prefix of requests in quotas; an extended resource must still be a valid name with it.
 _REQUESTS_PREFIX: Final = "requests."
 _CACHE_SIZE: Final = 4096
 
 
 def is_native_resource(name: str) -> bool:
-    """Whether the resource is Kubernetes' own: it has no domain, or one of kubernetes.io."""
+    """Report whether the resource is native: it has no domain, or one of kubernetes.io."""
     return "/" not in name or _NATIVE_DOMAIN in name
 
 
 @lru_cache(_CACHE_SIZE)
 def is_extended_resource_name(name: str) -> bool:
-    """Whether the name is a legal extended resource that an administrator may choose."""
+    """Report whether the name is valid as the explicit extended resource of a class."""
     if is_native_resource(name) or name.startswith(_REQUESTS_PREFIX):
         return False
     return not qualified_name(_REQUESTS_PREFIX + name)
 
 
 def implicit_extended_resource_name(device_class: str) -> str:
-    """The name by which a Pod can ask for devices of any class."""
+    """Return the implicit extended resource name of a class."""
     return DEVICE_CLASS_PREFIX + device_class
 
 
 def device_class_of(name: str) -> str | None:
-    """The class of an implicit extended resource name, None for other names."""
+    """Return the class of an implicit extended resource name, None for other names."""
     return name.removeprefix(DEVICE_CLASS_PREFIX) if name.startswith(DEVICE_CLASS_PREFIX) else None
 
 
 def is_dra_extended_resource_name(name: str) -> bool:
-    """Whether devices could serve the resource: a legal extended name, or an implicit one."""
+    """Report whether devices can serve the resource: a valid explicit or implicit name."""
     if name.startswith(DEVICE_CLASS_PREFIX):
         return not qualified_name(name)
     return is_extended_resource_name(name)
@@ -55,31 +59,31 @@ _BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Claimant:
-    """A class and the explicit name it asks for, empty for none."""
+    """A class and its explicit name, empty for none."""
 
     name: str
     resource: str
     created: datetime
 
     def order(self) -> tuple[float, str]:
-        """The winner comes first."""
+        """Return the sort key; the class that has the name sorts first."""
         return -self.created.timestamp() if self.created is not _BEFORE_ALL else float("inf"), self.name
 
 
 class ClassResources:
-    """The names of all classes; a change costs what it concerns."""
+    """The extended resource names of all device classes, updated incrementally."""
 
     def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
         self._classes: dict[str, _Claimant] = {}
-        # Explicit name -> classes that ask for it, the winner first.
+        # Explicit name -> classes that declare it, in order of precedence.
         self._claimants: dict[str, list[_Claimant]] = {}
-        # Grows whenever a name may have got another class.
+        # Incremented whenever a name may have changed its class.
         self.version = 0
         for device_class in classes:
             self.apply(device_class)
 
     def apply(self, device_class: DeviceClass) -> None:
-        """Take in a new or changed class."""
+        """Add or update a class."""
         metadata = device_class.metadata
         claimant = _Claimant(
             metadata.name or "",
@@ -99,14 +103,14 @@ class ClassResources:
         self.version += 1
 
     def remove(self, name: str) -> None:
-        """Let go of a class; unknown ones are gone already."""
+        """Remove a class; unknown ones are ignored."""
         known = self._classes.pop(name, None)
         if known is not None:
             self._withdraw(known)
             self.version += 1
 
     def class_of(self, resource: str) -> str | None:
-        """The class whose devices serve the resource."""
+        """Return the class whose devices serve the resource."""
         implicit = device_class_of(resource)
         if implicit is not None:
             return implicit if implicit in self._classes else None
@@ -114,11 +118,11 @@ class ClassResources:
         return claimants[0].name if claimants else None
 
     def claimants(self, resource: str) -> tuple[str, ...]:
-        """All classes that ask for the explicit name, the winner first."""
+        """Return all classes that declare the explicit name, in order of precedence."""
         return tuple(claimant.name for claimant in self._claimants.get(resource, ()))
 
     def resources_of(self, name: str) -> tuple[str, ...]:
-        """The names that the class serves: the implicit one and, unless another class has it, its explicit one."""
+        """Return the class's names: the implicit one, and the explicit one unless another class has it."""
         known = self._classes.get(name)
         if known is None:
             return ()

@@ -1,4 +1,4 @@
-"""Where in an object something is wrong, and what: Kubernetes' field paths and field errors.
+"""Field paths and field errors, with the texts of k8s.io/apimachinery `field.Error`.
 
 Texts follow k8s.io/apimachinery `field.Error`, since users and tests match them.
 """
@@ -64,13 +64,13 @@ _LABELS = {
     ErrorType.TYPE_INVALID: "Invalid value",
 }
 
-# These say enough without the value; printing it would only repeat the object or leak a secret.
+# The value is omitted: it would only repeat the object or leak a secret.
 _WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing wrong with one field."""
+    """One validation error of one field."""
 
     type: ErrorType
     path: str
@@ -79,7 +79,7 @@ class FieldError:
 
     @property
     def body(self) -> str:
-        """The text without the field path, as `causes[].message` has it."""
+        """Return the text without the field path, as in `causes[].message`."""
         head = _LABELS[self.type]
         if self.type not in _WITHOUT_VALUE:
             head = f"{head}: {_render(self.value)}"
@@ -93,7 +93,7 @@ FieldErrors: TypeAlias = list[FieldError]
 
 
 def quote(text: str) -> str:
-    """Quote as Go's %q does for the text that occurs in names and values."""
+    """Quote as Go's %q does."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -106,54 +106,54 @@ def _render(value: Any) -> str:
 
 
 def required(path: Path, detail: str = "") -> FieldError:
-    """The field must have a value."""
+    """Return the error for a missing value."""
     return FieldError(ErrorType.REQUIRED, str(path), "", detail)
 
 
 def invalid(path: Path, value: Any, detail: str) -> FieldError:
-    """The value is malformed or out of range."""
+    """Return the error for a malformed or out-of-range value."""
     return FieldError(ErrorType.INVALID, str(path), value, detail)
 
 
 def type_invalid(path: Path, value: Any, detail: str) -> FieldError:
-    """The value is of the wrong JSON type."""
+    """Return the error for a value of the wrong JSON type."""
     return FieldError(ErrorType.TYPE_INVALID, str(path), value, detail)
 
 
 def duplicate(path: Path, value: Any) -> FieldError:
-    """The value must be unique and is not."""
+    """Return the error for a value that must be unique."""
     return FieldError(ErrorType.DUPLICATE, str(path), value)
 
 
 def not_found(path: Path, value: Any) -> FieldError:
-    """The value refers to something that is not there."""
+    """Return the error for a reference to something that does not exist."""
     return FieldError(ErrorType.NOT_FOUND, str(path), value)
 
 
 def forbidden(path: Path, detail: str) -> FieldError:
-    """The field may not be set (or changed) here."""
+    """Return the error for a field that must not be set or changed."""
     return FieldError(ErrorType.FORBIDDEN, str(path), "", detail)
 
 
 def not_supported(path: Path, value: Any, supported: Iterable[str]) -> FieldError:
-    """The value is not one of the allowed ones."""
+    """Return the error for a value that is not one of the supported ones."""
     listed = ", ".join(quote(item) for item in supported)
     return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {listed}" if listed else "")
 
 
 def too_long(path: Path, length_max: int) -> FieldError:
-    """The text has more bytes than allowed."""
+    """Return the error for a text of too many bytes."""
     plural = "byte" if length_max == 1 else "bytes"
     return FieldError(ErrorType.TOO_LONG, str(path), "", f"may not be more than {length_max} {plural}")
 
 
 def too_many(path: Path, actual: int, count_max: int) -> FieldError:
-    """The list has more items than allowed."""
+    """Return the error for a list of too many items."""
     plural = "item" if count_max == 1 else "items"
     return FieldError(ErrorType.TOO_MANY, str(path), actual, f"must have at most {count_max} {plural}")
 
 
 def aggregate(errors: Sequence[FieldError]) -> str:
-    """All errors in one line, each text once, as an aggregate prints them."""
+    """Return all errors in one line without duplicates, as Kubernetes' aggregate prints them."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -1,6 +1,6 @@
 """Kubernetes' rules for names, label keys and label values.
 
-Each rule returns the messages of what is wrong with a text, in apimachinery's own words; none means it is fine.
+Each rule returns the validation messages of a text, with the wording of apimachinery; none means that it is valid.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _has_letter = re.compile("[a-z]").search
 
 
 def too_long(length_max: int, unit: str = "characters") -> str:
-    """The message for a text of too many bytes; label keys and values say so, the older rules say characters."""
+    """Return the message for a text that is too long; label keys and values count bytes, the older rules characters."""
     return f"must be no more than {length_max} {unit}"
 
 
 def pattern_message(what: str, pattern: str, *examples: str) -> str:
-    """The message for a text that does not match a pattern."""
+    """Return the message for a text that does not match a pattern."""
     if not examples:
         return f"{what} (regex used for validation is '{pattern}')"
     listed = " or ".join(f"'{example}', " for example in examples)
@@ -120,18 +120,18 @@ def _byte_length(value: str) -> int:
 
 
 def dns1123_label(value: str) -> list[str]:
-    """A lower-case label of at most 63 bytes, no dots."""
+    """Validate a DNS-1123 label: lower case, at most 63 bytes, no dots."""
     if len(value) <= LABEL_LENGTH_MAX and _matches_label(value):
         return []
     messages = [] if _byte_length(value) <= LABEL_LENGTH_MAX else [too_long(LABEL_LENGTH_MAX)]
     if not _matches_label(value):
-        # A legal subdomain can only be wrong as a label because of its dots.
+        # A valid subdomain can be invalid as a label only because of its dots.
         messages.append("must not contain dots" if _matches_subdomain(value) else _BAD_LABEL)
     return messages
 
 
 def dns1123_subdomain(value: str) -> list[str]:
-    """Lower-case labels joined by dots, at most 253 bytes."""
+    """Validate a DNS-1123 subdomain: lower-case labels joined by dots, at most 253 bytes."""
     if len(value) <= SUBDOMAIN_LENGTH_MAX and _matches_subdomain(value):
         return []
     messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX)]
@@ -141,7 +141,7 @@ def dns1123_subdomain(value: str) -> list[str]:
 
 
 def caseless_subdomain(value: str) -> list[str]:
-    """A subdomain that may have upper-case letters, as driver names may."""
+    """Validate a subdomain that may have upper-case letters, such as a driver name."""
     if len(value) <= SUBDOMAIN_LENGTH_MAX and _matches_subdomain(value.lower()) and value.isascii():
         return []
     messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX, "bytes")]
@@ -151,7 +151,7 @@ def caseless_subdomain(value: str) -> list[str]:
 
 
 def dns1035_label(value: str) -> list[str]:
-    """A label that starts with a letter."""
+    """Validate a DNS-1035 label, which starts with a letter."""
     messages = [] if _byte_length(value) <= LABEL_LENGTH_MAX else [too_long(LABEL_LENGTH_MAX)]
     if not _matches_dns1035(value):
         messages.append(_BAD_DNS1035)
@@ -159,7 +159,7 @@ def dns1035_label(value: str) -> list[str]:
 
 
 def qualified_name(value: str) -> list[str]:
-    """A label key: a name with an optional `domain/` prefix."""
+    """Validate a label key: a name with an optional `domain/` prefix."""
     prefix, separator, name = value.rpartition("/")
     if "/" in prefix:
         return [
@@ -186,7 +186,7 @@ def _prefix_problems(prefix: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """The value of a label; empty is fine."""
+    """Validate a label value; it may be empty."""
     if not value:
         return []
     messages = [] if _byte_length(value) <= LABEL_LENGTH_MAX else [too_long(LABEL_LENGTH_MAX, "bytes")]
@@ -196,12 +196,12 @@ def label_value(value: str) -> list[str]:
 
 
 def c_identifier(value: str) -> list[str]:
-    """An identifier of the C language, of any length."""
+    """Validate a C identifier of any length."""
     return [] if _matches_c_identifier(value) else [_BAD_C_IDENTIFIER]
 
 
 def config_map_key(value: str) -> list[str]:
-    """A key of a ConfigMap or Secret; it becomes a file name."""
+    """Validate a key of a ConfigMap or Secret; it becomes a file name."""
     messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX)]
     if not _matches_config_map_key(value):
         messages.append(_BAD_CONFIG_MAP_KEY)
@@ -209,19 +209,19 @@ def config_map_key(value: str) -> list[str]:
 
 
 def env_var_name(value: str) -> list[str]:
-    """The strict form of an environment variable's name."""
+    """Validate the name of an environment variable in its strict form."""
     return ([] if _matches_env_var(value) else [_BAD_ENV_VAR]) + _directory_change(value)
 
 
 def relaxed_env_var_name(value: str) -> list[str]:
-    """The form of an environment variable's name that Pods may use: any printable ASCII but `=`."""
+    """Validate the name of an environment variable as Pods may use it: any printable ASCII except `=`."""
     if not value:
         return ["environment variable name must be non-empty"]
     return [] if _matches_relaxed_env_var(value) else [_BAD_RELAXED_ENV_VAR]
 
 
 def port_name(value: str) -> list[str]:
-    """The name of a container or service port (RFC 6335, lower case)."""
+    """Validate the name of a container or service port (RFC 6335, lower case)."""
     messages = [] if len(value) <= _PORT_NAME_LENGTH_MAX else [too_long(_PORT_NAME_LENGTH_MAX)]
     if not _matches_port_name(value):
         messages.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
@@ -238,7 +238,7 @@ _PORT_NAME_LENGTH_MAX: Final = 15
 
 
 def path_segment_name(value: str) -> list[str]:
-    """A name that can stand as one segment of a URL path; RBAC objects have such names."""
+    """Validate a name that is one segment of a URL path, such as the name of an RBAC object."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in value]
@@ -252,7 +252,7 @@ def _directory_change(value: str) -> list[str]:
     return ["must not start with '..'"] if value.startswith("..") else []
 
 
-# How `metadata.name` is checked, by the key a strategy names.
+# Rules of `metadata.name` by the key that a strategy uses.
 NAME_RULES: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "": dns1123_subdomain,
     "label": dns1123_label,

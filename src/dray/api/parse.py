@@ -1,6 +1,6 @@
-"""Request bodies to JSON values: JSON and YAML, with Go's error texts and the duplicate keys that were dropped.
+"""Parser of request bodies: JSON and YAML, with Go's error texts and the duplicate keys that were dropped.
 
-The fast path is one pass of orjson; everything slower runs only once something is known to be wrong.
+The fast path is one pass of orjson; the slow path runs only for bodies that orjson rejects.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 import orjson
 import yaml
 
-# Every string literal of a JSON text, with the colon after it when it is a key.
+# Matches every string literal of a JSON text, with the colon after it when it is a key.
 _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL)
 _STRINGS_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
-# A document without cycles may still grow without bound by aliases; real ones stay far below this.
+# Aliases can expand a small document without bound; real documents stay far below this.
 YAML_NODES_MAX: Final = 1_000_000
 
 
@@ -27,7 +27,7 @@ class ParseError(ValueError):
 
 
 def parse_json(body: bytes) -> tuple[Any, list[str]]:
-    """Parse JSON; the second value has an error `duplicate field "path"` for every repeated key."""
+    """Parse JSON; the second result has an error `duplicate field "path"` for every repeated key."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -52,7 +52,7 @@ def _count_keys(value: Any) -> int:
 
 
 class _Repeated(dict[str, Any]):
-    """An object that was written with repeated keys."""
+    """An object with repeated keys."""
 
     repeated: tuple[str, ...] = ()
 
@@ -84,7 +84,7 @@ def _collect_duplicates(value: Any, path: str, found: list[str]) -> None:
 
 
 def _parse_slowly(body: bytes) -> Any:
-    """Accept what Go accepts and orjson does not (broken UTF-8 and surrogates), or say what is wrong."""
+    """Parse what Go accepts and orjson rejects (invalid UTF-8 and surrogates); raises `ParseError`."""
     text = body.decode("utf-8", errors="replace")
     try:
         value = json.loads(text, parse_constant=_reject_constant)
@@ -137,7 +137,7 @@ _CONTEXTS: Final = {
 
 
 def _innermost(text: str) -> str:
-    """The bracket that is still open at the end of the text."""
+    """Return the innermost bracket that is still open at the end of the text."""
     opened: list[str] = []
     for character in _STRINGS_TEXT.sub("", text):
         if character in "{[":
@@ -156,7 +156,7 @@ def _go_rune(character: str) -> str:
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML as sigs.k8s.io/yaml reads it: no times, no base 60, keys become text."""
+    """YAML as sigs.k8s.io/yaml reads it: no timestamps, no base 60, keys are converted to text."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own table
 
@@ -165,14 +165,14 @@ class _Loader(yaml.CSafeLoader):
         self.repeated: list[str] = []
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001,FBT002
-        """Make a map with string keys, and note the ones that were there already."""
+        """Return a mapping with string keys, and record the repeated ones."""
         written = {id(key_node) for key_node, _ in node.value}
         self.flatten_mapping(node)
         made: dict[Hashable, Any] = {}
         own: set[str] = set()
         for key_node, value_node in node.value:
             key = _key_text(self.construct_object(key_node, deep=True))
-            # A key may override a merged one; only a second writing in this very map is a mistake.
+            # A key may override a merged one; only a repetition within this mapping is an error.
             if id(key_node) in written:
                 if key in own:
                     self.repeated.append(f'line {key_node.start_mark.line + 1}: key "{key}" already set in map')
@@ -205,7 +205,7 @@ def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
     if "inf" in text or "nan" in text:
         raise ParseError(f"error converting YAML to JSON: json: unsupported value: {node.value}")
     number = float(text)
-    # Go writes whole floats without a fraction, and so they arrive as integers.
+    # Go writes whole floats without a fraction, so they arrive as integers.
     return int(number) if number.is_integer() and math.fabs(number) < 1e21 else number  # noqa: PLR2004
 
 
@@ -258,7 +258,7 @@ _set_up_loader()
 
 
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """Parse the first YAML document; the second value tells of repeated keys as the YAML library does."""
+    """Parse the first YAML document; the second result has the errors of repeated keys."""
     loader = _Loader(body.decode("utf-8", errors="replace"))
     try:
         value = loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
@@ -272,7 +272,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     finally:
         loader.dispose()
     if b"*" in body or b"<<" in body:
-        # Aliases share one object; what is stored must be a tree.
+        # Aliases share one object; a stored document must be a tree.
         value = _unshared(value, [YAML_NODES_MAX])
     repeated = "\n".join(f"  {line}" for line in loader.repeated)
     return value, [f"yaml: unmarshal errors:\n{repeated}"] if repeated else []

@@ -1,6 +1,6 @@
-"""Label and field selectors: parsing with Kubernetes' own errors, and fast matching.
+"""Label and field selectors: parsing with Kubernetes' error texts, and fast matching.
 
-A selector is parsed once per request and then asked for every object, so parsing compiles it to one function.
+A selector is parsed once per request and evaluated for every object, so parsing compiles it to one function.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dray.api.names import label_value, qualified_name
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be understood; the text is what the client is told."""
+    """An invalid selector; the text is that of the API."""
 
 
 Matcher: TypeAlias = Callable[[Mapping[str, str]], bool]
 
 
 class Operator(enum.StrEnum):
-    """What a label requirement asks; the values are Kubernetes' own spellings."""
+    """Operators of a label requirement; the values are Kubernetes' spelling."""
 
     DOES_NOT_EXIST = "!"
     EQUALS = "="
@@ -47,7 +47,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label; `values` is sorted."""
+    """One requirement of a label; `values` is sorted."""
 
     key: str
     operator: Operator
@@ -70,7 +70,7 @@ class Requirement:
 
 
 def requirement(key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
-    """Make a checked requirement; what is wrong with it raises `SelectorError`."""
+    """Return a validated requirement; raises `SelectorError`."""
     listed = tuple(sorted(set(values)))
     errors = _key_errors(key, Path("key")) + _values_errors(key, operator, listed)
     if errors:
@@ -112,7 +112,7 @@ def _parse_int64(text: str) -> int | None:
 
 
 class LabelSelector:
-    """All requirements must hold; no requirement matches everything."""
+    """A conjunction of requirements; without any it matches everything."""
 
     __slots__ = ("matches", "requirements")
 
@@ -122,12 +122,12 @@ class LabelSelector:
 
     @classmethod
     def parse(cls, text: str) -> LabelSelector:
-        """Read `a=b,c!=d,e in (x,y),!f,g,h>1`."""
+        """Parse `a=b,c!=d,e in (x,y),!f,g,h>1`."""
         return cls(_LabelParser(text).parse()) if text else EVERYTHING
 
     @classmethod
     def from_document(cls, document: Document | None) -> LabelSelector:
-        """Turn a `metav1.LabelSelector` into a selector: a missing one matches nothing, an empty one everything."""
+        """Convert a `metav1.LabelSelector`: None matches nothing, an empty one everything."""
         if document is None:
             return NOTHING
         requirements = [
@@ -142,12 +142,12 @@ class LabelSelector:
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> LabelSelector:
-        """Ask for exactly these labels, unchecked."""
+        """Return a selector for exactly these labels, without validation."""
         return cls(Requirement(key, Operator.EQUALS, (value,)) for key, value in labels.items())
 
     @property
     def is_everything(self) -> bool:
-        """Whether every object matches."""
+        """Report whether every object matches."""
         return not self.requirements and self.matches is not _never
 
     def __str__(self) -> str:
@@ -215,7 +215,7 @@ EVERYTHING: Final = LabelSelector()
 NOTHING: Final = LabelSelector(nothing=True)
 
 
-# ---- the label selector's grammar
+# --- Grammar of label selectors.
 
 _SPECIAL: Final = frozenset("=!(),><")
 _WHITESPACE: Final = frozenset(" \t\r\n")
@@ -262,7 +262,7 @@ def _scan_word(text: str, position: int) -> tuple[_Token, int]:
 
 
 class _LabelParser:
-    """Recursive descent over the tokens; the messages are part of the API."""
+    """Recursive-descent parser; its messages are part of the API."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokenize(text)
@@ -346,7 +346,7 @@ class _LabelParser:
         return values
 
     def _identifiers(self) -> set[str]:
-        """Words between commas up to the closing parenthesis; a gap between commas is the empty value."""
+        """Parse words between commas up to the closing parenthesis; nothing between commas is the empty value."""
         values: set[str] = set()
         while True:
             kind, literal = token = self._take()
@@ -364,7 +364,7 @@ class _LabelParser:
                 raise SelectorError(f"found '{literal}', expected: ',', or identifier")
 
     def _gap(self, values: set[str]) -> bool:
-        """Add the empty value where a comma stands for one; true at the closing parenthesis."""
+        """Add the empty value where a comma stands for one; return True at the closing parenthesis."""
         if not values:
             values.add("")
         following = self._peek()
@@ -381,12 +381,12 @@ def _starts_requirement(token: _Token) -> bool:
     return token[0] == "word" or token == ("symbol", "!")
 
 
-# ---- field selectors
+# --- Field selectors.
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRequirement:
-    """One condition on one field; `operator` is "=" or "!="."""
+    """One requirement of a field; `operator` is "=" or "!="."""
 
     field: str
     operator: str
@@ -398,22 +398,22 @@ class FieldRequirement:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All requirements must hold; no requirement matches everything."""
+    """A conjunction of requirements; without any it matches everything."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> FieldSelector:
-        """Read `metadata.name=x,status.phase!=Running`; empty terms (a trailing comma) are skipped."""
+        """Parse `metadata.name=x,status.phase!=Running`; empty terms (a trailing comma) are skipped."""
         terms = sorted(filter(None, _split_terms(text)))
         return cls(tuple(_parse_term(text, term) for term in terms))
 
     def matches(self, getter: Callable[[str], str]) -> bool:
-        """Whether the object holds, given the getter of its field values."""
+        """Report whether the object matches, given the getter of its field values."""
         return all((getter(item.field) == item.value) == (item.operator == "=") for item in self.requirements)
 
     def compile(self, getters: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], bool]:
-        """Bind the fields to getters of an object once; every field must be among them."""
+        """Return a matcher with the fields bound to getters of an object; every field must have one."""
         checks = [(getters[item.field], item.value, item.operator == "=") for item in self.requirements]
         if len(checks) == 1:
             (get, value, equal), *_ = checks
@@ -421,7 +421,7 @@ class FieldSelector:
         return lambda obj: all((get(obj) == value) is equal for get, value, equal in checks)
 
     def exact(self, field: str) -> str | None:
-        """The value that the field must have, when the selector says so."""
+        """Return the value that the selector requires of the field, None when it requires none."""
         for item in self.requirements:
             if item.field == field and item.operator == "=":
                 return item.value
@@ -429,7 +429,7 @@ class FieldSelector:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every object matches."""
+        """Report whether every object matches."""
         return not self.requirements
 
     def __str__(self) -> str:
@@ -444,7 +444,7 @@ _OWN_WORDS: Final[Mapping[str, str]] = {
 
 
 def unsupported_field_message(field: str, kind: GroupVersionKind, *, selectable: bool) -> str:
-    """Say that the kind cannot be selected by the field; `selectable` kinds have fields of their own."""
+    """Return the error for a field that the kind cannot be selected by; `selectable` kinds have fields of their own."""
     if not selectable:
         return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
     return _OWN_WORDS.get(kind.kind, "field label not supported: {field}").format(field=field, kind=kind)

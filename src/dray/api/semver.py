@@ -1,4 +1,4 @@
-"""Semantic versions 2.0.0, strict, as device attributes and CEL's `semver()` take them.
+"""Semantic versions 2.0.0, strict, for device attributes and CEL's `semver()`.
 
 Error texts are those of the blang/semver library that Kubernetes uses, since users match them.
 """
@@ -21,13 +21,13 @@ _Identifier = tuple[int, int, str]
 
 
 class SemverError(ValueError):
-    """A text that is no semantic version."""
+    """A text that is not a semantic version."""
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver:
-    """A version; build metadata is kept but counts neither for order nor for equality."""
+    """A version; build metadata is kept but ignored in order and equality."""
 
     major: int
     minor: int
@@ -44,11 +44,11 @@ class Semver:
 
     @classmethod
     def parse(cls, text: str, *, normalize: bool = False) -> Semver:
-        """Read a version; `normalize` first drops a `v`, adds missing parts and strips leading zeros."""
+        """Parse a version; `normalize` first drops a `v`, adds missing parts and strips leading zeros."""
         return _parse(_normalized(text) if normalize else text)
 
     def compare(self, other: Semver) -> int:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return (self._key > other._key) - (self._key < other._key)
 
     def __eq__(self, other: object) -> bool:
@@ -70,7 +70,7 @@ class Semver:
 
 
 def is_semver(text: str, *, normalize: bool = False) -> bool:
-    """Whether the text is a version."""
+    """Report whether the text is a version."""
     try:
         Semver.parse(text, normalize=normalize)
     except SemverError:
@@ -112,7 +112,7 @@ def _number(name: str, text: str) -> int:
 def _uint64(text: str) -> int:
     if not text:
         raise SemverError('strconv.ParseUint: parsing "": invalid syntax')
-    # Twenty digits hold every uint64; longer texts are not worth converting.
+    # Twenty digits hold every uint64; longer texts are not converted.
     if len(text) > len(str(_UINT64_MAX)) or int(text) > _UINT64_MAX:
         raise SemverError(f'strconv.ParseUint: parsing "{text}": value out of range')
     return int(text)
@@ -139,7 +139,7 @@ def _build_part(part: str) -> str:
 
 
 def _normalized(text: str) -> str:
-    """Drop a leading `v`, strip zeros before numbers, and fill in missing minor and patch numbers."""
+    """Return the text without a leading `v` and leading zeros, with missing minor and patch numbers added."""
     parts = text.removeprefix("v").split(".", _PARTS - 1)
     parts = [_without_leading_zeros(part) for part in parts]
     if len(parts) < _PARTS:

@@ -1,8 +1,8 @@
-"""Decoding as Go does it: a parsed document against its type, in one pass that repairs the document in place.
+"""Strict decoding as in Go: one pass over a parsed document and its type, which normalizes the document in place.
 
-Unknown fields are reported and dropped, `null` is absence, zero values of plain fields vanish, structs that are
-always there appear, and a value of the wrong JSON type ends the request with Go's own words. Each type is
-compiled once into closures, since this runs for every write.
+Unknown fields are reported and dropped, `null` is treated as unset, zero values of plain fields are removed, structs
+that are always present are added, and a value of the wrong JSON type raises Go's error. Each type is compiled once into
+closures, since this runs for every write.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, 
 
 __all__ = ["DecodeError", "ParseError", "check_fields", "parse_json", "parse_yaml", "prune_fields"]
 
-# Go's decoder stops collecting strict errors here.
+# Go's decoder stops collecting strict errors at this count.
 STRICT_ERRORS_MAX: Final = 100
 
-# Given back by a check instead of a value that is not kept.
+# Returned by a check for a value that is dropped.
 _DROP: Final = object()
 
-# Where the classic design writes plain strings, and the field they are short for (CL-14).
+# Fields where the classic design accepts plain strings, and the field that a string stands for (CL-14).
 _SHORTHANDS: Final = {"io.k8s.api.core.v1.ResourceClaim": "name"}
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def check_fields(document: Document, struct_type: StructType) -> list[str]:
-    """Make the document fit its built-in type, in place; the errors `unknown field "path"` are returned."""
+    """Normalize the document to its built-in type in place; return the errors `unknown field "path"`."""
     unknown: list[str] = []
     try:
         _compile_struct(struct_type)(document, unknown)
@@ -41,7 +41,7 @@ def check_fields(document: Document, struct_type: StructType) -> list[str]:
 
 
 def prune_fields(document: Document, struct_type: StructType) -> list[str]:
-    """Drop unknown fields of a custom resource in place and report them; wrong values are left to validation."""
+    """Drop unknown fields of a custom resource in place and return their errors; validation rejects wrong values."""
     unknown: list[str] = []
     try:
         _compile_lenient(struct_type)(document, unknown)
@@ -50,7 +50,7 @@ def prune_fields(document: Document, struct_type: StructType) -> list[str]:
     return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]]
 
 
-# --- messages
+# --- Messages.
 
 
 @cache
@@ -73,7 +73,7 @@ def _compile_struct(struct_type: StructType) -> Check:
         key = ""
         try:
             for key, value in document.items():
-                # Most fields are of this sort: spared a call.
+                # Most fields are of this kind; handled here to save a call.
                 if type(value) is str and value and key in texts:
                     continue
                 kept = _DROP if value is None and key in table else table.get(key, _report)(value, unknown)
@@ -93,14 +93,14 @@ def _compile_struct(struct_type: StructType) -> Check:
 
 
 def _check_shorthand(value: Any, shorthand: str | None, go_type: str) -> Document:
-    """Take a plain string for the struct that it is short for; nothing else may stand for a struct."""
+    """Return the struct that a plain string stands for; any other value is an error."""
     if shorthand is not None and type(value) is str:
         return {shorthand: value}
     raise MismatchError(given(value), go_type)
 
 
 def _report(value: Any, unknown: list[str]) -> Any:
-    """Note an unknown field; its path begins where its struct prefixes its name."""
+    """Record an unknown field; the enclosing structs prefix its path."""
     unknown.append("")
     return _DROP
 
@@ -141,7 +141,7 @@ def _maker(struct_type: StructType) -> Callable[[], Document]:
 
 
 def _prefix(unknown: list[str], mark: int, name: str) -> int:
-    """Put the name before the paths noted since the mark; the new mark is returned."""
+    """Prefix the paths recorded since the mark with the name; return the new mark."""
     for index in range(mark, len(unknown)):
         tail = unknown[index]
         unknown[index] = f"{name}.{tail}" if tail and tail[0] != "[" else f"{name}{tail}"
@@ -158,9 +158,9 @@ def _compile_field(field: Field) -> Check:
     return _compile(kind) if field.required else _dropping_zero(_compile(kind))
 
 
-# Any text is right for these.
+# Any text is valid for these.
 _TEXTS: Final = (Scalar.STRING, Scalar.DURATION)
-# Types whose zero Go leaves out; a zero quantity is written as "0".
+# Types whose zero value Go omits; a zero quantity is written as "0".
 _WITH_ZERO: Final = frozenset(
     {
         Scalar.STRING,
@@ -182,7 +182,7 @@ def _dropping_zero(check: Check) -> Check:
     return check_and_drop
 
 
-# --- lists and maps
+# --- Lists and maps.
 
 
 def _compile(kind: Type) -> Check:
@@ -238,7 +238,7 @@ def _compile_map(kind: MapOf) -> Check:
 
 
 def _zero(kind: Type) -> Callable[[], Any]:
-    """What Go puts where a list or map has `null`."""
+    """Return the value that Go uses for `null` in a list or map."""
     if isinstance(kind, StructType | MapOf):
         return dict
     if isinstance(kind, ListOf):
@@ -258,7 +258,7 @@ _ZEROES: Final[dict[Scalar, Callable[[], Any]]] = {
 }
 
 
-# --- how Go names types
+# --- Go type names.
 
 
 _GO_SCALARS: Final = {
@@ -282,13 +282,13 @@ def _go_type(kind: Type) -> str:
     return _GO_SCALARS.get(kind, kind.value)
 
 
-# --- custom resources
+# --- Custom resources.
 
 
 @cache
 def _compile_lenient(struct_type: StructType) -> Check:
     if struct_type.name == _OBJECT_META:
-        # Metadata is a Go struct for custom resources too.
+        # Metadata is a Go struct for custom resources as well.
         return _compile_struct(struct_type)
     table: dict[str, Check | None] = {}
     name = struct_type.name.rpartition(".")[2]
@@ -320,7 +320,7 @@ def _compile_lenient(struct_type: StructType) -> Check:
 
 
 def _compile_inner(kind: Type) -> Check | None:
-    """A check that goes down to the structs below, None when there are none."""
+    """Return a check of the structs below, None when there are none."""
     if isinstance(kind, StructType):
         return _compile_lenient(kind)
     if isinstance(kind, Scalar):

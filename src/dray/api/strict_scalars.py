@@ -1,4 +1,4 @@
-"""The leaves of a document as Go decodes them: each check gives the value to keep, or ends with Go's own words."""
+"""Strict decoding of scalars as in Go: each check returns the value to keep, or raises Go's error."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _INT64: Final = (-(2**63), 2**63 - 1)
 
 
 class DecodeError(ValueError):
-    """A document that does not fit its type; the text is that of Go's JSON decoder."""
+    """A document that does not match its type; the text is that of Go's JSON decoder."""
 
 
 class MismatchError(Exception):
-    """A wrong value, on its way up to where its path is known."""
+    """A value of the wrong type, raised to where its path is known."""
 
     def __init__(self, given: str, go_type: str) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class MismatchError(Exception):
         self.fields: list[str] = []
 
     def text(self) -> str:
-        """Render as Go does."""
+        """Return the text of Go's error."""
         if not self.struct:
             return f"json: cannot unmarshal {self.given} into Go value of type {self.go_type}"
         path = ".".join(reversed(self.fields))
@@ -81,7 +81,7 @@ def _check_bytes(value: Any, unknown: list[str]) -> Any:
     try:
         base64.b64decode(value.encode(), validate=True)
     except (binascii.Error, ValueError):
-        # Go skips line breaks inside base64.
+        # Go ignores line breaks inside base64.
         stripped = value.replace("\r", "").replace("\n", "")
         if stripped == value:
             raise DecodeError(f"illegal base64 data at input byte {_base64_fault(value)}") from None
@@ -104,7 +104,7 @@ def _check_quantity(value: Any, unknown: list[str]) -> Any:
     return value if text == value else text
 
 
-# The same amounts are asked for again and again.
+# The same quantities recur in most objects.
 @lru_cache(maxsize=4096)
 def _quantity_text(text: str) -> str:
     return str(Quantity.parse(text))
@@ -138,7 +138,7 @@ def _check_micro_time(value: Any, unknown: list[str]) -> Any:
     return value if text == value else text
 
 
-# An object's times come again with each of its writes.
+# An object's times recur in each of its writes.
 @lru_cache(maxsize=4096)
 def _time_text(text: str) -> str:
     moment = _moment(text)
@@ -177,7 +177,7 @@ SCALARS: Final[dict[Scalar, Check]] = {
 
 
 def given(value: Any) -> str:
-    """What Go calls a value of this JSON type."""
+    """Return Go's name for the JSON type of a value."""
     return _GIVEN.get(type(value), "number")
 
 

@@ -1,6 +1,6 @@
 """Times and durations as Kubernetes writes them: RFC 3339 in UTC, and Go's duration text.
 
-Nothing here reads a clock; every time is an argument.
+Nothing here reads a clock; time is an argument.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _RFC3339: Final = re.compile(
     r"\d{4}-(?:0[1-9]|1[0-2])-\d{2}T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
-# How Go names the layout in its errors.
+# Go's name of the layout in errors.
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 
 _DURATION_PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
@@ -40,25 +40,25 @@ class TimeFormatError(ValueError):
 
 
 def format_time(moment: datetime) -> str:
-    """Render whole seconds in UTC, as `metav1.Time` does."""
+    """Format with whole seconds in UTC, as `metav1.Time` does."""
     return f"{_utc_text(moment)[:19]}Z"
 
 
 def format_micro_time(moment: datetime) -> str:
-    """Render six digits of seconds in UTC, as `metav1.MicroTime` does."""
+    """Format with six fractional digits in UTC, as `metav1.MicroTime` does."""
     return f"{_utc_text(moment)[:19]}.{moment.microsecond:06}Z"
 
 
 def _utc_text(moment: datetime) -> str:
-    """RFC 3339 in UTC; the encoder of JSON writes it several times faster than `isoformat` does."""
+    """Return RFC 3339 in UTC; the JSON encoder is several times faster than `isoformat`."""
     text: str = msgspec.to_builtins(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
     return text
 
 
-# An object's times come again with each of its writes.
+# An object's times recur in each of its writes.
 @lru_cache(maxsize=4096)
 def parse_time(text: str) -> datetime:
-    """Read an RFC 3339 time with `Z` or an offset, strictly; the result is in UTC."""
+    """Parse an RFC 3339 time with `Z` or an offset, strictly; the result is in UTC."""
     if not _RFC3339.fullmatch(text):
         raise TimeFormatError(f'parsing time "{text}" as "{_LAYOUT}": cannot parse "{text}" as "2006"')
     try:
@@ -69,7 +69,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration_nanoseconds(text: str) -> int:
-    """Read a Go duration such as `1h30m`, `-1.5s` or `0`, exactly."""
+    """Parse a Go duration such as `1h30m`, `-1.5s` or `0`, exactly."""
     body = text[1:] if text[:1] in ("-", "+") else text
     if body == "0":
         return 0
@@ -99,12 +99,12 @@ def _duration_problem(text: str, rest: str) -> str:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a Go duration, cut to microseconds."""
+    """Parse a Go duration, truncated to microseconds."""
     return timedelta(microseconds=int(parse_duration_nanoseconds(text) / 1000))
 
 
 def format_duration_nanoseconds(nanoseconds: int) -> str:
-    """Render as Go does: `1h30m0s`, `1.5s`, `100ms`, `0s`."""
+    """Format as Go does: `1h30m0s`, `1.5s`, `100ms`, `0s`."""
     sign, amount = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if amount == 0:
         return "0s"
@@ -133,5 +133,5 @@ def _decimal(amount: int, unit: int) -> str:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Render a duration as Go does."""
+    """Format a duration as Go does."""
     return format_duration_nanoseconds(duration // timedelta(microseconds=1) * 1000)

@@ -1,4 +1,4 @@
-"""Which taints a Pod tolerates, as scheduler and controllers both read it."""
+"""Matching of tolerations and taints, for scheduler and controllers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EVERY_VALUE: Final = "Exists"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether the toleration is for the taint: effect and key may be left open, the value goes by the operator."""
+    """Report whether the toleration matches the taint; an empty effect or key matches any."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -83,7 +83,7 @@ def _invoke(function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
 
 
 def _never_boolean(value: Any) -> bool:
-    """Whether Python's own equality is right whatever the other side is; it takes True for 1."""
+    """Report whether Python's own equality is right whatever the other side is; it takes True for 1."""
     return value is None or isinstance(value, (str, bytes))
 
 

@@ -120,7 +120,7 @@ def unpacked(condition: Callable[[Any, Any], Any]) -> Callable[[tuple[Any, Any]]
 
 
 def exactly_one(outcomes: Iterator[Any]) -> bool:
-    """Whether just one outcome is true; every element is looked at."""
+    """Report whether just one outcome is true; every element is looked at."""
     return sum(1 for outcome in outcomes if outcome) == 1
 
 

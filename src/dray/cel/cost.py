@@ -209,12 +209,12 @@ def _literal_size(node: Node) -> Range | None:
 
 
 def _is_fixed(given: Type) -> bool:
-    """Whether values are compared in one step although they are no scalars."""
+    """Report whether values are compared in one step although they are no scalars."""
     return given.kind in (Kind.TYPE, Kind.NULL) or (given.kind is Kind.OPAQUE and not given.is_optional)
 
 
 def _is_path(node: Node) -> bool:
-    """Whether the value comes from a variable unchanged, so that the declared bound holds."""
+    """Report whether the value comes from a variable unchanged, so that the declared bound holds."""
     return isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function == tree.INDEX)
 
 
@@ -291,7 +291,7 @@ _FIXED_SIZE: Final = SCALARS | {Kind.NULL}
 
 
 def compares_plainly(checked: Checked, function: str, inputs: list[Node]) -> bool:
-    """Whether a comparison takes a time that is known beforehand."""
+    """Report whether a comparison takes a time that is known beforehand."""
     if function not in _ORDER | _EQUALITY:
         return False
     kinds = [checked.types[given].kind for given in inputs]

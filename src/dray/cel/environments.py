@@ -95,7 +95,7 @@ class CompiledSelector:
     def evaluate(
         self, device: DeviceView, *, cost_limit: int = SELECTOR_COST_LIMIT, interrupt: Interrupt | None = None
     ) -> bool:
-        """Whether the device matches."""
+        """Report whether the device matches."""
         strict = self._strict
         if strict is not None and interrupt is None and cost_limit >= SELECTOR_COST_LIMIT:
             try:
@@ -184,7 +184,7 @@ class CompiledRule(_SelfProgram):
         cost_limit: int = RULE_COST_LIMIT,
         interrupt: Interrupt | None = None,
     ) -> bool:
-        """Whether the value obeys the rule."""
+        """Report whether the value obeys the rule."""
         result = self._run(self_value, old_value, cost_limit, interrupt)
         if result is True or result is False:
             return bool(result)

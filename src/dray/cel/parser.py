@@ -255,7 +255,7 @@ class _Parser:
         return tuple(args)
 
     def _more(self, closing: str) -> bool:
-        """Whether another element follows in brackets; a comma may come before the end."""
+        """Report whether another element follows in brackets; a comma may come before the end."""
         if self._accept(closing) is not None:
             return False
         if self._accept(",") is None:

@@ -125,7 +125,7 @@ def contains_in_map(element: Any, values: Any) -> bool:
 
 
 def includes(budget: Budget, values: Any, element: Any) -> bool:
-    """Whether a device attribute is, or has among its values, the element."""
+    """Report whether a device attribute is, or has among its values, the element."""
     if not isinstance(values, (list, tuple)):
         return equals(budget, values, element)
     budget.spend(min(len(values), INCLUDES_MAX))
@@ -305,7 +305,7 @@ def select_attribute(value: Any, attribute: str) -> Any:
 
 
 def has(value: Any, field: str) -> bool:
-    """Whether the field is there."""
+    """Report whether the field is there."""
     if isinstance(value, dict):
         return _find(value, field).present
     if isinstance(value, Optional):

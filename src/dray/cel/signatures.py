@@ -54,7 +54,7 @@ class Overload:
 
     @property
     def dynamic_cost(self) -> bool:
-        """Whether the call's cost depends on its arguments."""
+        """Report whether the call's cost depends on its arguments."""
         return self.budgeted or self.charge is not None
 
     def with_budget(self) -> Callable[..., Any]:

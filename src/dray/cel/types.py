@@ -59,17 +59,17 @@ class Type:
 
     @property
     def is_generic(self) -> bool:
-        """Whether it is or has type parameters."""
+        """Report whether it is or has type parameters."""
         return self.kind is Kind.PARAM or any(inner.is_generic for inner in self.params)
 
     @property
     def is_dyn(self) -> bool:
-        """Whether nothing is known of the values."""
+        """Report whether nothing is known of the values."""
         return self.kind in _DYNAMIC
 
     @property
     def is_optional(self) -> bool:
-        """Whether it is `optional_type(T)`."""
+        """Report whether it is `optional_type(T)`."""
         return self.kind is Kind.OPAQUE and self.name == "optional_type"
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ class Substitution:
         self._undo: list[tuple[str, Type | None]] = []
 
     def assignable_all(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        """Whether every given type fits its wanted one; bindings change only when all do."""
+        """Report whether every given type fits its wanted one; bindings change only when all do."""
         self._undo.clear()
         if all(map(self._assign, given, wanted)):
             return True
@@ -192,7 +192,7 @@ class Substitution:
         self.bindings[name] = to
 
     def assignable(self, given: Type, wanted: Type) -> bool:
-        """Whether a value of the given type may be used where the wanted one is."""
+        """Report whether a value of the given type may be used where the wanted one is."""
         return self.assignable_all([given], [wanted])
 
     def apply(self, target: Type, *, unbound_to_dyn: bool = False) -> Type:
@@ -243,7 +243,7 @@ _NULLABLE: Final = frozenset({Kind.NULL, Kind.OPAQUE, Kind.OBJECT, Kind.TIMESTAM
 
 
 def _more_general(one: Type, other: Type) -> bool:
-    """Whether one says no more than the other, and less somewhere."""
+    """Report whether one says no more than the other, and less somewhere."""
     if one.is_dyn or other.is_dyn or Kind.PARAM in (one.kind, other.kind):
         return one.is_dyn and not other.is_dyn and other.kind is not Kind.PARAM
     return one.kind is other.kind and any(map(_more_general, one.params, other.params))

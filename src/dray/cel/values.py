@@ -106,7 +106,7 @@ class SetList(list[Any]):
     __slots__ = ()
 
     def equals(self, budget: Budget, other: Sequence[Any], same: Equals) -> bool:
-        """Whether both have the same elements."""
+        """Report whether both have the same elements."""
         budget.spend(len(self) * len(other) // 2)
         return len(self) == len(other) and all(any(same(budget, mine, yours) for yours in other) for mine in self)
 
@@ -126,7 +126,7 @@ class MapList(list[Any]):
         self.keys = keys
 
     def equals(self, budget: Budget, other: Sequence[Any], same: Equals) -> bool:
-        """Whether both have equal elements under the same keys."""
+        """Report whether both have equal elements under the same keys."""
         yours = self._by_key(other)
         if len(self) != len(other):
             return False

@@ -25,7 +25,7 @@ class Waiter(Protocol):
     """What a sleeper waits on; an event loop's future is one."""
 
     def done(self) -> bool:
-        """Whether it was woken or cancelled."""
+        """Report whether it was woken or cancelled."""
 
     def set_result(self, result: None, /) -> None:
         """Wake the sleeper."""

@@ -30,7 +30,7 @@ class LRUSet(Generic[M]):
         self._members.pop(member, None)
 
     def __contains__(self, member: M) -> bool:
-        """Whether it is remembered; asking counts as use."""
+        """Report whether it is remembered; asking counts as use."""
         if member not in self._members:
             return False
         self.add(member)

@@ -1,8 +1,8 @@
 """Conversion of resource.k8s.io between its served versions and the hub.
 
-The hub is v1, and v1beta2 for DeviceTaintRule. v1beta2 has v1's shape. v1beta1 differs in two places: a request's
-fields stand beside its name instead of in `exactly`, and a device's content is wrapped in `basic`. Nothing is lost
-either way, and no argument is changed: what differs is copied, the rest is shared.
+The hub is v1, and v1beta2 for DeviceTaintRule. v1beta2 has v1's shape. v1beta1 differs in two ways: a request's
+fields are beside its name instead of in `exactly`, and a device's content is wrapped in `basic`. Conversion is lossless
+and does not change its argument: what differs is copied, the rest is shared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dray.api.schema.model import Field, Scalar
 GROUP: Final = "resource.k8s.io"
 HUB: Final = "v1"
 
-# Where the kind is kept in another version than the group's.
+# Kinds whose hub version differs from the group's.
 _HUBS: Final = {"DeviceTaintRule": "v1beta2"}
 
 # In the order in which the API server writes them.
@@ -31,17 +31,17 @@ _Change = Callable[[Document], Document]
 
 
 def hub_version(kind: str) -> str:
-    """The version in which documents of the kind are kept."""
+    """Return the version in which documents of the kind are stored."""
     return _HUBS.get(kind, HUB)
 
 
 def to_hub(version: str, kind: str, document: Document) -> Document:
-    """The document in the hub version."""
+    """Convert a document to the hub version."""
     return _convert(document, hub_version(kind), _UP.get(kind) if version == "v1beta1" else None)
 
 
 def from_hub(version: str, kind: str, document: Document) -> Document:
-    """A document of the hub version in a served one."""
+    """Convert a document of the hub version to a served version."""
     return _convert(document, version, _DOWN.get(kind) if version == "v1beta1" else None)
 
 
@@ -63,8 +63,8 @@ def _with_requests(spec: Document, change: _Change) -> Document:
 
 
 def _nest(request: Document) -> Document:
-    """Gather the flat fields in `exactly`, also beside alternatives: validation shall see an illegal mix."""
-    # The zero of a plain field means unset; a pointer or list counts as soon as it is there.
+    """Move the flat fields into `exactly`, even beside alternatives, so that validation rejects an invalid mix."""
+    # The zero of a plain field means unset; a pointer or list counts whenever it is present.
     exactly = {name: request[name] for name, field in _REQUEST_FIELDS.items() if _is_set(request.get(name), field)}
     nested = {name: value for name, value in request.items() if name not in _REQUEST_FIELDS}
     if exactly:
@@ -90,7 +90,7 @@ def _wrap_device(device: Document) -> Document:
 
 
 def _slice_up(spec: Document) -> Document:
-    # v1beta1 has no unset form of these two.
+    # In v1beta1 an empty value of these two means unset.
     unset = {name for name in ("nodeName", "allNodes") if name in spec and not spec[name]}
     spec = {name: value for name, value in spec.items() if name not in unset}
     if spec.get("devices"):

@@ -25,14 +25,14 @@ def _default_pod_template(obj: Document, _now: datetime) -> None:
 
 
 def default_template(template: Document | None) -> None:
-    """Fill in a workload's pod template."""
+    """Default a workload's pod template."""
     if template is not None:
         template.setdefault("metadata", {})
         default_pod_spec(template.setdefault("spec", {}))
 
 
 def default_namespace_label(obj: Document) -> None:
-    """Every namespace carries its name as a label, so that selectors can pick it."""
+    """Set the label with the namespace's name, for namespace selectors."""
     metadata = metadata_of(obj)
     if name := metadata.get("name"):
         labels = metadata.get("labels")
@@ -64,7 +64,7 @@ def _default_secret(obj: Document, _now: datetime) -> None:
         obj["type"] = "Opaque"
     plain = obj.pop("stringData", None)
     if plain:
-        # Write-only convenience: it wins over `data` and is never shown.
+        # A write-only convenience: it overrides `data` and is never returned.
         data = obj.get("data")
         if data is None:
             data = obj["data"] = {}

@@ -20,7 +20,7 @@ _CACHE_SIZE: Final = 4096
 
 
 def default_pod_spec(spec: Document) -> None:
-    """Fill in what Pods and pod templates have in common."""
+    """Default the fields that Pods and pod templates share."""
     if not spec.get("dnsPolicy"):
         spec["dnsPolicy"] = "ClusterFirst"
     if not spec.get("restartPolicy"):
@@ -42,7 +42,7 @@ def default_pod_spec(spec: Document) -> None:
 
 
 def default_pod(spec: Document) -> None:
-    """Fill in what only Pods have: requests from limits, service links, host ports."""
+    """Default the fields that only Pods have: requests from limits, service links, host ports."""
     default_pod_spec(spec)
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
@@ -57,7 +57,7 @@ def default_pod(spec: Document) -> None:
 
 
 def _mirror_service_account(spec: Document) -> None:
-    # `serviceAccount` is the old name of the same field; both are always shown.
+    # `serviceAccount` is the deprecated name of the same field; both are always set.
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
@@ -107,7 +107,7 @@ def _default_resources(resources: Document | None) -> None:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def _pull_policy(image: str) -> str:
-    """Pull `latest` (named or implied) always, a pinned image only when it is missing."""
+    """Return `Always` for the tag `latest`, explicit or implicit, else `IfNotPresent`."""
     if "@" in image:
         return "IfNotPresent"
     _, colon, tag = image.rpartition("/")[2].partition(":")
@@ -196,14 +196,14 @@ def _canonical(text: str) -> str:
     try:
         quantity = Quantity.parse(text)
     except QuantityError:
-        # Decoding refuses such text with its own message; what gets here anyway is left for validation.
+        # Decoding rejects such text with its own message; any other caller leaves it to validation.
         return text
     rest = quantity.nanos % _NANOS_PER_MILLI
     return str(Quantity(quantity.nanos + (_NANOS_PER_MILLI - rest), quantity.format) if rest else quantity)
 
 
 def canonical_quantity(value: Any) -> Any:
-    """`0.1` becomes `100m`, `1024Mi` becomes `1Gi`; JSON numbers become text."""
+    """Return the canonical form: `100m` for `0.1`, `1Gi` for `1024Mi`, text for JSON numbers."""
     if isinstance(value, str):
         return _canonical(value)
     if isinstance(value, int | float) and not isinstance(value, bool):

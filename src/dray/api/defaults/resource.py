@@ -1,4 +1,4 @@
-"""Defaults of resource.k8s.io, by version: v1beta1 keeps a request's fields beside its name, the others do not."""
+"""Defaults of resource.k8s.io by version: v1beta1 has a request's fields beside its name, the others in `exactly`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _claim_spec(spec: Document) -> None:
 def _flat_claim_spec(spec: Document) -> None:
     devices = spec.setdefault("devices", {})
     for request in devices.get("requests") or ():
-        # A request with alternatives has no class of its own, and must not gain a mode and count.
+        # A request with alternatives has no class of its own, and gets no mode and count.
         if request.get("deviceClassName"):
             _request(request)
         else:
@@ -80,7 +80,7 @@ def _flat_template(template: Document, now: datetime) -> None:
 
 def _taint(taint: Document, now: datetime) -> None:
     if not taint.get("timeAdded"):
-        # Whole seconds: anything finer would not survive being written and read.
+        # Whole seconds: a finer time would not survive encoding and decoding.
         taint["timeAdded"] = format_time(now)
 
 

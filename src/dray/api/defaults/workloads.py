@@ -63,7 +63,7 @@ def _default_job(obj: Document, _now: datetime) -> None:
     template = spec.get("template")
     default_template(template)
     if spec.get("parallelism") is None:
-        # Both left out means one run; parallelism alone means a work queue, which has no completions.
+        # Neither set means one run; parallelism alone means a work queue, which has no completions.
         spec["parallelism"] = 1
         if spec.get("completions") is None:
             spec["completions"] = 1

@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf form of the built-in kinds, driven by the schema: envelopes, objects, lists, watch frames.
+"""Protobuf encoding of the built-in kinds, driven by the schema: envelopes, objects, lists, watch frames.
 
-Nothing is generated from .proto files: field numbers are facts of the schema. Custom resources and kinds
-without numbers have no protobuf form.
+Nothing is generated from .proto files: the schema has the field numbers. Custom resources and kinds without numbers
+have no protobuf form.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ENVELOPE_TAIL: Final = tag(3, 2) + b"\x00" + tag(4, 2) + b"\x00"
 
 
 class UnknownKindError(ProtobufError):
-    """The body is of a kind that has no protobuf form here."""
+    """The body is of a kind without a protobuf form."""
 
     def __init__(self, gvk: GroupVersionKind) -> None:
         super().__init__(f'no kind "{gvk.kind}" is registered for version "{gvk.api_version}"')
@@ -49,13 +49,13 @@ class UnknownKindError(ProtobufError):
 
 
 def has_protobuf(gvk: GroupVersionKind) -> bool:
-    """Whether objects of the kind can be written as protobuf."""
+    """Report whether the kind has a protobuf form."""
     struct_type = load.kind_type(gvk)
     return struct_type is not None and any(field.number for field in struct_type.fields.values())
 
 
 def decode_object(body: bytes, default: GroupVersionKind | None = None) -> tuple[GroupVersionKind, Document]:
-    """Read an enveloped object; `default` names the kind when the envelope does not."""
+    """Decode an enveloped object; `default` is the kind when the envelope has none."""
     if not body.startswith(MAGIC):
         raise ProtobufError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     envelope = read_fields(body[len(MAGIC) :])
@@ -70,19 +70,19 @@ def decode_object(body: bytes, default: GroupVersionKind | None = None) -> tuple
 
 
 def encode_object(document: Document) -> bytes:
-    """Write an object, or a list with its items, in its envelope."""
+    """Encode an object, or a list with its items, in its envelope."""
     gvk = GroupVersion.parse(document["apiVersion"]).kind(document["kind"])
     return _envelope(gvk, encode_message(document, _struct_of(gvk)))
 
 
 def encode_list(gvk: GroupVersionKind, metadata: Document, items: Iterable[bytes]) -> bytes:
-    """Write a list from items that `encode_message` made; `gvk` is the list's."""
+    """Encode a list from items encoded by `encode_message`; `gvk` is the list's."""
     head = _TAG_1 + delimited(encode_message(metadata, load.list_meta()))
     return _envelope(gvk, head + b"".join([_TAG_2 + delimited(item) for item in items]))
 
 
 def watch_frame(event_type: str, enveloped: bytes) -> bytes:
-    """A watch event around an enveloped object, as a frame with its length; the event itself has no envelope."""
+    """Return a length-delimited watch event around an enveloped object; the event itself has no envelope."""
     raw_extension = _TAG_1 + delimited(enveloped)
     event = _TAG_1 + delimited(event_type.encode()) + _TAG_2 + delimited(raw_extension)
     return len(event).to_bytes(4, "big") + event

@@ -1,7 +1,7 @@
-"""Protobuf messages to documents, as Go would write the same object in JSON.
+"""Decoder of protobuf messages: documents as Go would write the same object in JSON.
 
-Go sends every plain scalar, zero or not; zero values of fields that JSON leaves out are therefore dropped, and
-only fields that Go holds by pointer keep them.
+Go sends every plain scalar, zero or not; zero values of fields that JSON omits are therefore dropped, and
+only fields that are Go pointers keep them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.timestamps import format_duration_nanoseconds, format_micro_time, format_time
 
-# Reads a value at a position: buffer, position, end of the enclosing message -> value, position after it.
+# Reads a value: buffer, position, end of the enclosing message -> value, position after it.
 _Read: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
-# Reads a field into a document and gives the position after it.
+# Reads a field into a document and returns the position after it.
 _Store: TypeAlias = Callable[[Document, bytes, int, int], int]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ _SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONS
 
 
 def decode_message(body: bytes, struct_type: StructType) -> Document:
-    """The document of a message without envelope."""
+    """Return the document of a message without envelope."""
     try:
         return _compile_struct(struct_type)(body, 0, len(body))
     except (UnicodeDecodeError, struct.error, orjson.JSONDecodeError, OverflowError, RecursionError) as error:
@@ -201,7 +201,7 @@ def _compile(kind: Type, wire: str) -> _Read:
     raise AssertionError(f"protobuf has no {kind}")
 
 
-# --- leaves
+# --- Leaves.
 
 
 def _read_struct(read_message: Callable[[bytes, int, int], Document]) -> _Read:
@@ -246,7 +246,7 @@ def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
 
 
 def _read_pieces(buffer: bytes, position: int, end: int) -> tuple[dict[int, list[Any]], int]:
-    """A small message as lists of values by field number: integers, and bytes for pieces."""
+    """Return the values of a small message by field number: integers, and bytes for delimited values."""
     position, stop = read_length(buffer, position, end)
     found: dict[int, list[Any]] = {}
     while position < stop:
@@ -266,7 +266,7 @@ def _read_moment(buffer: bytes, position: int, end: int) -> tuple[datetime | Non
     pieces, position = _read_pieces(buffer, position, end)
     seconds, nanos = pieces.get(1, (0,))[-1], pieces.get(2, (0,))[-1]
     if not seconds and not nanos:
-        # Go's zero time travels as an empty message.
+        # Go encodes the zero time as an empty message.
         return None, position
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000), position
 

@@ -1,4 +1,4 @@
-"""Documents to protobuf messages: each type is compiled once to a table of fields in order of their numbers.
+"""Encoder of protobuf messages: each type is compiled once to a table of fields in order of their numbers.
 
 Only fields that the document has are written; Go reads an absent field as its zero value.
 """
@@ -20,9 +20,9 @@ from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.timestamps import parse_duration_nanoseconds, parse_time
 
-# Gives the bytes of a value as they follow its tag, the length included where there is one.
+# Returns the bytes of a value that follow its tag, including the length where there is one.
 _Encode: TypeAlias = Callable[[Any], bytes]
-# Gives the bytes of a whole field, tags included.
+# Returns the bytes of a whole field, including tags.
 _EncodeField: TypeAlias = Callable[[Any], bytes]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ _SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONS
 
 
 def encode_message(document: Document, struct_type: StructType) -> bytes:
-    """The message of a document, without envelope."""
+    """Return the message of a document, without envelope."""
     return _compile_struct(struct_type)(document)
 
 
@@ -54,7 +54,7 @@ def _encode_table(document: Document, table: list[tuple[str, _EncodeField]]) -> 
         [
             encode_field(value)
             for name, encode_field in table
-            # Without a name it is an embedded message, whose fields are the document's own.
+            # Without a name it is an embedded message with the fields of the document itself.
             if (value := document.get(name) if name else document) is not None
         ]
     )
@@ -134,7 +134,7 @@ def _compile(kind: Type, wire: str) -> _Encode:
     raise AssertionError(f"protobuf has no {kind}")
 
 
-# --- leaves
+# --- Leaves.
 
 
 def _string(value: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The protobuf wire format: varints, tags and length-delimited pieces."""
+"""The protobuf wire format: varints, tags and length-delimited values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHIFT_MAX: Final = 63
 
 
 class ProtobufError(ValueError):
-    """Bytes that are not the message they should be."""
+    """Malformed protobuf."""
 
 
 def varint(number: int) -> bytes:
@@ -36,17 +36,17 @@ _SMALL: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """The key in front of a field."""
+    """Return the key of a field."""
     return varint(number << 3 | wire_type)
 
 
 def delimited(payload: bytes) -> bytes:
-    """A piece with its length in front."""
+    """Return the payload prefixed with its length."""
     return varint(len(payload)) + payload
 
 
 def read_varint(buffer: bytes, position: int, end: int) -> tuple[int, int]:
-    """The unsigned integer at a position, and the position after it."""
+    """Return the unsigned integer at a position, and the position after it."""
     result = shift = 0
     while position < end:
         byte = buffer[position]
@@ -61,12 +61,12 @@ def read_varint(buffer: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def signed(number: int) -> int:
-    """Read 64 bits as two's complement."""
+    """Interpret 64 bits as two's complement."""
     return number - (1 << 64) if number & _SIGN64 else number
 
 
 def read_length(buffer: bytes, position: int, end: int) -> tuple[int, int]:
-    """Start and end of a length-delimited piece."""
+    """Return start and end of a length-delimited value."""
     length, start = read_varint(buffer, position, end)
     if start + length > end:
         raise ProtobufError("unexpected EOF")
@@ -74,7 +74,7 @@ def read_length(buffer: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def skip(buffer: bytes, position: int, end: int, wire_type: int) -> int:
-    """The position after a value that is of no interest."""
+    """Return the position after a value that is ignored."""
     if wire_type == VARINT:
         return read_varint(buffer, position, end)[1]
     if wire_type == DELIMITED:
@@ -88,7 +88,7 @@ def skip(buffer: bytes, position: int, end: int, wire_type: int) -> int:
 
 
 def read_fields(buffer: bytes) -> dict[int, bytes]:
-    """The length-delimited fields of a flat message, the last of each number."""
+    """Return the length-delimited fields of a flat message, the last of each number."""
     found: dict[int, bytes] = {}
     position, end = 0, len(buffer)
     while position < end:

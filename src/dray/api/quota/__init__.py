@@ -1,5 +1,4 @@
-"""Quotas: by which names objects are measured, how much they use, and whether that fits.
+"""Quota evaluation: resource names, usage of objects, and limits. Pure.
 
-Pure. Admission charges by these functions, the quota controller recalculates by them, and whoever plans a
-move can ask them what it would cost.
+Admission charges objects with these functions, and the quota controller recalculates usage with them.
 """

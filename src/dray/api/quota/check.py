@@ -1,4 +1,4 @@
-"""Whether an object fits the quotas of its namespace; the messages are Kubernetes'."""
+"""Quota evaluation of an object against the quotas of its namespace, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from dray.api.types.core_v1 import (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An object as quotas see it; `pod` is set for Pods, which alone have scopes."""
+    """An object for quota evaluation; `pod` is set for Pods, the only kind with scopes."""
 
     resource: GroupResource
     usage: Usage
     pod: Pod | None = None
     # The object before a change; None for a new one.
     previous: Subject | None = None
-    # Whether devices and extended resources are one.
+    # Whether extended resources may be served by devices.
     extended: bool = True
 
 
 def applies(quota: ResourceQuota, subject: Subject) -> bool:
-    """Whether the quota, as far as its usage is known, limits the object."""
+    """Report whether the quota, according to its status, limits the object."""
     names = measured_names(quota.status.hard, subject.resource, extended=subject.extended)
     return bool(names) and in_scopes(scopes_of(quota), subject.pod)
 
 
 def requested(quota: ResourceQuota, subject: Subject) -> dict[str, Quantity]:
-    """What the object would add to the quota's usage; empty when the quota does not care."""
+    """Return the usage that the object would add to the quota; empty when the quota does not limit it."""
     if not applies(quota, subject):
         return {}
     usage: Usage = subject.usage
@@ -49,7 +49,7 @@ def requested(quota: ResourceQuota, subject: Subject) -> dict[str, Quantity]:
 
 
 def objection(quota: ResourceQuota, subject: Subject) -> str | None:
-    """Why the quota cannot even judge the object; None when it can."""
+    """Return the reason why the quota cannot be evaluated; None when it can."""
     if not applies(quota, subject):
         return None
     names = measured_names(quota.status.hard, subject.resource, extended=subject.extended)
@@ -63,7 +63,7 @@ def objection(quota: ResourceQuota, subject: Subject) -> str | None:
 
 
 def excess(quota: ResourceQuota, used: Usage, wanted: Usage) -> str | None:
-    """Why the wanted amounts are too much on top of the used ones; None when they fit."""
+    """Return the reason why the wanted amounts exceed the quota; None when they fit."""
     hard = parse_amounts(_limits(quota, wanted))
     over = [name for name, amount in wanted.items() if used.get(name, ZERO) + amount > hard[name]]
     if not over:
@@ -80,25 +80,25 @@ _QUALITY_RESOURCES: Final = ("cpu", "memory")
 
 
 def scopes_of(quota: ResourceQuota) -> tuple[ScopedResourceSelectorRequirement, ...]:
-    """All conditions of the quota, the plain scopes too."""
+    """Return all scope requirements of the quota, plain scopes included."""
     plain = tuple(ScopedResourceSelectorRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
     selector = quota.spec.scope_selector
     return plain if selector is None else plain + selector.match_expressions
 
 
 def in_scopes(scopes: Iterable[ScopedResourceSelectorRequirement], pod: Pod | None) -> bool:
-    """Whether all conditions hold; `pod` is None for other kinds."""
+    """Report whether all scopes match; `pod` is None for other kinds."""
     return all(pod is not None and _in_scope(scope, pod) for scope in scopes)
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Whether the Pod is meant to end by itself."""
+    """Report whether the Pod has an active deadline."""
     deadline = pod.spec.active_deadline_seconds
     return deadline is not None and deadline >= 0
 
 
 def is_best_effort(pod: Pod) -> bool:
-    """Whether the Pod asks for no cpu and no memory."""
+    """Report whether the Pod requests neither cpu nor memory."""
     if pod.status.qos_class:
         return pod.status.qos_class == "BestEffort"
     if pod.spec.resources is not None:
@@ -144,7 +144,7 @@ def _reaches_other_namespaces(pod: Pod) -> bool:
     return any(term.namespaces or term.namespace_selector is not None for term in terms)
 
 
-# Scopes that are there or not; a scope of other kinds (VolumeAttributesClass) holds no Pod.
+# Boolean scopes; a scope of other kinds (VolumeAttributesClass) matches no Pod.
 _TESTS: Final[Mapping[str, Callable[[Pod], bool]]] = {
     "Terminating": is_terminating,
     "NotTerminating": lambda pod: not is_terminating(pod),

@@ -1,4 +1,4 @@
-"""The names under which quotas limit things, and which kinds are measured by which of them."""
+"""The resource names of quotas, and the kinds that each name measures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMPLICIT_PREFIX: Final = REQUESTS_PREFIX + DEVICE_CLASS_PREFIX
 
 PODS: Final = GroupResource("", "pods")
 CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
-# They come in great numbers and end by themselves.
+# Too numerous, and short-lived.
 UNCOUNTED: Final = frozenset({GroupResource("", "events"), GroupResource("events.k8s.io", "events")})
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -37,18 +37,18 @@ POD_NAMES: Final = frozenset(
     {"pods", "count/pods", *COMPUTE}
     | {prefix + name for prefix in (REQUESTS_PREFIX, LIMITS_PREFIX) for name in COMPUTE}
 )
-# Names older than `count/`; Pods are not among them, since `pods` leaves out those that have ended.
+# Names older than `count/`; not Pods, since `pods` excludes finished ones.
 _COUNT_ALIASES: Final = frozenset({"configmaps", "resourcequotas", "replicationcontrollers", "secrets"})
 _CACHE_SIZE: Final = 4096
 
 
 def count_name(resource: GroupResource) -> str:
-    """The name that counts a kind's objects."""
+    """Return the name that counts a kind's objects."""
     return COUNT_PREFIX + str(resource)
 
 
 def counted_resource(name: str) -> GroupResource | None:
-    """The kind whose objects a name counts, None for other names."""
+    """Return the kind whose objects a name counts, None for other names."""
     if name in _COUNT_ALIASES:
         return GroupResource("", name)
     if not name.startswith(COUNT_PREFIX):
@@ -58,39 +58,39 @@ def counted_resource(name: str) -> GroupResource | None:
 
 
 def count_names(resource: GroupResource) -> tuple[str, ...]:
-    """The names that count a kind's objects."""
+    """Return all names that count a kind's objects."""
     name = count_name(resource)
     return (name, resource.resource) if not resource.group and resource.resource in _COUNT_ALIASES else (name,)
 
 
 def devices_name(device_class: str) -> str:
-    """The name that limits devices of a class."""
+    """Return the name that limits devices of a class."""
     return device_class + DEVICES_SUFFIX
 
 
 def requests_name(resource: str) -> str:
-    """The name that limits what Pods request of a resource."""
+    """Return the name that limits requests of a resource."""
     return REQUESTS_PREFIX + resource
 
 
 def is_extended_requests_name(name: str) -> bool:
-    """Whether the name limits requests of an extended resource, explicit or implicit."""
+    """Report whether the name limits requests of an extended resource, explicit or implicit."""
     if name.startswith(IMPLICIT_PREFIX):
         return True
     return name.startswith(REQUESTS_PREFIX) and not is_native_resource(name)
 
 
 def is_huge_pages_name(name: str) -> bool:
-    """Whether the name limits huge pages."""
+    """Report whether the name limits huge pages."""
     return name.removeprefix(REQUESTS_PREFIX).startswith(HUGE_PAGES_PREFIX)
 
 
 @lru_cache(_CACHE_SIZE)
 def measures(name: str, resource: GroupResource, *, extended: bool) -> bool:
-    """Whether objects of the kind use anything under the name.
+    """Report whether objects of the kind have usage under the name.
 
-    `extended` says whether devices and extended resources are one (the gate DRAExtendedResource): then Pods
-    are measured by device classes, and claims by extended resources.
+    With `extended` (the gate DRAExtendedResource) devices can serve extended resources: then Pods have usage of device
+    classes, and claims of extended resources.
     """
     if resource == PODS:
         by_class = extended and name.endswith(DEVICES_SUFFIX)
@@ -101,12 +101,15 @@ def measures(name: str, resource: GroupResource, *, extended: bool) -> bool:
 
 
 def measured_names(names: Iterable[str], resource: GroupResource, *, extended: bool) -> tuple[str, ...]:
-    """Those of the names that objects of the kind are measured by."""
+    """Return the names under which objects of the kind have usage."""
     return tuple(name for name in names if measures(name, resource, extended=extended))
 
 
 class ClassNames:
-    """Which extended resource stands for which class; never changed once made."""
+    """Extended resource names of the device classes for quota evaluation; immutable.
+
+    KEP-5004 requires that the usage under a class and under its extended resource is the same at all times.
+    """
 
     def __init__(self, by_resource: Mapping[str, str] | None = None) -> None:
         self._by_resource = dict(by_resource or {})
@@ -114,7 +117,7 @@ class ClassNames:
 
     @classmethod
     def of(cls, classes: Iterable[DeviceClass]) -> ClassNames:
-        """Of two classes with the same resource the younger has it; of the same age, the first by name."""
+        """Return the names of classes; of two with the same resource the newer one has it, then the first by name."""
         chosen: dict[str, tuple[float, str]] = {}
         for item in sorted(classes, key=lambda item: item.metadata.name or "", reverse=True):
             resource = item.spec.extended_resource_name
@@ -126,12 +129,12 @@ class ClassNames:
         return cls({resource: name for resource, (_, name) in chosen.items()})
 
     def class_of(self, resource: str) -> str | None:
-        """The class whose devices serve the resource, None when there is none."""
+        """Return the class whose devices serve the resource, None when there is none."""
         implicit = device_class_of(resource)
         return implicit if implicit is not None else self._by_resource.get(resource)
 
     def quota_names(self, device_class: str) -> tuple[str, ...]:
-        """Every name under which a quota may limit the class's devices."""
+        """Return every name under which a quota may limit the class's devices."""
         implicit = requests_name(implicit_extended_resource_name(device_class))
         explicit = self._by_class.get(device_class)
         names = (devices_name(device_class), implicit)

@@ -1,4 +1,4 @@
-"""Amounts by name, and the few sums that quotas need."""
+"""Quota usage of Pods and claims, and arithmetic of amounts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ONE: Final = Quantity.parse("1")
 
 
 def parse_amounts(texts: Mapping[str, str]) -> dict[str, Quantity]:
-    """Amounts as a document has them."""
+    """Parse the amounts of a document."""
     return {name: Quantity.parse(text) for name, text in texts.items()}
 
 
 def write_amounts(usage: Usage) -> dict[str, str]:
-    """Amounts as a document has them, in the order of their names."""
+    """Return the amounts in the form of a document, sorted by name."""
     return {name: str(usage[name]) for name in sorted(usage)}
 
 
@@ -47,7 +47,7 @@ def add_to(total: dict[str, Quantity], more: Usage) -> None:
 
 
 def subtract_to_zero(usage: Usage, less: Usage) -> dict[str, Quantity]:
-    """What is left of each amount, never less than nothing."""
+    """Return the difference of the amounts, at least zero."""
     left = {name: amount - less.get(name, ZERO) for name, amount in usage.items()}
     return {name: amount if amount.nanos > 0 else ZERO for name, amount in left.items()}
 
@@ -60,12 +60,12 @@ def raise_to(total: dict[str, Quantity], least: Usage) -> None:
 
 
 def masked(usage: Usage, names: Iterable[str]) -> dict[str, Quantity]:
-    """The amounts under these names."""
+    """Return the amounts with these names."""
     return {name: usage[name] for name in names if name in usage}
 
 
 def describe(usage: Usage) -> str:
-    """Amounts as messages list them."""
+    """Return the amounts as messages list them."""
     return ",".join(f"{name}={usage[name]}" for name in sorted(usage))
 
 
@@ -74,12 +74,12 @@ _AmountsOf: TypeAlias = Callable[[Container], dict[str, Quantity]]
 _POD_COUNT: Final = count_name(PODS)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _POD_LEVEL: Final = frozenset({"cpu", "memory"})
-# A quota for one of these makes every container name its amount; as Kubernetes has it, for no other names.
+# A quota for one of these requires every container to specify it; no other names do.
 _DEMANDED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 
 
 def pod_usage(pod: Pod, classes: ClassNames | None, now: datetime) -> dict[str, Quantity]:
-    """What the Pod uses; `classes` is None when extended resources are never served by devices."""
+    """Return the usage of the Pod; `classes` is None when devices never serve extended resources."""
     usage = {_POD_COUNT: ONE}
     if not uses_resources(pod, now):
         return usage
@@ -90,7 +90,7 @@ def pod_usage(pod: Pod, classes: ClassNames | None, now: datetime) -> dict[str, 
 
 
 def uses_resources(pod: Pod, now: datetime) -> bool:
-    """Whether the Pod counts beyond being there: not when it has ended, nor when its end is overdue."""
+    """Report whether the Pod uses resources: it has not finished, and its deletion is not overdue."""
     if pod.status.phase in _ENDED:
         return False
     deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
@@ -98,7 +98,7 @@ def uses_resources(pod: Pod, now: datetime) -> bool:
 
 
 def missing_amounts(pod: Pod, names: Iterable[str]) -> str | None:
-    """What containers must specify under limited names, in Kubernetes' words; None when nothing is missing."""
+    """Return the message about amounts that containers must specify for limited names; None when none is missing."""
     if _pod_level(pod):
         return None
     demanded = _DEMANDED.intersection(names)
@@ -113,11 +113,11 @@ def missing_amounts(pod: Pod, names: Iterable[str]) -> str | None:
     return "must specify " + "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
 
 
-# --- How much the containers ask for. ---
+# --- Requests and limits of containers.
 
 
 def pod_requests(pod: Pod) -> dict[str, Quantity]:
-    """What the Pod needs at its busiest moment."""
+    """Return the Pod's peak requests."""
     statuses = _statuses(pod)
     total = _busiest(pod, lambda container: _requests_of(container, statuses.get(container.name)))
     total.update(_chosen_for_pod(pod.spec.resources, "requests"))
@@ -126,7 +126,7 @@ def pod_requests(pod: Pod) -> dict[str, Quantity]:
 
 
 def pod_limits(pod: Pod) -> dict[str, Quantity]:
-    """The most the Pod may take; what has no limit is left out."""
+    """Return the Pod's peak limits; resources without a limit are omitted."""
     statuses = _statuses(pod)
     total = _busiest(pod, lambda container: _limits_of(container, statuses.get(container.name)))
     total.update(_chosen_for_pod(pod.spec.resources, "limits"))
@@ -135,7 +135,7 @@ def pod_limits(pod: Pod) -> dict[str, Quantity]:
 
 
 def _busiest(pod: Pod, amounts_of: _AmountsOf) -> dict[str, Quantity]:
-    """Containers and sidecars run together; an ordinary init container runs with the sidecars before it."""
+    """Return the peak: containers run with all sidecars, an init container with the sidecars before it."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
         add_to(total, amounts_of(container))
@@ -157,7 +157,7 @@ def _busiest(pod: Pod, amounts_of: _AmountsOf) -> dict[str, Quantity]:
 def _requests_of(container: Container, status: ContainerStatus | None) -> dict[str, Quantity]:
     requests = parse_amounts(container.resources.requests)
     if status is not None:
-        # While a resize is under way, the most of what is wanted, granted and in force counts.
+        # During a resize, the maximum of the desired, allocated and actual resources counts.
         raise_to(requests, parse_amounts(status.allocated_resources))
         if status.resources is not None:
             raise_to(requests, parse_amounts(status.resources.requests))
@@ -177,7 +177,7 @@ def _statuses(pod: Pod) -> Mapping[str, ContainerStatus]:
 
 
 def _chosen_for_pod(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
-    """What is asked for the Pod as a whole, which replaces the sum of its containers."""
+    """Return the pod-level amounts, which replace the sum of the containers."""
     amounts = parse_amounts(getattr(resources, field)) if resources is not None else {}
     return {name: amount for name, amount in amounts.items() if name in _POD_LEVEL or _is_huge_pages(name)}
 
@@ -190,7 +190,7 @@ def _is_huge_pages(name: str) -> bool:
     return name.startswith(HUGE_PAGES_PREFIX)
 
 
-# --- The names these amounts go by. ---
+# --- Resource names of these amounts.
 
 
 def _compute_usage(requests: Usage, limits: Usage) -> dict[str, Quantity]:
@@ -207,7 +207,7 @@ def _compute_usage(requests: Usage, limits: Usage) -> dict[str, Quantity]:
 
 
 def _device_usage(requests: Usage, classes: ClassNames | None) -> dict[str, Quantity]:
-    """Extended resources, each charged under all names of the class that may serve it."""
+    """Return the usage of extended resources, each charged under all names of the class that may serve it."""
     usage: dict[str, Quantity] = {}
     for resource, amount in requests.items():
         if not is_dra_extended_resource_name(resource):
@@ -221,14 +221,14 @@ def _device_usage(requests: Usage, classes: ClassNames | None) -> dict[str, Quan
     return usage
 
 
-# What a request for all devices may come to: no claim gets more.
+# The count of a request for all devices: the maximum of a claim.
 ALL_DEVICES: Final = 32
 
 _CLAIM_COUNT: Final = count_name(CLAIMS)
 
 
 def claim_usage(claim: ResourceClaim, classes: ClassNames | None, charged: Usage | None = None) -> dict[str, Quantity]:
-    """What the claim uses; `charged` is what its Pod was charged already for the same devices.
+    """Return the usage of the claim; `charged` is the Pod's charge for the same devices.
 
     `classes` is None when devices never serve extended resources.
     """
@@ -242,7 +242,7 @@ def claim_usage(claim: ResourceClaim, classes: ClassNames | None, charged: Usage
 
 
 def devices_by_class(claim: ResourceClaim) -> dict[str, int]:
-    """The most devices of each class that the claim may get."""
+    """Return the maximum number of devices of each class that the claim may get."""
     total: dict[str, int] = {}
     for request in claim.spec.devices.requests:
         for device_class, count in _counts(request).items():
@@ -251,7 +251,7 @@ def devices_by_class(claim: ResourceClaim) -> dict[str, int]:
 
 
 def _counts(request: DeviceRequest) -> dict[str, int]:
-    """Only one alternative will be used; which one is not known, so each class counts with its largest."""
+    """Return the maximum count of each class: any one of the alternatives may be allocated."""
     if request.first_available:
         alternatives: Iterable[DeviceSubRequest | ExactDeviceRequest] = request.first_available
     else:
@@ -269,15 +269,15 @@ def _count(request: DeviceSubRequest | ExactDeviceRequest) -> int:
         case "All":
             return ALL_DEVICES
         case _:
-            # A mode of a later version, left behind by a downgrade.
+            # A mode of a later version, stored before a downgrade.
             return 0
 
 
-# --- The claims that the scheduler makes for extended resources. ---
+# --- Claims that the scheduler creates for extended resources.
 
 
 def extended_resource_pod(claim: ResourceClaim) -> OwnerReference | None:
-    """The Pod for whose extended resources the claim says it was made; None for other claims."""
+    """Return the Pod whose extended resources the claim holds; None for other claims."""
     if not claim.metadata.annotations.get(EXTENDED_RESOURCE_ANNOTATION):
         return None
     owner = next((item for item in claim.metadata.owner_references if item.controller), None)
@@ -285,9 +285,9 @@ def extended_resource_pod(claim: ResourceClaim) -> OwnerReference | None:
 
 
 def is_charged_to(claim: ResourceClaim, pod: Pod, siblings: Sequence[ResourceClaim]) -> bool:
-    """Whether the Pod has paid for the claim's devices: at most one claim of a Pod can say so.
+    """Report whether the claim's devices are charged to the Pod, which is so for at most one claim.
 
-    `siblings` are the stored special claims that name the Pod as their owner, this one too if it is stored.
+    `siblings` are the stored extended-resource claims of the Pod, including this one if it is stored.
     """
     owner = extended_resource_pod(claim)
     if owner is None or owner.uid != pod.metadata.uid or claim.metadata.namespace != pod.metadata.namespace:
@@ -295,7 +295,7 @@ def is_charged_to(claim: ResourceClaim, pod: Pod, siblings: Sequence[ResourceCla
     status = pod.status.extended_resource_claim_status
     if status is not None:
         return status.resource_claim_name == claim.metadata.name
-    # Nobody has said yet which one it is: the first one. A claim that is not stored yet comes after all that are.
+    # The Pod's status does not name its claim yet: the oldest one counts. A claim that is not stored comes last.
     others = [item for item in siblings if item.metadata.uid != claim.metadata.uid]
     stored = len(others) < len(siblings)
     return not any(not stored or _age(item) < _age(claim) for item in others)

@@ -1,1 +1,1 @@
-"""What fields every kind has, and of what type: the one description all codecs and patches work from."""
+"""The schema of the built-in kinds: fields and types, shared by all codecs and patches."""

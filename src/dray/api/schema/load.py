@@ -1,6 +1,6 @@
-"""The types of the built-in kinds, read from the generated data and built once each, when first asked for.
+"""The types of the built-in kinds, loaded from the generated data when first used.
 
-Types are shared: asking twice gives the same object, so tables can be keyed by identity.
+Types are shared: a type is loaded once, so tables can be keyed by identity.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, Struct
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
-# Written by hand, in the format of the generated files, with descriptions of our own.
+# Written by hand, in the format of the generated files, with descriptions.
 _HANDWRITTEN_KINDS: Final = {
     f"cdi.k8s.io/v1alpha1/{kind}": f"io.k8s.api.cdi.v1alpha1.{kind}"
     for kind in ("ResourceClass", "ResourceClassList", "ResourceClaim", "ResourceClaimList")
 }
 
-# Every group and version has these kinds, and they are the same everywhere.
+# These kinds exist in every group and version.
 _IN_EVERY_GROUP: Final = frozenset(
     {
         "CreateOptions",
@@ -45,7 +45,7 @@ _structs: dict[str, StructType] = {}
 
 
 def kind_type(gvk: GroupVersionKind) -> StructType | None:
-    """The type of a built-in kind, None when there is no such kind."""
+    """Return the type of a built-in kind, None when there is none."""
     name = _kinds().get(f"{gvk.api_version}/{gvk.kind}")
     if name is None and gvk.kind in _IN_EVERY_GROUP:
         name = f"{_META}.{gvk.kind}"
@@ -53,7 +53,7 @@ def kind_type(gvk: GroupVersionKind) -> StructType | None:
 
 
 def kinds() -> Iterator[GroupVersionKind]:
-    """Every built-in kind, in order."""
+    """Yield every built-in kind, in order."""
     for key in sorted(_kinds()):
         api_version, _, kind = key.rpartition("/")
         group, _, version = api_version.rpartition("/")
@@ -61,35 +61,35 @@ def kinds() -> Iterator[GroupVersionKind]:
 
 
 def struct(name: str) -> StructType:
-    """The type with an OpenAPI definition name such as `io.k8s.api.core.v1.PodSpec`; KeyError when unknown."""
+    """Return the type with an OpenAPI definition name such as `io.k8s.api.core.v1.PodSpec`; raises KeyError."""
     found = _structs.get(name)
     return _build(name) if found is None else found
 
 
 def object_meta() -> StructType:
-    """The type of `metadata`, which custom resources share."""
+    """Return the type of `metadata`, which custom resources share."""
     return struct(f"{_META}.ObjectMeta")
 
 
 def list_meta() -> StructType:
-    """The type of the `metadata` of lists."""
+    """Return the type of the `metadata` of lists."""
     return struct(f"{_META}.ListMeta")
 
 
 def description(name: str) -> str:
-    """Our own description of a handwritten type, or the empty text."""
+    """Return the description of a handwritten type, or the empty text."""
     return str(_raw(name).get("description", ""))
 
 
 def field_descriptions(name: str) -> dict[str, str]:
-    """Our own descriptions of a type's fields; empty for the generated ones."""
+    """Return the descriptions of a handwritten type's fields; empty for generated types."""
     raw = _raw(name)["fields"] | _data("overlay").get(name, {})
     return {field: entry["description"] for field, entry in raw.items() if "description" in entry}
 
 
 @cache
 def digest() -> str:
-    """A hash of all schema data, which changes with any of it."""
+    """Return a hash of all schema data."""
     modules = sorted({_module(name) for name in _kinds().values()} | {"kinds", "overlay", "meta_v1"})
     return hashlib.sha256(b"".join(_content(module) for module in modules)).hexdigest()
 
@@ -113,7 +113,7 @@ def _content(module: str) -> bytes:
 
 
 def _module(name: str) -> str:
-    """The data file of a definition: `io.k8s.api.core.v1.Pod` is in `core_v1`."""
+    """Return the data file of a definition: `io.k8s.api.core.v1.Pod` is in `core_v1`."""
     parts = name.split(".")
     return f"{parts[-3]}_{parts[-2]}"
 

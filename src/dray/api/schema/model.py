@@ -1,7 +1,7 @@
-"""The type model: a kind is a tree of types, and every generic algorithm walks that tree.
+"""The type model: a kind is a tree of types, which every generic algorithm traverses.
 
-Strict decoding, protobuf, strategic merge, server-side apply and OpenAPI all read this model, for built-in
-kinds (loaded from generated data) and for custom resources (made from their structural schema) alike.
+Strict decoding, protobuf, strategic merge, server-side apply and OpenAPI all use this model, both for built-in
+kinds (loaded from generated data) and for custom resources (derived from their structural schema).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 
 class Scalar(enum.StrEnum):
-    """A leaf of the tree; the JSON form it takes is in the comment."""
+    """A leaf of the tree; the comments name its JSON form."""
 
     STRING = "string"
     INT32 = "int32"  # number
@@ -25,7 +25,7 @@ class Scalar(enum.StrEnum):
     DURATION = "duration"  # Go duration string
     QUANTITY = "quantity"  # string, a number is accepted
     INT_OR_STRING = "int-or-string"
-    ANY = "any"  # any JSON value: RawExtension, JSON, unknown fields are kept
+    ANY = "any"  # any JSON value: RawExtension, JSON; unknown fields are kept
 
 
 class ListType(enum.StrEnum):
@@ -38,7 +38,7 @@ class ListType(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list; `patch_*` serve strategic merge, `list_type` and `map_keys` server-side apply."""
+    """A list; server-side apply merges it by `list_type` and `map_keys`."""
 
     element: Type
     list_type: ListType = ListType.ATOMIC

@@ -1,1 +1,1 @@
-"""Structural OpenAPI schemas of custom resources: their types, their defaults, and what they say about values."""
+"""Structural OpenAPI schemas of custom resources: types, defaults and validation."""

@@ -1,4 +1,4 @@
-"""When two JSON values are the same, and which part of an old object a part of the new one replaces."""
+"""Correlation of old and new values for ratcheting: equality, and the old value that a new one replaces."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.structural.types import LIST_TYPE, MAP_KEYS, MAP_TYPE
 
-# There is no old value to compare with.
+# Stands for an absent old value.
 MISSING: Final = object()
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal in type too: 1 is neither true nor 1.0."""
+    """Report whether two values are equal, including their types: 1 equals neither true nor 1.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -24,25 +24,25 @@ def same(one: Any, other: Any) -> bool:
 
 
 def old_member(old: Any, name: str) -> Any:
-    """The old value of a field or map entry."""
+    """Return the old value of a field or map entry."""
     return old.get(name, MISSING) if isinstance(old, dict) else MISSING
 
 
 class OldItems:
-    """Finds the old item that a list item replaces; only lists of type map say which one that is."""
+    """Correlates the items of a list with the old ones; possible only for lists of type map."""
 
     def __init__(self, schema: Document) -> None:
         keyed = schema.get(LIST_TYPE) == "map"
         self._keys: Final[Sequence[str]] = tuple(schema.get(MAP_KEYS) or ()) if keyed else ()
 
     def by_key(self, old: Any) -> Mapping[tuple[Any, ...], Any]:
-        """The old items by their keys."""
+        """Return the old items by their keys."""
         if not self._keys or not isinstance(old, list):
             return {}
         return {self._key(item): item for item in old if isinstance(item, dict)}
 
     def find(self, index: Mapping[tuple[Any, ...], Any], item: Any) -> Any:
-        """The old item, or `MISSING`."""
+        """Return the old item, or `MISSING`."""
         return index.get(self._key(item), MISSING) if index and isinstance(item, dict) else MISSING
 
     def _key(self, item: Document) -> tuple[Any, ...]:
@@ -50,5 +50,5 @@ class OldItems:
 
 
 def correlates_members(schema: Document) -> bool:
-    """Whether fields of an old object belong to the same fields of the new one; an atomic map changes as a whole."""
+    """Report whether fields of the old and new object correspond; an atomic map is replaced as a whole."""
     return bool(schema.get(MAP_TYPE) != "atomic")

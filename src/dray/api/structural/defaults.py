@@ -1,7 +1,6 @@
-"""Defaults of a structural schema: missing fields get theirs, and nulls that may not be there go.
+"""Defaults of a structural schema, and their validation: missing fields are set, disallowed nulls are removed.
 
-A schema is compiled once into closures; a schema that changes nothing compiles to None, so that its objects
-cost nothing.
+A schema is compiled once into closures; a schema without effect compiles to None.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from dray.api.field_errors import FieldErrors, Path
 from dray.api.structural.correlation import MISSING
 from dray.api.structural.values import compile_values
 
-# Changes the children of a container in place.
+# Defaults the children of a container in place.
 Fill: TypeAlias = Callable[[Any], None]
 
 
 def compile_defaults(schema: Document) -> Fill:
-    """What completes an object of the schema; `apiVersion`, `kind` and `metadata` are not the schema's to default."""
+    """Return the defaulter of the schema's objects; it does not touch `apiVersion`, `kind` and `metadata`."""
     properties = schema.get("properties") or {}
     own = {name: inner for name, inner in properties.items() if name not in ("apiVersion", "kind", "metadata")}
     return _properties(own)
@@ -49,7 +48,7 @@ def _properties(properties: Mapping[str, Document]) -> Fill:
     def fill_properties(value: Any) -> None:
         if not isinstance(value, dict):
             return
-        # Most objects have no null at all.
+        # Most objects have no null.
         if None in value.values():
             for name in [name for name, item in value.items() if item is None and _strict(name)]:
                 del value[name]
@@ -102,7 +101,7 @@ def _items(schema: Document) -> Fill | None:
 
 
 def validate_defaults(schema: Document, path: Path) -> FieldErrors:
-    """What is wrong with the defaults of a structural schema, and of everything below it."""
+    """Return the validation errors of the defaults in a structural schema."""
     errors: FieldErrors = []
     if schema.get("default") is not None:
         errors += _validate_default(schema, path.child("default"))

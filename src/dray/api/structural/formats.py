@@ -1,4 +1,4 @@
-"""The string formats that schemas of custom resources may demand."""
+"""The string formats of custom resource schemas."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _HEX4: Final = "[0-9a-f]{4}"
 _UUID: Final = "[0-9a-f]{8}-?" + _HEX4 + "-?%s-?%s-?[0-9a-f]{12}"
 _BYTE: Final = r"\s*(25[0-5]|2[0-4]\d|1\d\d|\d?\d)\s*"
 
-# Formats that are not here (int32, double, any invention) say something to readers alone.
+# Other formats (int32, double, any custom one) are not validated.
 FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "bsonobjectid": _matches("[0-9a-f]{24}"),
     "byte": _is_bytes,

@@ -1,4 +1,4 @@
-"""Which OpenAPI keywords a schema of a custom resource may use, where, and in which combinations."""
+"""Validation of the OpenAPI keywords in a custom resource schema: support, position and combination."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ META_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a schema's place says about it."""
+    """The position of a schema within the root schema."""
 
     root: bool = False
     inside_meta: bool = False
-    # Why no default may be set here.
+    # The reason why no default may be set here.
     no_default: str | None = None
 
 
 def validate_keywords(schema: Document, path: Path) -> FieldErrors:
-    """Everything that is no schema of a custom resource at all, structural or not."""
+    """Return the validation errors of the schema's keywords, whether it is structural or not."""
     return _validate(schema, path, _Place(root=True))
 
 

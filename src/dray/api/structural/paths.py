@@ -1,4 +1,4 @@
-"""The JSON paths a custom resource definition may use: dotted names, quoted names, indices, wildcards, filters."""
+"""The JSON paths of custom resource definitions: dotted names, quoted names, indices, wildcards, filters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Finder: TypeAlias = Callable[[Any], list[Any]]
 
 
 class PathSyntaxError(ValueError):
-    """Not a path of the supported form."""
+    """A path of an unsupported form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ _WORDS: Final = {"true": True, "false": False}
 
 
 def compile_path(text: str) -> Finder:
-    """A function that gives every value at the path, in order; a path that leads nowhere gives none."""
+    """Return a function that finds every value at the path, in order."""
     steps = _parse(text)
     return lambda value: _walk(value, steps)
 
 
 def simple_names(text: str) -> tuple[str, ...]:
-    """The field names of a path in plain dot notation, such as `.spec.replicas`."""
+    """Return the field names of a path in plain dot notation, such as `.spec.replicas`."""
     return tuple(text.removeprefix(".").split("."))
 
 

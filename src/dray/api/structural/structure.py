@@ -1,4 +1,4 @@
-"""What makes a schema structural: every field has one type, stated outside of alternatives."""
+"""Validation of structural schemas: every field has one type, which is specified outside of alternatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INT_OR_STRING_ANY_OF: Final = [{"type": "integer"}, {"type": "string"}]
 _EMPTY: Final = "must be empty to be structural"
 _FALSE: Final = "must be false to be structural"
 _UNDEFINED: Final = "must be undefined to be structural"
-# Keywords that say what a value is, which an alternative may not.
+# Keywords that define a value's type, which alternatives must not contain.
 _FORBIDDEN_INSIDE: Final = {
     "type": _EMPTY,
     "additionalProperties": _UNDEFINED,
@@ -33,7 +33,7 @@ _FORBIDDEN_INSIDE: Final = {
     MAP_TYPE: _UNDEFINED,
     RULES: _EMPTY,
 }
-# What a schema of the root's metadata may have beside properties.
+# Keywords that the schema of the root's metadata may have beside properties.
 _VALUE_KEYWORDS: Final = frozenset(
     {"format", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength", "minLength", "pattern"}
     | {"maxItems", "minItems", "uniqueItems", "multipleOf", "enum", "maxProperties", "minProperties", "required"}
@@ -48,7 +48,7 @@ class _Level(enum.StrEnum):
 
 
 def validate_structural(schema: Document, path: Path) -> FieldErrors:
-    """Everything that is not structural, in the order of the messages."""
+    """Return the errors of a schema that is not structural, sorted by message."""
     errors = _invariants(schema, path, _Level.ROOT) + _complete(schema, schema, path, path)
     return sorted(errors, key=str)
 
@@ -129,11 +129,11 @@ def _validate_metadata(schema: Document, path: Path, level: _Level, *, is_object
     return errors
 
 
-# --- alternatives
+# --- Alternatives.
 
 
 def _validate_values(schema: Document, path: Path, *, outside: bool = False, skip_any_of: bool = False) -> FieldErrors:
-    """The parts of a schema that judge values; `outside` of alternatives int-or-string may name its two types."""
+    """Validate the value keywords of a schema; `outside` of alternatives int-or-string may list its two types."""
     errors: FieldErrors = []
     is_pair = schema.get("anyOf") == _INT_OR_STRING_ANY_OF
     if not (skip_any_of or (outside and is_pair)):
@@ -179,7 +179,7 @@ def _validate_nested(schema: Document, path: Path, *, skip_any_of: bool = False)
 
 
 def _complete(schema: Document, outside: Document, path: Path, outside_path: Path) -> FieldErrors:
-    """Whatever an alternative speaks of must be declared outside of it too."""
+    """Validate that whatever an alternative contains is also declared outside of it."""
     errors: FieldErrors = []
     for inner, inner_path in _alternatives(schema, path):
         errors += _complete_nested(inner, outside, inner_path, outside_path)

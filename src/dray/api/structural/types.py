@@ -1,4 +1,4 @@
-"""From a structural schema to the type model that decoding and server-side apply walk."""
+"""Conversion of a structural schema to the type model of decoding and server-side apply."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCALARS: Final = {
 
 
 def object_type(schema: Document | None, name: str) -> StructType:
-    """The type of a custom kind; without a schema it keeps whatever it is given.
+    """Return the type of a custom kind; without a schema it keeps all fields.
 
     `name` identifies the type in messages by its last part.
     """
@@ -67,7 +67,7 @@ def _type(schema: Document, name: str) -> Type:
 
 def _object(schema: Document, name: str) -> Type:
     additional = schema.get("additionalProperties")
-    # `additionalProperties: true` beside properties, or beside nothing, lets every field through.
+    # `additionalProperties: true` without or beside properties allows every field.
     if additional and not schema.get("properties"):
         element: Type = _type(additional, name) if isinstance(additional, dict) else Scalar.ANY
         return MapOf(element, atomic=schema.get(MAP_TYPE) == "atomic")
@@ -87,7 +87,7 @@ _INSIDE: Final = ("items", "additionalProperties")
 
 
 def normalize_schema(schema: Document) -> None:
-    """Make every schema below a decoded one fit its type, in place; raises `DecodeError`."""
+    """Decode the schemas nested in a schema in place, which its own type has as any value; raises `DecodeError`."""
     for keyword in _INSIDE:
         if isinstance(schema.get(keyword), dict):
             check_fields(schema[keyword], load.struct(_SCHEMA))

@@ -1,7 +1,7 @@
-"""What a schema says about values: types, ranges, lengths, patterns, formats, alternatives.
+"""Validation of values by a schema: types, ranges, lengths, patterns, formats, alternatives.
 
-Texts are those of Kubernetes' OpenAPI validator. A part of an object that an update leaves as it was is not
-judged again, so that tightening a schema does not lock up existing objects.
+Texts are those of Kubernetes' OpenAPI validator. Errors of unchanged values are ignored on update (ratcheting), so that
+a stricter schema does not block updates of existing objects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dray.api.structural.correlation import MISSING, OldItems, correlates_member
 from dray.api.structural.formats import FORMATS
 from dray.api.structural.types import INT_OR_STRING
 
-# Judges a value at a path, knowing the old value (or MISSING), and notes what is wrong.
+# Validates a value at a path, given the old value (or MISSING), and appends errors.
 Check: TypeAlias = Callable[[Any, str, Any, FieldErrors], None]
 
 _JSON_TYPES: Final = {
@@ -43,7 +43,7 @@ _JSON_TYPES: Final = {
 
 
 def compile_values(schema: Document) -> Callable[[Document, Any], FieldErrors]:
-    """A function that judges an object, given the one it replaces (or `MISSING`)."""
+    """Return a function that validates an object, given the one it replaces (or `MISSING`)."""
     check = _compile(schema)
 
     def judge(document: Document, old: Any = MISSING) -> FieldErrors:
@@ -79,7 +79,7 @@ def _number_text(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
-# --- any value
+# --- Any value.
 
 
 def _types_step(schema: Document) -> Check | None:
@@ -124,7 +124,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-# --- texts and numbers
+# --- Strings and numbers.
 
 
 def _string_step(schema: Document) -> Check | None:
@@ -172,7 +172,7 @@ def _pattern_tests(schema: Document) -> list[_StringTest]:
     try:
         search = re2.compile(pattern).search
     except re2.error:
-        # Refused when the definition is written; an older one does not hold its objects up.
+        # Rejected when the definition is written; one that was stored before does not block its objects.
         return []
 
     def test(value: str, path: str, errors: FieldErrors) -> None:
@@ -234,7 +234,7 @@ def _low_test(low: float, *, exclusive: bool) -> tuple[Callable[[float], bool], 
     return lambda value: value < low, f"greater than or equal to {_number_text(low)}"
 
 
-# --- lists and objects
+# --- Lists and objects.
 
 
 def _list_step(schema: Document) -> Check | None:
@@ -298,7 +298,7 @@ def _count_test(schema: Document) -> Callable[[Document, str, FieldErrors], bool
     return broken
 
 
-# --- alternatives
+# --- Alternatives.
 
 
 def _alternatives_step(schema: Document) -> Check | None:
@@ -315,7 +315,7 @@ def _alternatives_step(schema: Document) -> Check | None:
 
 
 def _tried(alternatives: Sequence[Check], value: Any, path: str) -> list[FieldErrors]:
-    """What is wrong with the value by each alternative; these judge the whole value, changed or not."""
+    """Return the errors of the value by each alternative, which validates the whole value, changed or not."""
     results: list[FieldErrors] = []
     for alternative in alternatives:
         errors: FieldErrors = []

@@ -1,4 +1,4 @@
-"""Walks an object beside its schema, for rules that are no part of OpenAPI: list types, embedded objects, CEL."""
+"""Traversal of an object with its schema, for rules outside of OpenAPI: list types, embedded objects, CEL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dray.api.field_errors import FieldErrors, Path, duplicate, required
 from dray.api.structural.correlation import MISSING, OldItems, correlates_members, old_member
 from dray.api.structural.types import EMBEDDED, LIST_TYPE, MAP_KEYS
 
-# Looks at a value at a path, knowing the old value (or MISSING), and notes what is wrong.
+# Visits a value at a path, given the old value (or MISSING), and appends errors.
 Visit: TypeAlias = Callable[[Any, Path, Any, FieldErrors], None]
-# Makes the visit for the values of one schema, or says that there is nothing to look at.
+# Returns the visitor of one schema's values, None when it needs none.
 Maker: TypeAlias = Callable[[Document], Visit | None]
 
 
 def compile_walk(schema: Document, maker: Maker) -> Visit | None:
-    """A visit of a value and everything below it; None when no schema below has anything to look at."""
+    """Return a visitor of a value and everything below it; None when no schema below needs one."""
     parts = (maker(schema), _members(schema, maker), _items(schema, maker))
     visits = [visit for visit in parts if visit is not None]
     if len(visits) <= 1:
@@ -69,7 +69,7 @@ def _items(schema: Document, maker: Maker) -> Visit | None:
 
 
 def list_type_rules(schema: Document) -> Visit | None:
-    """Sets have no value twice, and lists of type map no key."""
+    """Return the visitor that rejects duplicates in sets and duplicate keys in lists of type map."""
     if schema.get(LIST_TYPE) not in ("set", "map"):
         return None
     keys = tuple(schema.get(MAP_KEYS) or ())
@@ -99,7 +99,7 @@ def _identity(value: Any) -> str:
 
 
 def embedded_rules(schema: Document) -> Visit | None:
-    """An embedded object says what it is."""
+    """Return the visitor that requires `apiVersion` and `kind` of an embedded object."""
     if not schema.get(EMBEDDED):
         return None
 

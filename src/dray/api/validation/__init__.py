@@ -1,1 +1,1 @@
-"""The rules of the kinds: each module judges documents of one group and returns what is wrong with them."""
+"""Validation of the kinds, by group: each module validates documents and returns field errors."""

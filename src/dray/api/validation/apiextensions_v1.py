@@ -1,7 +1,7 @@
 """Custom resource definitions: names, versions, subresources, columns and schemas.
 
-Fields that are the same in every version are reported at the place where the definition's older form had them
-once (`spec.validation`, `spec.subresources` …), as the real server does.
+Fields that are the same in every version are reported at the top-level path of the v1beta1 form
+(`spec.validation`, `spec.subresources` …), as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SELECTABLE_FIELDS_MAX: Final = 8
 _APPROVED: Final = "api-approved.kubernetes.io"
 _APPROVAL: Final = f'protected groups must have approval annotation "{_APPROVED}"'
 _APPROVAL_LINK: Final = "see https://github.com/kubernetes/enhancements/pull/1111"
-# Keywords that a root schema may have beside a status endpoint, as the message names them.
+# Keywords that a root schema may have beside the status subresource, as the message lists them.
 _AT_ROOT: Final = (
     "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern "
     "MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields "
@@ -42,7 +42,7 @@ _NOT_AT_ROOT: Final = frozenset(
 
 
 def validate_definition(definition: Document) -> FieldErrors:
-    """Everything wrong with a new definition, but for its validation rules."""
+    """Return the validation errors of a new definition, except those of its CEL rules."""
     spec: Document = definition.get("spec") or {}
     return (
         _validate_name(definition, spec)
@@ -53,7 +53,7 @@ def validate_definition(definition: Document) -> FieldErrors:
 
 
 def validate_definition_update(definition: Document, old: Document) -> FieldErrors:
-    """Everything wrong with a changed definition; objects of it may be stored already."""
+    """Return the validation errors of a changed definition; objects of it may be stored."""
     spec, old_spec = definition.get("spec") or {}, old["spec"]
     errors = _validate_spec(spec)
     names, old_names = spec.get("names") or {}, old_spec["names"]
@@ -69,7 +69,7 @@ def validate_definition_update(definition: Document, old: Document) -> FieldErro
 
 
 def schemas_of(spec: Document) -> Iterator[tuple[Document, Path]]:
-    """Each different schema of a definition, with the path at which it is reported."""
+    """Return the distinct schemas of a definition, each with its path in errors."""
     versions: list[Document] = spec.get("versions") or []
     hoisted = _hoisted(versions, "schema")
     for position, version in enumerate(versions[:1] if hoisted else versions):
@@ -88,7 +88,7 @@ def _is_established(definition: Document) -> bool:
     return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
 
 
-# --- the definition itself
+# --- The definition.
 
 
 def _validate_name(definition: Document, spec: Document) -> FieldErrors:
@@ -135,7 +135,7 @@ def _validate_stored_versions(definition: Document, spec: Document) -> FieldErro
     ]
 
 
-# --- the spec
+# --- The spec.
 
 
 def _validate_spec(spec: Document) -> FieldErrors:
@@ -180,7 +180,7 @@ def _validate_versions(versions: list[Document]) -> FieldErrors:
 
 
 def _shown(versions: Sequence[Document]) -> list[Document]:
-    """Versions as messages print them; the long parts are left out."""
+    """Return the versions as messages print them, without the long parts."""
     return [
         {"name": item.get("name", ""), "served": bool(item.get("served")), "storage": bool(item.get("storage"))}
         for item in versions
@@ -273,7 +273,7 @@ def _validate_conversion(conversion: Document, path: Path) -> FieldErrors:
     return errors
 
 
-# --- the parts of a version
+# --- The parts of a version.
 
 
 def _validate_schema(version: Document, path: Path) -> FieldErrors:

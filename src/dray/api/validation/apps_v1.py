@@ -22,7 +22,7 @@ _EMPTY_DAEMON_SET: Final = "empty selector is invalid for daemonset"
 
 
 def _validate_long_running(spec: Document, owner: str) -> FieldErrors:
-    """The pods of a controller that keeps them running are restarted and have no deadline."""
+    """Validate the pods of a long-running workload: they are always restarted and have no deadline."""
     pod_spec = (spec.get("template") or {}).get("spec") or {}
     path = SPEC.child("template", "spec")
     errors: FieldErrors = []
@@ -35,11 +35,11 @@ def _validate_long_running(spec: Document, owner: str) -> FieldErrors:
     return errors
 
 
-# ---- Deployment
+# --- Deployments.
 
 
 def validate_deployment(deployment: Document) -> FieldErrors:
-    """A Deployment's spec."""
+    """Validate a Deployment's spec."""
     spec = deployment.get("spec") or {}
     errors = not_negative(spec, SPEC, "replicas")
     errors += validate_selected_template(spec, SPEC, empty_text=_EMPTY_DEPLOYMENT)
@@ -54,7 +54,7 @@ def validate_deployment(deployment: Document) -> FieldErrors:
 
 
 def validate_deployment_update(new: Document, old: Document) -> FieldErrors:
-    """A changed Deployment keeps its selector."""
+    """Validate a changed Deployment; its selector is immutable."""
     return validate_deployment(new) + _validate_same_selector(new, old)
 
 
@@ -88,7 +88,7 @@ _COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas", "updatedRepl
 
 
 def validate_replica_status(obj: Document) -> FieldErrors:
-    """The counts of a Deployment or ReplicaSet fit together."""
+    """Validate the counts in the status of a Deployment or ReplicaSet."""
     status = obj.get("status") or {}
     errors = not_negative(status, _STATUS, "observedGeneration", *_COUNTS, "fullyLabeledReplicas")
     replicas = status.get("replicas") or 0
@@ -101,11 +101,11 @@ def validate_replica_status(obj: Document) -> FieldErrors:
     return errors
 
 
-# ---- ReplicaSet
+# --- ReplicaSets.
 
 
 def validate_replica_set(replica_set: Document) -> FieldErrors:
-    """A ReplicaSet's spec."""
+    """Validate a ReplicaSet's spec."""
     spec = replica_set.get("spec") or {}
     errors = not_negative(spec, SPEC, "replicas", "minReadySeconds")
     errors += validate_selected_template(spec, SPEC, empty_text=_EMPTY_DEPLOYMENT)
@@ -113,15 +113,15 @@ def validate_replica_set(replica_set: Document) -> FieldErrors:
 
 
 def validate_replica_set_update(new: Document, old: Document) -> FieldErrors:
-    """A changed ReplicaSet keeps its selector."""
+    """Validate a changed ReplicaSet; its selector is immutable."""
     return validate_replica_set(new) + _validate_same_selector(new, old)
 
 
-# ---- DaemonSet
+# --- DaemonSets.
 
 
 def validate_daemon_set(daemon_set: Document) -> FieldErrors:
-    """A DaemonSet's spec."""
+    """Validate a DaemonSet's spec."""
     spec = daemon_set.get("spec") or {}
     errors = validate_selected_template(spec, SPEC, empty_text=_EMPTY_DAEMON_SET)
     errors += _validate_long_running(spec, "DaemonSet")
@@ -130,7 +130,7 @@ def validate_daemon_set(daemon_set: Document) -> FieldErrors:
 
 
 def validate_daemon_set_update(new: Document, old: Document) -> FieldErrors:
-    """A changed DaemonSet keeps its selector."""
+    """Validate a changed DaemonSet; its selector is immutable."""
     return validate_daemon_set(new) + _validate_same_selector(new, old)
 
 
@@ -168,5 +168,5 @@ _DAEMON_COUNTS: Final = (
 
 
 def validate_daemon_set_status(daemon_set: Document) -> FieldErrors:
-    """Counts are not negative."""
+    """Validate the counts in a DaemonSet's status."""
     return not_negative(daemon_set.get("status") or {}, _STATUS, *_DAEMON_COUNTS)

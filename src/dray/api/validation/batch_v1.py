@@ -26,13 +26,13 @@ _REPLACEMENT_POLICIES: Final = ("Failed", "TerminatingOrFailed")
 
 
 def validate_job(job: Document) -> FieldErrors:
-    """A Job, whose selector has been generated already."""
+    """Validate a Job whose selector has been generated."""
     spec = job.get("spec") or {}
     return _validate_generated_selector(job, spec) + validate_job_spec(job, spec)
 
 
 def _validate_generated_selector(job: Document, spec: Document) -> FieldErrors:
-    """Unless it is set by hand, the selector is the Job's own UID."""
+    """Validate that the selector is the Job's UID, unless it is set manually."""
     if spec.get("manualSelector"):
         return []
     metadata = job.get("metadata") or {}
@@ -51,7 +51,7 @@ def _validate_generated_selector(job: Document, spec: Document) -> FieldErrors:
 
 
 def validate_job_spec(job: Document, spec: Document) -> FieldErrors:
-    """The numbers, the mode, the selector and the template of a Job."""
+    """Validate the numbers, the mode, the selector and the template of a Job."""
     errors = not_negative(
         spec,
         SPEC,
@@ -85,7 +85,7 @@ def _validate_mode(job: Document, spec: Document) -> FieldErrors:
     if parallelism > _INDEXED_PARALLELISM_MAX:
         text = f"must be less than or equal to {_INDEXED_PARALLELISM_MAX} when completion mode is {_INDEXED}"
         errors.append(invalid(SPEC.child("parallelism"), parallelism, text))
-    # The pods of an indexed Job are named after it, with the largest index at the end.
+    # The pods of an indexed Job are named after it, with the largest index as suffix.
     name = (job.get("metadata") or {}).get("name") or ""
     longest = f"{name}-{max((spec.get('completions') or 1) - 1, 0)}"
     for problem in dns1123_label(longest):
@@ -130,12 +130,12 @@ _FIXED: Final = (
     "managedBy",
     "successPolicy",
 )
-# A Job that has not started may still be directed elsewhere.
+# The scheduling directives of a Job that has not started are mutable.
 _MUTABLE_WHILE_SUSPENDED: Final = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
 def validate_job_update(new: Document, old: Document) -> FieldErrors:
-    """A Job's pods are fixed once it has started."""
+    """Validate a changed Job; its pods are immutable once it has started."""
     spec, previous = new.get("spec") or {}, old.get("spec") or {}
     errors = validate_job_spec(new, spec)
     for field in _FIXED:
@@ -157,11 +157,11 @@ def _validate_completions(spec: Document, previous: Document) -> FieldErrors:
 
 
 def _directed(template: Document | None) -> Any:
-    """The template without what may change while the Job is suspended."""
+    """Return the template without the fields that are mutable while the Job is suspended."""
     spec = (template or {}).get("spec") or {}
     return {name: value for name, value in spec.items() if name not in _MUTABLE_WHILE_SUSPENDED}
 
 
 def validate_job_status(job: Document) -> FieldErrors:
-    """Counts are not negative."""
+    """Validate the counts in a Job's status."""
     return not_negative(job.get("status") or {}, _STATUS, "active", "succeeded", "failed", "ready", "terminating")

@@ -1,6 +1,6 @@
 """The rules of cdi.k8s.io: ResourceClass, ResourceClaim and the inline claim template of a Pod.
 
-A claim's class need not exist, and its parameters are the driver's business: neither is looked at here.
+Neither the existence of a claim's class nor the content of its parameters is validated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, inval
 from dray.api.validation import resource_fields as fields
 
 ALLOCATION_MODES: Final = ("Delayed", "Immediate")
-# Kubernetes' enhancement calls the last one "Deallocate" in one place; this is its name on the wire.
+# KEP-3063 also calls the last one "Deallocate"; this is its name on the wire.
 PHASES: Final = ("Allocated", "Pending", "Reallocate")
 UNLIMITED_USERS: Final = -1
 
@@ -21,30 +21,30 @@ _STATUS: Final = Path("status")
 
 
 def validate_resource_class(resource_class: Document) -> FieldErrors:
-    """Everything wrong with a class."""
+    """Return the validation errors of a class."""
     errors = fields.driver_name(resource_class.get("driverName"), Path("driverName"))
     return errors + _parameters(resource_class.get("parameters"), Path("parameters"))
 
 
 def validate_claim(claim: Document) -> FieldErrors:
-    """Everything wrong with a new claim."""
+    """Return the validation errors of a new claim."""
     return _claim_spec(claim.get("spec") or {}, _SPEC)
 
 
 def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
-    """A claim's spec is set at creation, once and for all."""
+    """Validate a changed claim; its spec is immutable."""
     spec = claim.get("spec")
     return [] if spec == old.get("spec") else [invalid(_SPEC, spec, fields.IMMUTABLE)]
 
 
 def validate_claim_template(template: Document, path: Path) -> FieldErrors:
-    """A claim written inside a Pod: labels and annotations, and a spec."""
+    """Validate the inline claim template of a Pod: labels, annotations and a spec."""
     errors = fields.labels_only(template.get("metadata"), path.child("metadata"))
     return errors + _claim_spec(template.get("spec") or {}, path.child("spec"))
 
 
 def validate_claim_status(claim: Document, old: Document) -> FieldErrors:
-    """Everything wrong with a claim's status."""
+    """Return the validation errors of a claim's status."""
     status, old_status = claim.get("status") or {}, old.get("status") or {}
     errors: FieldErrors = []
     phase = status.get("phase") or "Pending"
@@ -72,7 +72,7 @@ def _claim_spec(spec: Document, path: Path) -> FieldErrors:
 
 
 def _parameters(parameters: Any, path: Path) -> FieldErrors:
-    """Parameters are a raw object: anything in it goes, but it must be one."""
+    """Validate that the parameters are a JSON object."""
     if parameters is None or isinstance(parameters, dict):
         return []
     return [invalid(path, "<value omitted>", "must be a valid JSON object")]
@@ -117,7 +117,7 @@ def _user(user: Document, path: Path) -> FieldErrors:
 
 
 def _new_users(claim: Document, status: Document, added: list[Document], path: Path) -> FieldErrors:
-    """Users may leave at any time; joining needs an allocated resource that is to stay and has room."""
+    """Validate added consumers: they need an allocated claim that is not being deallocated and is below its limit."""
     if not added:
         return []
     if (status.get("phase") or "Pending") != "Allocated":

@@ -18,7 +18,7 @@ SERVICE_ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
 SERVICE_ACCOUNT_TOKEN: Final = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
 _FROZEN: Final = "field is immutable when `immutable` is set"
 _DATA: Final = Path("data")
-# How the server names the ConfigMap as a whole.
+# The server's name for the ConfigMap as a whole.
 _WHOLE: Final = Path("[]")
 
 
@@ -31,7 +31,7 @@ def _decoded_length(text: str) -> int:
 
 
 def validate_config_map(config_map: Document) -> FieldErrors:
-    """Keys fit file names; the whole is bounded."""
+    """Validate the keys and the size of a ConfigMap."""
     errors = validate_kube_finalizers(config_map)
     data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
     for key in data:
@@ -47,7 +47,7 @@ def validate_config_map(config_map: Document) -> FieldErrors:
 
 
 def validate_config_map_update(new: Document, old: Document) -> FieldErrors:
-    """An immutable ConfigMap keeps its content and stays immutable."""
+    """Validate a changed ConfigMap; an immutable one keeps its content and stays immutable."""
     return _validate_frozen(new, old, ("data", "binaryData")) + validate_config_map(new)
 
 
@@ -60,7 +60,7 @@ def _validate_frozen(new: Document, old: Document, fields: tuple[str, ...]) -> F
 
 
 def validate_secret(secret: Document) -> FieldErrors:
-    """Keys, size, and what the well-known types need."""
+    """Validate the keys and the size of a Secret, and the data that its type requires."""
     errors = validate_kube_finalizers(secret)
     data = secret.get("data") or {}
     for key in data:
@@ -105,6 +105,6 @@ def _validate_json_key(data: Document, key: str) -> FieldErrors:
 
 
 def validate_secret_update(new: Document, old: Document) -> FieldErrors:
-    """The type never changes; an immutable Secret keeps its data."""
+    """Validate a changed Secret; the type is immutable, and so is the data of an immutable one."""
     errors = validate_immutable(new.get("type"), old.get("type"), Path("type"))
     return errors + _validate_frozen(new, old, ("data",)) + validate_secret(new)

@@ -32,7 +32,7 @@ _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 def validate_container(
     container: Document, volumes: Collection[str], path: Path, *, restart_policy: str
 ) -> FieldErrors:
-    """Check what containers of every sort share; `volumes` are the names of the pod's volumes."""
+    """Validate the fields that all kinds of containers share; `volumes` are the names of the pod's volumes."""
     errors = _validate_identity(container, path)
     if ports := container.get("ports"):
         errors += _validate_ports(ports, path.child("ports"))
@@ -75,7 +75,7 @@ def _validate_identity(container: Document, path: Path) -> FieldErrors:
     return errors
 
 
-# ---- ports
+# --- Ports.
 
 
 def _validate_ports(ports: Sequence[Document], path: Path) -> FieldErrors:
@@ -112,7 +112,7 @@ def _validate_port(port: Document, path: Path) -> FieldErrors:
 
 
 def validate_ip(text: str, path: Path) -> FieldErrors:
-    """An IPv4 or IPv6 address."""
+    """Validate an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -121,7 +121,7 @@ def validate_ip(text: str, path: Path) -> FieldErrors:
 
 
 def host_port_conflicts(containers: Sequence[Document], path: Path) -> FieldErrors:
-    """The same host port cannot be taken twice."""
+    """Return the errors of host ports that are used more than once."""
     errors: FieldErrors = []
     taken: set[str] = set()
     for i, container in enumerate(containers):
@@ -135,7 +135,7 @@ def host_port_conflicts(containers: Sequence[Document], path: Path) -> FieldErro
     return errors
 
 
-# ---- mounts
+# --- Mounts.
 
 
 def _validate_mounts(
@@ -213,7 +213,7 @@ def _validate_devices(
     return errors
 
 
-# ---- resizing and security
+# --- Resizing and security.
 
 _RESIZABLE: Final = ("cpu", "memory")
 _RESIZE_POLICIES: Final = ("NotRequired", "RestartContainer")
@@ -242,7 +242,7 @@ _SECCOMP_TYPES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
 def validate_security_context(context: Document, path: Path) -> FieldErrors:
-    """A container's security context."""
+    """Validate a container's security context."""
     errors = validate_identities(context, path)
     errors += validate_profiles(context, path)
     proc_mount = context.get("procMount")
@@ -259,7 +259,7 @@ def validate_security_context(context: Document, path: Path) -> FieldErrors:
 
 
 def validate_identities(context: Document, path: Path) -> FieldErrors:
-    """User and group ids."""
+    """Validate user and group ids."""
     return [
         invalid(path.child(field), context[field], _BAD_ID)
         for field in ("runAsUser", "runAsGroup", "fsGroup")
@@ -268,7 +268,7 @@ def validate_identities(context: Document, path: Path) -> FieldErrors:
 
 
 def validate_profiles(context: Document, path: Path) -> FieldErrors:
-    """Seccomp and AppArmor profiles."""
+    """Validate seccomp and AppArmor profiles."""
     errors: FieldErrors = []
     for field, label in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
         profile = context.get(field)
@@ -289,7 +289,7 @@ def validate_profiles(context: Document, path: Path) -> FieldErrors:
     return errors
 
 
-# ---- probes and hooks
+# --- Probes and hooks.
 
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBE_NUMBERS: Final = (
@@ -302,7 +302,7 @@ _PROBE_NUMBERS: Final = (
 
 
 def validate_probes_and_hooks(container: Document, grace_period: int | None, path: Path) -> FieldErrors:
-    """What long-running containers may have."""
+    """Validate the probes and lifecycle hooks of a long-running container."""
     errors: FieldErrors = []
     lifecycle = container.get("lifecycle")
     if lifecycle:
@@ -367,7 +367,7 @@ def _validate_http_get(action: Document, path: Path) -> FieldErrors:
 
 
 def validate_port_number_or_name(port: Any, path: Path) -> FieldErrors:
-    """A port of the container, by number or by name."""
+    """Validate a port of the container, by number or by name."""
     if isinstance(port, str):
         return [invalid(path, port, problem) for problem in port_name(port)]
     number = port or 0

@@ -1,4 +1,4 @@
-"""A container's environment: literal variables, references, and whole ConfigMaps or Secrets."""
+"""Environment of a container: literal variables, references, and whole ConfigMaps or Secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONE_FIELD_ONLY: Final = "may not have more than one field specified at a time"
 
 
 def validate_env(variables: Sequence[Document], path: Path) -> FieldErrors:
-    """The variables of a container."""
+    """Validate the variables of a container."""
     errors: FieldErrors = []
     for i, variable in enumerate(variables):
         name = variable.get("name") or ""
@@ -117,7 +117,7 @@ _ENV_SOURCES: Final = {
 
 
 def validate_env_from(sources: Sequence[Document], path: Path) -> FieldErrors:
-    """ConfigMaps and Secrets that become variables."""
+    """Validate the ConfigMaps and Secrets that become variables."""
     errors: FieldErrors = []
     for i, source in enumerate(sources):
         if prefix := source.get("prefix"):

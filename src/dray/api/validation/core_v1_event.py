@@ -1,4 +1,4 @@
-"""Events, as both groups that serve them see them: the old form of `v1` and the new one of `events.k8s.io/v1`."""
+"""Events of both groups: the core form of `v1` and the form of `events.k8s.io/v1`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLUSTER_NAMESPACES: Final = ("default", "kube-system")
 
 
 def _validate_namespace(event: Document, field: str) -> FieldErrors:
-    """An event lives beside its object; those of cluster-scoped objects live in a fixed namespace."""
+    """Validate that an event is in the namespace of its object, or in a fixed one for cluster-scoped objects."""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
     involved = (event.get(field) or {}).get("namespace") or ""
     fits = namespace in _CLUSTER_NAMESPACES if not involved else namespace == involved
@@ -24,7 +24,7 @@ def _validate_namespace(event: Document, field: str) -> FieldErrors:
 
 
 def validate_event(event: Document) -> FieldErrors:
-    """An Event of the core group; one with `eventTime` must have all the new fields."""
+    """Validate an Event of the core group; one with `eventTime` must have all fields of the newer form."""
     errors = _validate_namespace(event, "involvedObject")
     if event.get("eventTime"):
         errors += _validate_new_fields(event, controller="reportingComponent", note="message")
@@ -32,7 +32,7 @@ def validate_event(event: Document) -> FieldErrors:
 
 
 def validate_new_event(event: Document) -> FieldErrors:
-    """An Event of `events.k8s.io`."""
+    """Validate an Event of `events.k8s.io`."""
     errors = _validate_namespace(event, "regarding")
     if not event.get("eventTime"):
         errors.append(required(Path("eventTime")))
@@ -81,7 +81,7 @@ _FIXED: Final = (
 
 
 def validate_new_event_update(new: Document, old: Document) -> FieldErrors:
-    """Of a new-style Event only its series goes on."""
+    """Validate a changed Event of `events.k8s.io`; only its series is mutable."""
     errors: FieldErrors = []
     for field in _FIXED:
         errors += validate_immutable(new.get(field), old.get(field), Path(field))

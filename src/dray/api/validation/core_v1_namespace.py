@@ -14,7 +14,7 @@ _NEITHER: Final = "name is neither a standard finalizer name nor is it fully qua
 
 
 def validate_kube_finalizers(obj: Document) -> FieldErrors:
-    """Built-in kinds want finalizers with a domain, beside the standard ones."""
+    """Validate that the finalizers of a built-in kind have a domain or are standard ones."""
     finalizers = (obj.get("metadata") or {}).get("finalizers") or ()
     errors: FieldErrors = []
     for i, name in enumerate(finalizers):
@@ -24,7 +24,7 @@ def validate_kube_finalizers(obj: Document) -> FieldErrors:
 
 
 def validate_namespace(namespace: Document) -> FieldErrors:
-    """A new namespace, or the finalizers of one."""
+    """Validate a namespace and its finalizers."""
     errors = validate_kube_finalizers(namespace)
     path = Path("spec.finalizers")
     for name in (namespace.get("spec") or {}).get("finalizers") or ():
@@ -35,7 +35,7 @@ def validate_namespace(namespace: Document) -> FieldErrors:
 
 
 def validate_namespace_status(namespace: Document) -> FieldErrors:
-    """The phase follows the deletion timestamp."""
+    """Validate that the phase matches the deletion timestamp."""
     phase = (namespace.get("status") or {}).get("phase") or ""
     path = Path("status.Phase")
     if not (namespace.get("metadata") or {}).get("deletionTimestamp"):

@@ -1,4 +1,4 @@
-"""Nodes: taints, capacity, and what may not change."""
+"""Nodes: taints, capacity and immutable fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATUS: Final = Path("status")
 
 
 def validate_node(node: Document) -> FieldErrors:
-    """A new node."""
+    """Validate a new node."""
     spec = node.get("spec") or {}
     errors = validate_kube_finalizers(node)
     if taints := spec.get("taints"):
@@ -47,7 +47,7 @@ def _validate_cidr(text: str, path: Path) -> FieldErrors:
 
 
 def validate_node_update(new: Document, old: Document) -> FieldErrors:
-    """A changed node."""
+    """Validate a changed node."""
     spec, previous, status = new.get("spec") or {}, old.get("spec") or {}, new.get("status") or {}
     errors = _validate_resources(status)
     if taints := spec.get("taints"):

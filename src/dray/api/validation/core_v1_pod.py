@@ -1,4 +1,4 @@
-"""Pods and pod templates: creation, the few changes a Pod allows, and its status."""
+"""Pods and pod templates: creation, the mutable fields of a Pod, and its status."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _NAMESERVERS_MAX: Final = 3
 _SEARCHES_MAX: Final = 32
 _SIDECARS_ONLY: Final = "may not be set for init containers without restartPolicy=Always"
 _NOT_EPHEMERAL: Final = "cannot be set for an Ephemeral Container"
-# Ephemeral containers look around in a running pod; they get no part of its resources (XR-10).
+# Ephemeral containers get no resources of their own (XR-10).
 _EPHEMERAL_FORBIDDEN: Final = (
     "ports",
     "resources",
@@ -73,7 +73,7 @@ _EPHEMERAL_FORBIDDEN: Final = (
 
 
 def validate_pod_create(pod: Document) -> FieldErrors:
-    """Everything wrong with a new Pod but its metadata."""
+    """Return the validation errors of a new Pod, except its metadata."""
     spec = pod.get("spec") or {}
     errors = validate_pod_spec(spec, SPEC, metadata=pod.get("metadata") or {})
     for kind in ("containers", "initContainers"):
@@ -88,7 +88,7 @@ def validate_pod_create(pod: Document) -> FieldErrors:
 
 
 def validate_template(template: Document | None, path: Path) -> FieldErrors:
-    """A workload's pod template."""
+    """Validate a workload's pod template."""
     if template is None:
         return [required(path)]
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
@@ -102,7 +102,7 @@ def validate_template(template: Document | None, path: Path) -> FieldErrors:
 
 
 def validate_pod_spec(spec: Document, path: Path, *, metadata: Document | None = None) -> FieldErrors:
-    """The spec of a Pod, whose metadata is given, or of a template."""
+    """Validate the spec of a Pod, whose metadata is given, or of a template."""
     errors: FieldErrors = []
     volumes = spec.get("volumes") or ()
     if volumes:
@@ -120,7 +120,7 @@ def validate_pod_spec(spec: Document, path: Path, *, metadata: Document | None =
     return errors + _validate_optional(spec, path)
 
 
-# ---- containers
+# --- Containers.
 
 
 def _validate_all_containers(spec: Document, volumes: Collection[str], path: Path) -> FieldErrors:
@@ -169,7 +169,7 @@ def _validate_init_containers(
             errors.append(duplicate(at.child("name"), name))
         elif name:
             seen.add(name)
-        # Init containers run one after the other, so only ports within one can clash.
+        # Init containers run one after the other, so only ports within one can conflict.
         errors += host_port_conflicts((container,), path)
     return errors
 
@@ -192,7 +192,7 @@ def _validate_init_lifetime(container: Document, grace_period: int | None, path:
 def validate_ephemeral_containers(
     containers: Sequence[Document], spec: Document, volumes: Collection[str], path: Path
 ) -> FieldErrors:
-    """Containers added to a running pod to look around in it."""
+    """Validate the ephemeral containers of a running pod."""
     errors: FieldErrors = []
     others = {item.get("name") for kind in ("containers", "initContainers") for item in spec.get(kind) or ()}
     seen = set(others)
@@ -220,14 +220,14 @@ def _validate_host_ports(spec: Document, path: Path, *, is_pod: bool) -> FieldEr
     for i, container in enumerate(spec.get("containers") or ()):
         for j, port in enumerate(container.get("ports") or ()):
             host = port.get("hostPort") or 0
-            # A template's unset port is filled in when its Pod is made.
+            # A template's unset port is set when its Pod is created.
             if (is_pod or host) and host != (port.get("containerPort") or 0):
                 at = path.child("containers").index(i).child("ports").index(j).child("hostPort")
                 errors.append(invalid(at, host, "must match `containerPort` when `hostNetwork` is true"))
     return errors
 
 
-# ---- the rest of the spec
+# --- The rest of the spec.
 
 
 def _validate_policies(spec: Document, path: Path) -> FieldErrors:
@@ -330,7 +330,7 @@ def _validate_dns(config: Document | None, policy: str, path: Path) -> FieldErro
     return errors
 
 
-# ---- changes
+# --- Updates.
 
 _UPDATABLE: Final = ",".join(
     (
@@ -344,7 +344,7 @@ _UPDATABLE: Final = ",".join(
 
 
 def validate_pod_update(new: Document, old: Document) -> FieldErrors:
-    """A Pod's spec hardly changes once it exists."""
+    """Validate a changed Pod; only a few fields of its spec are mutable."""
     spec, previous = new.get("spec") or {}, old.get("spec") or {}
     if spec == previous:
         return []
@@ -380,7 +380,7 @@ def _validate_deadline_change(new: Document, old: Document) -> FieldErrors:
 
 
 def _with_allowed_changes_undone(spec: Document, old: Document, *, gated: bool) -> Document:
-    """The new spec as it would be had only forbidden fields changed."""
+    """Return the new spec with the mutable fields reset, so that only forbidden changes remain."""
     munged = dict(spec)
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
@@ -390,7 +390,7 @@ def _with_allowed_changes_undone(spec: Document, old: Document, *, gated: bool) 
     if (old.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         fields.append("terminationGracePeriodSeconds")
     if gated:
-        # A pod that is not yet up for scheduling may still be narrowed to fewer nodes.
+        # A pod with scheduling gates may still be restricted to fewer nodes.
         if _only_added(spec.get("nodeSelector") or {}, old.get("nodeSelector") or {}):
             fields.append("nodeSelector")
         if not (old.get("affinity") or {}).get("nodeAffinity"):
@@ -406,11 +406,11 @@ def _only_added(new: Document, old: Document) -> bool:
     return old.items() <= new.items()
 
 
-# ---- status
+# --- Status.
 
 
 def validate_pod_status_update(new: Document, old: Document) -> FieldErrors:
-    """What components report about a running pod."""
+    """Validate a changed status of a Pod."""
     status, previous, spec = new.get("status") or {}, old.get("status") or {}, new.get("spec") or {}
     errors = _validate_addresses(status)
     if spec.get("restartPolicy") != "Always":
@@ -428,7 +428,7 @@ def validate_pod_status_update(new: Document, old: Document) -> FieldErrors:
 
 
 def _validate_state_transitions(new: Document, old: Document, restart: str, path: Path) -> FieldErrors:
-    """A container that must not be restarted stays terminated."""
+    """Validate that a container that must not be restarted stays terminated."""
     before = {
         item.get("name"): (item.get("state") or {}).get("terminated") for item in old.get("containerStatuses") or ()
     }

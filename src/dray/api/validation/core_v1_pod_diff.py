@@ -1,7 +1,7 @@
-"""The difference of two pod specs as the server words it when an update touches what may not change.
+"""The diff of two pod specs in the server's error about immutable fields.
 
 The text compares Kubernetes' internal form of the spec, whose names and order differ from the API's; the tables below
-are those names. Parts without a table are shown with their API names, first letter in upper case.
+have those names. Parts without a table are shown with their API names, first letter in upper case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dray.api.document import Document
 
 _CONTEXT_LINES: Final = 3
 
-# Internal name -> value when unset, in internal order; None stands for a nil pointer, list or map.
+# Internal name -> zero value, in internal order; None stands for a nil pointer, list or map.
 _Shape = Mapping[str, Any]
 
 _RESOURCES: Final[_Shape] = {"Limits": None, "Requests": None, "Claims": None}
@@ -114,7 +114,7 @@ _LIST_SHAPES: Final[Mapping[str, _Shape]] = {
 }
 # The API has these beside the security context, the internal form inside it.
 _HOST_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
-# API names whose internal spelling is more than a capital first letter.
+# API names whose internal spelling differs in more than the first letter.
 _SPELLINGS: Final = {
     "dnsPolicy": "DNSPolicy",
     "dnsConfig": "DNSConfig",
@@ -129,7 +129,7 @@ _SPELLINGS: Final = {
 
 
 def spec_diff(new: Document, old: Document) -> str:
-    """A unified diff of the two specs without file headers."""
+    """Return a unified diff of the two specs without file headers."""
     lines = difflib.unified_diff(_lines(old), _lines(new), lineterm="", n=_CONTEXT_LINES)
     body = [line for line in lines if not line.startswith(("---", "+++"))]
     return "".join(f"{line}\n" for line in body)

@@ -1,4 +1,4 @@
-"""Resource quotas: what can be limited, and in which scopes."""
+"""Resource quotas: resource names and scopes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMPUTE: Final = _COUNTS | {
     "requests.cpu",
     "requests.memory",
 }
-# What each scope can be applied to, of the resources that quotas know by themselves.
+# The resources that each scope can be applied to.
 _SCOPES: Final = {
     "Terminating": _COMPUTE,
     "NotTerminating": _COMPUTE,
@@ -44,7 +44,7 @@ _EXISTS_ONLY: Final = frozenset(
 
 
 def validate_quota(quota: Document) -> FieldErrors:
-    """A quota's limits and scopes."""
+    """Validate a quota's limits and scopes."""
     spec = quota.get("spec") or {}
     hard = spec.get("hard") or {}
     errors = validate_kube_finalizers(quota) + _validate_list(hard, SPEC.child("hard"))
@@ -56,14 +56,14 @@ def validate_quota(quota: Document) -> FieldErrors:
 
 
 def validate_quota_update(new: Document, old: Document) -> FieldErrors:
-    """The scopes of a quota are fixed."""
+    """Validate a changed quota; its scopes are immutable."""
     errors = validate_quota(new)
     scopes, previous = (sorted((item.get("spec") or {}).get("scopes") or ()) for item in (new, old))
     return errors + validate_immutable(scopes, previous, SPEC.child("scopes"))
 
 
 def validate_quota_status(quota: Document) -> FieldErrors:
-    """What the quota controller reports."""
+    """Validate a quota's status."""
     status = quota.get("status") or {}
     errors: FieldErrors = []
     for field in ("hard", "used"):

@@ -1,4 +1,4 @@
-"""Resource names and amounts: what containers, nodes and quotas may ask for."""
+"""Resource names and quantities of containers, nodes and quotas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.api.names import qualified_name
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.validation.meta_v1 import NOT_NEGATIVE
 
-# Every device class can be asked for by this name without further set-up (XR-02).
+# The implicit name, by which every device class can be requested (XR-02).
 IMPLICIT_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 _REQUESTS_PREFIX: Final = "requests."
 _HUGE_PAGES_PREFIX: Final = "hugepages-"
@@ -41,28 +41,28 @@ _STANDARD: Final = STANDARD_QUOTA | {"storage"}
 
 
 def is_huge_pages(name: str) -> bool:
-    """Whether the resource is a size of huge pages."""
+    """Report whether the resource is a size of huge pages."""
     return name.startswith(_HUGE_PAGES_PREFIX)
 
 
 def is_native(name: str) -> bool:
-    """Whether Kubernetes itself defines the resource."""
+    """Report whether the resource is native to Kubernetes."""
     return "/" not in name or "kubernetes.io/" in name
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def is_extended(name: str) -> bool:
-    """Whether the resource is one that drivers and device plugins offer."""
+    """Report whether the resource is an extended resource, of a driver or a device plugin."""
     if name.startswith(IMPLICIT_CLASS_PREFIX):
         return not qualified_name(name)
     if is_native(name) or name.startswith(_REQUESTS_PREFIX):
         return False
-    # A quota for it must be nameable too.
+    # Must also be valid as a quota name.
     return not qualified_name(_REQUESTS_PREFIX + name)
 
 
 def is_standard_quota(name: str) -> bool:
-    """Whether quotas know the name without a domain."""
+    """Report whether the name is a standard quota resource, without a domain."""
     return name in STANDARD_QUOTA or is_huge_pages(name.removeprefix(_REQUESTS_PREFIX))
 
 
@@ -86,12 +86,12 @@ def _container_name_problems(name: str) -> tuple[str, ...]:
 
 
 def validate_resource_name(name: str, path: Path) -> FieldErrors:
-    """A resource name of any sort."""
+    """Validate a resource name of any kind."""
     return [invalid(path, name, problem) for problem in _name_problems(name)]
 
 
 def validate_quota_resource_name(name: str, path: Path) -> FieldErrors:
-    """A name that a quota may limit."""
+    """Validate a name that a quota may limit."""
     errors = validate_resource_name(name, path)
     if "/" not in name and not is_standard_quota(name):
         errors.append(invalid(path, name, "must be a standard resource for quota"))
@@ -99,7 +99,7 @@ def validate_quota_resource_name(name: str, path: Path) -> FieldErrors:
 
 
 def parse_quantity(value: Any, path: Path, errors: FieldErrors) -> Quantity | None:
-    """Read a quantity, or record what is wrong with it."""
+    """Parse a quantity, or append its error."""
     try:
         return Quantity.parse(value)
     except QuantityError as error:
@@ -108,7 +108,7 @@ def parse_quantity(value: Any, path: Path, errors: FieldErrors) -> Quantity | No
 
 
 def validate_amount(name: str, quantity: Quantity, path: Path) -> FieldErrors:
-    """Amounts are not negative; what cannot be split is whole (XR-09)."""
+    """Validate that the quantity is not negative, and an integer where required (XR-09)."""
     errors: FieldErrors = []
     if quantity.nanos < 0:
         errors.append(invalid(path, str(quantity), NOT_NEGATIVE))
@@ -118,7 +118,7 @@ def validate_amount(name: str, quantity: Quantity, path: Path) -> FieldErrors:
 
 
 def validate_resource_list(resources: Document | None, path: Path) -> FieldErrors:
-    """Amounts under names that are not checked further (capacity, overhead)."""
+    """Validate the quantities of resources whose names are not restricted (capacity, overhead)."""
     errors: FieldErrors = []
     for name, value in (resources or {}).items():
         quantity = parse_quantity(value, path.key(name), errors)
@@ -128,7 +128,7 @@ def validate_resource_list(resources: Document | None, path: Path) -> FieldError
 
 
 def validate_resource_requirements(resources: Document, path: Path) -> FieldErrors:
-    """A container's limits and requests; claims are judged with the pod's."""
+    """Validate a container's limits and requests; claims are validated with the pod's."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     if not limits and not requests:
         return []
@@ -162,7 +162,7 @@ def _validate_container_list(resources: Document, path: Path, errors: FieldError
 
 def _compare_with_limit(name: str, request: Quantity, limit: Quantity | None, path: Path) -> FieldErrors:
     if limit is None:
-        # What cannot be overcommitted needs its limit; the implicit names count as native here.
+        # Resources that cannot be overcommitted need a limit; the implicit names count as native here.
         if is_native(name) and not is_huge_pages(name):
             return []
         return [required(path.child("limits"), "Limit must be set for non overcommitable resources")]

@@ -1,4 +1,4 @@
-"""Where pods may run: tolerations, taints, node selectors, affinity and spreading."""
+"""Scheduling constraints: tolerations, taints, node selectors, affinity and topology spread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def validate_tolerations(tolerations: Sequence[Document], path: Path) -> FieldErrors:
-    """The taints that a pod can live with."""
+    """Validate a pod's tolerations."""
     errors: FieldErrors = []
     for i, toleration in enumerate(tolerations):
         if toleration not in _ADDED_BY_ADMISSION:
@@ -35,7 +35,7 @@ def validate_tolerations(tolerations: Sequence[Document], path: Path) -> FieldEr
     return errors
 
 
-# Nearly every pod has these two, with these very values.
+# Nearly every pod has exactly these two.
 _ADDED_BY_ADMISSION: Final = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("not-ready", "unreachable")
@@ -70,7 +70,7 @@ def _validate_toleration_value(operator: str, value: str, path: Path) -> FieldEr
 
 
 def validate_only_added_tolerations(new: Sequence[Document], old: Sequence[Document], path: Path) -> FieldErrors:
-    """A pod's tolerations may grow; of existing ones only the seconds may change."""
+    """Validate that tolerations were only added; of existing ones only the seconds may change."""
     kept = [_without_seconds(item) for item in new]
     if any(_without_seconds(item) not in kept for item in old):
         return [forbidden(path, "existing toleration can not be modified except its tolerationSeconds")]
@@ -82,7 +82,7 @@ def _without_seconds(toleration: Document) -> Document:
 
 
 def validate_taints(taints: Sequence[Document], path: Path) -> FieldErrors:
-    """A node's taints, unique by key and effect."""
+    """Validate a node's taints, unique by key and effect."""
     errors: FieldErrors = []
     seen: set[tuple[str, str]] = set()
     for i, taint in enumerate(taints):
@@ -103,7 +103,7 @@ def validate_taints(taints: Sequence[Document], path: Path) -> FieldErrors:
 
 
 def validate_node_selector(selector: Document, path: Path) -> FieldErrors:
-    """A `NodeSelector` has at least one term."""
+    """Validate a `NodeSelector`, which has at least one term."""
     terms = selector.get("nodeSelectorTerms") or ()
     path = path.child("nodeSelectorTerms")
     if not terms:
@@ -115,7 +115,7 @@ def validate_node_selector(selector: Document, path: Path) -> FieldErrors:
 
 
 def validate_node_selector_term(term: Document, path: Path, *, any_value: bool = False) -> FieldErrors:
-    """Conditions on a node's labels and fields; `any_value` lets values through that no label can have."""
+    """Validate requirements on a node's labels and fields; `any_value` accepts values that no label can have."""
     errors: FieldErrors = []
     for i, condition in enumerate(term.get("matchExpressions") or ()):
         errors += _validate_node_condition(condition, path.child("matchExpressions").index(i), any_value=any_value)
@@ -164,7 +164,7 @@ def _validate_node_field(condition: Document, path: Path) -> FieldErrors:
 
 
 def validate_affinity(affinity: Document, path: Path) -> FieldErrors:
-    """Wishes and demands about nodes and neighbours."""
+    """Validate node affinity, pod affinity and pod anti-affinity."""
     errors: FieldErrors = []
     if node := affinity.get("nodeAffinity"):
         errors += _validate_node_affinity(node, path.child("nodeAffinity"))
@@ -219,7 +219,7 @@ _POLICIES: Final = ("Honor", "Ignore")
 
 
 def validate_topology_spread(constraints: Sequence[Document], path: Path) -> FieldErrors:
-    """How evenly pods are spread over topology domains."""
+    """Validate topology spread constraints."""
     errors: FieldErrors = []
     seen: set[tuple[str, str]] = set()
     for i, constraint in enumerate(constraints):
@@ -256,7 +256,7 @@ def _validate_spread_constraint(constraint: Document, key: str, action: str, pat
 
 
 def validate_scheduling_gates(gates: Sequence[Document], path: Path) -> FieldErrors:
-    """Named reasons not to schedule yet, each once."""
+    """Validate scheduling gates, unique by name."""
     errors: FieldErrors = []
     seen: set[str] = set()
     for i, gate in enumerate(gates):
@@ -269,7 +269,7 @@ def validate_scheduling_gates(gates: Sequence[Document], path: Path) -> FieldErr
 
 
 def validate_only_deleted_gates(new: Sequence[Document], old: Sequence[Document], path: Path) -> FieldErrors:
-    """Gates can be lifted, never added."""
+    """Validate that scheduling gates were only removed."""
     known = {gate.get("name") for gate in old}
     return [
         forbidden(

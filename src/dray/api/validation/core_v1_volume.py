@@ -1,4 +1,4 @@
-"""A pod's volumes: each has a name and exactly one source."""
+"""Volumes of a pod: each has a name and exactly one source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 
 
 def validate_volumes(volumes: Sequence[Document], path: Path) -> FieldErrors:
-    """All volumes of a pod."""
+    """Validate all volumes of a pod."""
     errors: FieldErrors = []
     seen: set[str] = set()
     for i, volume in enumerate(volumes):
@@ -65,12 +65,12 @@ def _validate_source(volume: Document, path: Path) -> FieldErrors:
 
 
 def validate_no_backsteps(target: str, path: Path) -> FieldErrors:
-    """A path that does not climb."""
+    """Validate a path without `..`."""
     return [invalid(path, target, "must not contain '..'")] if ".." in target.split("/") else []
 
 
 def validate_descending(target: str, path: Path) -> FieldErrors:
-    """A relative path that does not climb."""
+    """Validate a relative path without `..`."""
     errors = [invalid(path, target, "must be a relative path")] if target.startswith("/") else []
     return errors + validate_no_backsteps(target, path)
 

@@ -34,14 +34,14 @@ _MANAGER_LENGTH_MAX: Final = 128
 _SUBRESOURCE_LENGTH_MAX: Final = 256
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"
-# The checks below are only run for fields that are set, and most objects set few of these.
+# The checks below run only for fields that are set, and most objects set few of these.
 _CHECKED_ALWAYS: Final = frozenset({"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generateName"})
 
 
 def validate_object_meta(
     metadata: Document, *, namespaced: bool, name_rule: str | NameRule = "", path: Path = METADATA
 ) -> FieldErrors:
-    """Judge the metadata of a new object; `name_rule` is a rule or a key of `NAME_RULES`."""
+    """Validate the metadata of a new object; `name_rule` is a rule or a key of `NAME_RULES`."""
     rule = NAME_RULES[name_rule] if isinstance(name_rule, str) else name_rule
     errors = _validate_names(metadata, rule, path)
     errors += _validate_namespace(metadata.get("namespace") or "", path, namespaced=namespaced)
@@ -58,7 +58,7 @@ def _validate_names(metadata: Document, rule: NameRule, path: Path) -> FieldErro
     errors: FieldErrors = []
     prefix = metadata.get("generateName") or ""
     if prefix:
-        # The suffix is not known yet; a trailing dash stands before it and is fine.
+        # The suffix is not generated yet; a trailing dash before it is allowed.
         masked = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
         errors += [invalid(path.child("generateName"), prefix, message) for message in rule(masked)]
     name = metadata.get("name") or ""
@@ -78,7 +78,7 @@ def _validate_namespace(namespace: str, path: Path, *, namespaced: bool) -> Fiel
 
 
 def _validate_shared(metadata: Document, path: Path) -> FieldErrors:
-    """Check what creation and update have in common."""
+    """Validate the metadata that creation and update share."""
     errors: FieldErrors = []
     if labels := metadata.get("labels"):
         errors += validate_labels(labels, path.child("labels"))
@@ -92,7 +92,7 @@ def _validate_shared(metadata: Document, path: Path) -> FieldErrors:
 
 
 def validate_object_meta_update(new: Document, old: Document, path: Path = METADATA) -> FieldErrors:
-    """Judge a change of metadata; the flow fills in an unset resourceVersion before it asks."""
+    """Validate changed metadata; an unset resourceVersion must have been filled in."""
     errors: FieldErrors = []
     if old.get("deletionTimestamp"):
         errors += validate_no_new_finalizers(new.get("finalizers") or (), old.get("finalizers") or (), path)
@@ -118,19 +118,19 @@ _IMMUTABLE_FIELDS: Final = (
 
 
 def validate_immutable(new: Any, old: Any, path: Path) -> FieldErrors:
-    """Both values must be the same; unset and empty are."""
+    """Validate that both values are equal; unset and empty are."""
     if new == old or (not new and not old and not isinstance(new, int | bool) and not isinstance(old, int | bool)):
         return []
     return [invalid(path, new, IMMUTABLE)]
 
 
 def validate_not_negative(value: Any, path: Path) -> FieldErrors:
-    """A number that is set may not be below zero."""
+    """Validate that a number is not negative, if set."""
     return [invalid(path, value, NOT_NEGATIVE)] if value is not None and value < 0 else []
 
 
 def validate_no_new_finalizers(new: Sequence[str], old: Sequence[str], path: Path) -> FieldErrors:
-    """An object that is being deleted only loses finalizers."""
+    """Validate that an object under deletion gets no new finalizers."""
     extra = sorted(set(new) - set(old))
     if not extra:
         return []
@@ -140,7 +140,7 @@ def validate_no_new_finalizers(new: Sequence[str], old: Sequence[str], path: Pat
 
 
 def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
-    """Keys are qualified names, values label values."""
+    """Validate the keys and values of labels."""
     errors: FieldErrors = []
     for key, value in labels.items():
         if problems := _key_problems(key):
@@ -150,18 +150,18 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
 
 
 def validate_label_name(name: str, path: Path) -> FieldErrors:
-    """A label key."""
+    """Validate a label key."""
     return [invalid(path, name, message) for message in _key_problems(name)]
 
 
-# The same few keys come with nearly every object.
+# The same few keys occur in nearly every object.
 @lru_cache(maxsize=4096)
 def _key_problems(name: str) -> tuple[str, ...]:
     return tuple(qualified_name(name))
 
 
 def validate_annotations(annotations: Mapping[str, str], path: Path) -> FieldErrors:
-    """Keys are qualified names in any case; all together are bounded."""
+    """Validate the keys and the total size of annotations; keys may have upper-case letters."""
     errors: FieldErrors = []
     size = 0
     for key, value in annotations.items():
@@ -173,7 +173,7 @@ def validate_annotations(annotations: Mapping[str, str], path: Path) -> FieldErr
 
 
 def validate_owner_references(owners: Sequence[Document], path: Path) -> FieldErrors:
-    """Every owner is fully named and at most one is the controller."""
+    """Validate that every owner reference is complete and at most one is the controller."""
     errors: FieldErrors = []
     controller = ""
     for owner in owners:
@@ -205,7 +205,7 @@ def _validate_owner_reference(owner: Document, path: Path) -> FieldErrors:
 
 
 def validate_finalizers(finalizers: Sequence[str], path: Path) -> FieldErrors:
-    """Finalizers are qualified names; the garbage collector's two exclude each other."""
+    """Validate finalizer names; those of the garbage collector are mutually exclusive."""
     errors = [invalid(path, item, message) for item in finalizers for message in _key_problems(item)]
     if _ORPHAN in finalizers and _FOREGROUND in finalizers:
         text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
@@ -214,7 +214,7 @@ def validate_finalizers(finalizers: Sequence[str], path: Path) -> FieldErrors:
 
 
 def validate_managed_fields(entries: Sequence[Document], path: Path) -> FieldErrors:
-    """The bookkeeping of server-side apply."""
+    """Validate the managed fields of server-side apply."""
     errors: FieldErrors = []
     for i, entry in enumerate(entries):
         if not _is_plain_entry(entry):
@@ -223,7 +223,7 @@ def validate_managed_fields(entries: Sequence[Document], path: Path) -> FieldErr
 
 
 def _is_plain_entry(entry: Document) -> bool:
-    """Whether nothing can be wrong with an entry: so are nearly all, and paths are made for errors only."""
+    """Report whether an entry is certainly valid, as nearly all are; paths are built only for errors."""
     manager = entry.get("manager") or ""
     return (
         entry.get("operation") in ("Apply", "Update")
@@ -249,7 +249,7 @@ def _validate_managed_fields_entry(entry: Document, path: Path) -> FieldErrors:
 
 
 def validate_field_manager(manager: str, path: Path) -> FieldErrors:
-    """The name of a field manager: printable, at most 128 bytes."""
+    """Validate the name of a field manager: printable, at most 128 bytes."""
     if len(manager.encode()) > _MANAGER_LENGTH_MAX:
         return [too_long(path, _MANAGER_LENGTH_MAX)]
     if not manager.isprintable():
@@ -258,7 +258,7 @@ def validate_field_manager(manager: str, path: Path) -> FieldErrors:
 
 
 def validate_label_selector(selector: Document | None, path: Path) -> FieldErrors:
-    """A `metav1.LabelSelector`."""
+    """Validate a `metav1.LabelSelector`."""
     if not selector:
         return []
     errors = validate_labels(selector.get("matchLabels") or {}, path.child("matchLabels"))
@@ -303,7 +303,7 @@ _CONDITION_STATUSES: Final = ("False", "True", "Unknown")
 
 
 def validate_conditions(conditions: Sequence[Document], path: Path) -> FieldErrors:
-    """A list of `metav1.Condition`, each type once."""
+    """Validate a list of `metav1.Condition`, unique by type."""
     errors: FieldErrors = []
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
@@ -316,7 +316,7 @@ def validate_conditions(conditions: Sequence[Document], path: Path) -> FieldErro
 
 
 def validate_condition(condition: Document, path: Path) -> FieldErrors:
-    """One `metav1.Condition`."""
+    """Validate a `metav1.Condition`."""
     errors = validate_label_name(condition.get("type") or "", path.child("type"))
     status = condition.get("status") or ""
     if status not in _CONDITION_STATUSES:

@@ -1,4 +1,4 @@
-"""Leases."""
+"""Leases and PriorityClasses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPEC: Final = Path("spec")
 
 
 def validate_lease(lease: Document) -> FieldErrors:
-    """A lease lasts a positive time."""
+    """Validate a lease."""
     spec = lease.get("spec") or {}
     errors: FieldErrors = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
@@ -39,7 +39,7 @@ _POLICIES: Final = ("PreemptLowerPriority", "Never")
 
 
 def validate_priority_class(priority_class: Document) -> FieldErrors:
-    """Values above a billion and names with `system-` are the system's own."""
+    """Validate a priority class; values above a billion and names with `system-` are reserved."""
     name = (priority_class.get("metadata") or {}).get("name") or ""
     value = priority_class.get("value") or 0
     errors: FieldErrors = []
@@ -70,7 +70,7 @@ def _validate_preemption(policy: str | None) -> FieldErrors:
 
 
 def validate_priority_class_update(new: Document, old: Document) -> FieldErrors:
-    """Neither value nor preemption changes: pods already carry them."""
+    """Validate a changed priority class; value and preemption policy are immutable."""
     errors: FieldErrors = []
     if (new.get("value") or 0) != (old.get("value") or 0):
         errors.append(forbidden(Path("value"), "may not be changed in an update."))

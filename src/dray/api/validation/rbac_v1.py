@@ -17,12 +17,12 @@ _SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 
 
 def validate_role(role: Document) -> FieldErrors:
-    """A Role's rules speak of resources in its namespace."""
+    """Validate a Role; its rules refer to resources only."""
     return _validate_rules(role.get("rules") or (), namespaced=True)
 
 
 def validate_cluster_role(role: Document) -> FieldErrors:
-    """A ClusterRole may also speak of paths, or collect the rules of others."""
+    """Validate a ClusterRole; it may also refer to paths, or aggregate other roles."""
     errors = _validate_rules(role.get("rules") or (), namespaced=False)
     aggregation = role.get("aggregationRule")
     if aggregation is None:
@@ -64,17 +64,17 @@ def _validate_rule(rule: Document, path: Path, *, namespaced: bool) -> FieldErro
 
 
 def validate_role_binding(binding: Document) -> FieldErrors:
-    """A RoleBinding refers to a Role or a ClusterRole."""
+    """Validate a RoleBinding, which refers to a Role or a ClusterRole."""
     return _validate_binding(binding, ("Role", "ClusterRole"), namespaced=True)
 
 
 def validate_cluster_role_binding(binding: Document) -> FieldErrors:
-    """A ClusterRoleBinding refers to a ClusterRole."""
+    """Validate a ClusterRoleBinding, which refers to a ClusterRole."""
     return _validate_binding(binding, ("ClusterRole",), namespaced=False)
 
 
 def validate_binding_update(new: Document, old: Document) -> FieldErrors:
-    """What a binding grants is fixed; to whom may change."""
+    """Validate a changed binding; its role is immutable, its subjects are not."""
     if new.get("roleRef") != old.get("roleRef"):
         return [invalid(_ROLE_REF, new.get("roleRef"), "cannot change roleRef")]
     return []

@@ -1,4 +1,4 @@
-"""Consumable capacity: how much of a device's capacity a request may take."""
+"""Consumable capacity: the request policy of a device's capacity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VALID_VALUES_MAX: Final = 10
 
 
 def validate_capacity(capacity: Document, path: Path, *, shareable: bool) -> FieldErrors:
-    """A capacity; only a device that may be allocated several times can have a request policy."""
+    """Validate a capacity; only a device that allows multiple allocations can have a request policy."""
     policy = capacity.get("requestPolicy")
     if policy is None:
         return []
@@ -92,7 +92,7 @@ def _maximum(largest: Quantity, smallest: Quantity, default: Quantity, capacity:
 
 
 def _step(step: Quantity, smallest: Quantity, bounds: list[Quantity], capacity: Quantity, path: Path) -> FieldErrors:
-    # A step of zero or less would never get anywhere.
+    # A step of zero or less makes no progress.
     if step.sign <= 0:
         return [invalid(path, str(step), "must be greater than zero")]
     errors: FieldErrors = []

@@ -1,4 +1,4 @@
-"""What a ResourceClaim may ask for, and that it may not change its mind; also used for claim templates."""
+"""ResourceClaims, ResourceClaimTemplates and DeviceClasses: specs, selectors, constraints and configuration."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ SPEC: Final = Path("spec")
 
 @dataclass(frozen=True, slots=True)
 class SelectorVerdict:
-    """What compiling a CEL selector came to: an error text, or else an estimated cost."""
+    """The result of compiling a CEL selector: an error text, or else an estimated cost."""
 
     error: str = ""
     cost: int = 0
 
 
-# Compiles an expression; it never raises. The CEL room lies above this one, so it is handed in.
+# Compiles an expression without raising. A parameter, because the CEL package is in a higher layer.
 SelectorCompiler = Callable[[str], SelectorVerdict]
 
 # Request name -> names of its alternatives, None when it has none.
@@ -59,12 +59,12 @@ RequestNames = Mapping[str, frozenset[str] | None]
 
 
 def validate_claim(claim: Document, compile_selector: SelectorCompiler) -> FieldErrors:
-    """Everything wrong with a new claim."""
+    """Return the validation errors of a new claim."""
     return validate_claim_spec(claim.get("spec") or {}, SPEC, compile_selector)
 
 
 def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
-    """A claim's spec cannot change, so nothing else in it is judged again."""
+    """Validate a changed claim; its spec is immutable, so an unchanged one is not validated again."""
     spec = claim.get("spec")
     if spec == old.get("spec"):
         return []
@@ -72,7 +72,7 @@ def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
 
 
 def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
-    """Everything wrong with a claim's spec."""
+    """Return the validation errors of a claim's spec."""
     devices = spec.get("devices") or {}
     path = path.child("devices")
     requests = request_names(devices)
@@ -101,7 +101,7 @@ def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCo
 
 
 def request_names(devices: Document) -> RequestNames:
-    """The names that constraints, configuration and results may refer to."""
+    """Return the names that constraints, configuration and results may refer to."""
     return {
         request.get("name") or "": frozenset(item.get("name") or "" for item in request["firstAvailable"])
         if request.get("firstAvailable")
@@ -111,7 +111,7 @@ def request_names(devices: Document) -> RequestNames:
 
 
 def request_reference(name: str, path: Path, requests: RequestNames) -> FieldErrors:
-    """A reference to a request, or to one of its alternatives as `request/alternative`."""
+    """Validate a reference to a request, or to one of its alternatives as `request/alternative`."""
     segments = name.split("/")
     if len(segments) > _SEGMENTS_MAX:
         return [invalid(path, name, _BAD_REFERENCE)]
@@ -131,7 +131,7 @@ def _is_known(segments: list[str], requests: RequestNames) -> bool:
 
 
 def request_references(names: list[str] | None, path: Path, requests: RequestNames) -> FieldErrors:
-    """A set of references to requests; none means all."""
+    """Validate a set of references to requests; an empty one means all."""
     if not names:
         return []
     return fields.bounded_set(
@@ -142,7 +142,7 @@ def request_references(names: list[str] | None, path: Path, requests: RequestNam
 def selectors(
     items: list[Document] | None, path: Path, compile_selector: SelectorCompiler, *, stored: bool = False
 ) -> FieldErrors:
-    """CEL selectors; stored ones were legal once and stay so."""
+    """Validate CEL selectors; stored ones were valid once and remain so."""
     if not items:
         return []
     return fields.bounded(
@@ -195,7 +195,7 @@ def _alternative(item: Document, path: Path, compile_selector: SelectorCompiler)
 
 
 def _device_request(item: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
-    """What `exactly` and each alternative have in common."""
+    """Validate the fields that `exactly` and each alternative share."""
     class_name = item.get("deviceClassName")
     if class_name:
         errors = fields.subdomain(class_name, path, "deviceClassName")
@@ -234,14 +234,14 @@ def _claim_configuration(item: Document, path: Path, requests: RequestNames) -> 
 
 
 def validate_template(template: Document, compile_selector: SelectorCompiler) -> FieldErrors:
-    """Everything wrong with a new template."""
+    """Return the validation errors of a new template."""
     spec = template.get("spec") or {}
     errors = fields.labels_only(spec.get("metadata"), SPEC.child("metadata"))
     return errors + validate_claim_spec(spec.get("spec") or {}, SPEC.child("spec"), compile_selector)
 
 
 def validate_template_update(template: Document, old: Document) -> FieldErrors:
-    """A template's spec cannot change."""
+    """Validate a changed template; its spec is immutable."""
     spec = template.get("spec")
     if spec == old.get("spec"):
         return []
@@ -251,7 +251,7 @@ def validate_template_update(template: Document, old: Document) -> FieldErrors:
 def validate_class(
     device_class: Document, compile_selector: SelectorCompiler, old: Document | None = None
 ) -> FieldErrors:
-    """Everything wrong with a new or changed class; what is as stored is judged leniently."""
+    """Return the validation errors of a new or changed class; unchanged fields are ratcheted."""
     spec = device_class.get("spec") or {}
     old_spec = None if old is None else old.get("spec") or {}
     errors = selectors(

@@ -1,4 +1,4 @@
-"""What the status of a ResourceClaim may say: allocation, reservations and the drivers' reports on devices."""
+"""The status of a ResourceClaim: allocation, reservations and device status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dray.api.validation.resource_claim import RequestNames, request_names, requ
 from dray.api.validation.resource_rendering import ALLOCATION, device_id_duplicate, device_id_invalid, internal_form
 
 RESULTS_MAX: Final = 32
-# The configuration of the class and of the claim together.
+# The configuration of the class plus that of the claim.
 ALLOCATION_CONFIGS_MAX: Final = 2 * fields.CONFIGS_MAX
 RESERVED_FOR_MAX: Final = 256
 DATA_LENGTH_MAX: Final = 10 * 1024
@@ -41,7 +41,7 @@ DeviceID = tuple[str, str, str, str]
 
 
 def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
-    """Everything wrong with a change of a claim's status."""
+    """Return the validation errors of a change of a claim's status."""
     status, old_status = claim.get("status") or {}, old.get("status") or {}
     requests = request_names((claim.get("spec") or {}).get("devices") or {})
     reserved_path = STATUS.child("reservedFor")
@@ -54,7 +54,7 @@ def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
 
 
 def device_id(item: Document) -> DeviceID:
-    """Which device a result or a device status is about."""
+    """Return the device of an allocation result or a device status."""
     return item.get("driver") or "", item.get("pool") or "", item.get("device") or "", item.get("shareID") or ""
 
 
@@ -78,7 +78,7 @@ def _reservations(status: Document, old_status: Document, *, deleted: bool) -> F
 
 
 def _allocation_change(new: Document | None, old: Document | None, requests: RequestNames) -> FieldErrors:
-    # A stored allocation is never judged again: rules may have become tighter since.
+    # A stored allocation is not validated again: the rules may have become stricter since.
     if new is None:
         return []
     path = STATUS.child("allocation")
@@ -193,7 +193,7 @@ _has_leading_zero = re.compile(r"(^|\.)0[0-9]").search
 def _interface_address(address: str, path: Path) -> FieldErrors:
     text, separator, length = address.partition("/")
     try:
-        # Leading zeros are tolerated while parsing, and then refused as not canonical.
+        # Leading zeros are accepted while parsing, and then rejected as not canonical.
         tolerant = re.sub(r"(^|\.)0+(?=[0-9])", r"\1", text) if _has_leading_zero(text) and ":" not in text else text
         interface = ipaddress.ip_interface(f"{tolerant}/{int(length)}" if length.isdecimal() else "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a device in a ResourceSlice may look like."""
+"""Devices of a ResourceSlice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NO_NODES_OF_DEVICE: Final = (
 
 
 def validate_device(device: Document, old: Document | None, path: Path, *, per_device_nodes: bool) -> FieldErrors:
-    """Everything wrong with a device; its capacity and taints are judged again only when they changed."""
+    """Return the validation errors of a device; unchanged capacity and taints are ratcheted."""
     errors = fields.label(device.get("name"), path, "name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     errors += _sizes(attributes, capacity, path)
@@ -73,7 +73,7 @@ def validate_device(device: Document, old: Document | None, path: Path, *, per_d
 
 
 def counters(items: Mapping[str, Any] | None, path: Path) -> FieldErrors:
-    """A map of counters; their values are any quantity."""
+    """Validate a map of counters; the values are any quantity."""
     if not items:
         return [required(path)]
     if len(items) > COUNTERS_MAX:
@@ -82,7 +82,7 @@ def counters(items: Mapping[str, Any] | None, path: Path) -> FieldErrors:
 
 
 def counter_set_name(name: str | None, path: Path) -> FieldErrors:
-    """The name of a counter set."""
+    """Validate the name of a counter set."""
     return fields.label(name, path) if name else [required(path)]
 
 
@@ -103,14 +103,14 @@ def _sizes(attributes: Mapping[str, Document], capacity: Mapping[str, Any], path
 
 
 def has_list(attribute: Document) -> bool:
-    """Whether the attribute has a value that is a list, even an empty one."""
+    """Report whether the attribute has a list value, even an empty one."""
     if _LIST_VALUES.isdisjoint(attribute):
         return False
     return any(attribute.get(name) is not None for name in LIST_VALUES)
 
 
 def _value_count(attribute: Document) -> int:
-    """A list counts as many values as it has; anything else counts as one."""
+    """Return the number of values; anything but a list counts as one."""
     return sum(len(attribute.get(name) or ()) for name in LIST_VALUES) or 1
 
 
@@ -120,12 +120,12 @@ _KEY_CACHE_SIZE: Final = 8192
 
 @lru_cache(_KEY_CACHE_SIZE)
 def _is_good_key(key: str) -> bool:
-    """Devices of one kind all have the same few names."""
+    """Report whether the key is valid; cached because devices of one type have the same keys."""
     return not fields.qualified_id(key, Path())
 
 
 def _is_plain(attribute: Document) -> bool:
-    """Whether the attribute is one legal value, as nearly all are."""
+    """Report whether the attribute is one valid scalar, as nearly all are."""
     if len(attribute) != 1:
         return False
     ((name, value),) = attribute.items()
@@ -141,7 +141,7 @@ def _key_path(path: Path, field: str, key: str) -> Path:
 
 
 def _attribute(attribute: Document, path: Path, key: str) -> FieldErrors:
-    """Exactly one value of one kind; the path is built only for an error."""
+    """Validate that there is exactly one value of one type; the path is built only for an error."""
     present = [name for name in (*_SINGLE_VALUES, *LIST_VALUES) if attribute.get(name) is not None]
     errors: FieldErrors = []
     for name in present:

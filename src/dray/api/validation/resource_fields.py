@@ -1,6 +1,6 @@
 """Rules for fields that several kinds of resource.k8s.io share: names, lists, opaque configuration, taints.
 
-Paths are built only when something is wrong: a slice of 128 devices has thousands of fields, and nearly all are fine.
+Paths are built only for errors: a slice of 128 devices has thousands of fields, and nearly all are valid.
 Hence the rules for single values take the path of the structure, and the names of the field below it.
 """
 
@@ -51,12 +51,12 @@ ItemRule = Callable[[Any, Path], FieldErrors]
 
 
 def byte_length(text: str) -> int:
-    """The length in UTF-8."""
+    """Return the length in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def messages_at(path: Path, value: Any, messages: Iterable[str]) -> FieldErrors:
-    """One `Invalid` for each message."""
+    """Return one `Invalid` error for each message."""
     return [invalid(path, value, message) for message in messages]
 
 
@@ -69,14 +69,14 @@ def each(items: Sequence[Any] | None, rule: ItemRule, path: Path) -> FieldErrors
 
 
 def bounded(items: Sequence[Any] | None, count_max: int, rule: ItemRule, path: Path) -> FieldErrors:
-    """Apply a rule to every item; too long a list is not looked at any further."""
+    """Apply a rule to every item; a list that is too long is only reported as such."""
     if items and len(items) > count_max:
         return [too_many(path, len(items), count_max)]
     return each(items, rule, path)
 
 
 def unique(items: Sequence[Any] | None, key: Callable[[Any], Any], path: Path) -> FieldErrors:
-    """Complain about every item whose key an earlier item has."""
+    """Return an error for every item whose key is a duplicate."""
     if not items:
         return []
     keys = [key(item) for item in items]
@@ -94,14 +94,14 @@ def unique(items: Sequence[Any] | None, key: Callable[[Any], Any], path: Path) -
 def bounded_set(
     items: Sequence[Any] | None, count_max: int, rule: ItemRule, key: Callable[[Any], Any], path: Path
 ) -> FieldErrors:
-    """Apply a rule to every item of a set; too long a list is not looked at any further."""
+    """Apply a rule to every item of a set; a list that is too long is only reported as such."""
     if items and len(items) > count_max:
         return [too_many(path, len(items), count_max)]
     return each(items, rule, path) + unique(items, key, path)
 
 
 def itself(item: str) -> str:
-    """The key of a set of texts."""
+    """Return the item, the key in a set of strings."""
     return item
 
 
@@ -110,31 +110,31 @@ def _below(path: Path, at: tuple[str, ...]) -> Path:
 
 
 def label(value: str | None, path: Path, *at: str) -> FieldErrors:
-    """A DNS label."""
+    """Validate a DNS label."""
     messages = names.dns1123_label(value or "")
     return messages_at(_below(path, at), value or "", messages) if messages else []
 
 
 def subdomain(value: str, path: Path, *at: str) -> FieldErrors:
-    """A DNS subdomain."""
+    """Validate a DNS subdomain."""
     messages = names.dns1123_subdomain(value)
     return messages_at(_below(path, at), value, messages) if messages else []
 
 
 def label_name(value: str | None, path: Path, *at: str) -> FieldErrors:
-    """A label key, which may not be empty."""
+    """Validate a label key."""
     messages = names.qualified_name(value or "")
     return messages_at(_below(path, at), value or "", messages) if messages else []
 
 
 def label_value(value: str | None, path: Path, *at: str) -> FieldErrors:
-    """A label value."""
+    """Validate a label value."""
     messages = names.label_value(value or "")
     return messages_at(_below(path, at), value, messages) if messages else []
 
 
 def driver_name(value: str | None, path: Path, *at: str) -> FieldErrors:
-    """A driver's name: a subdomain of at most 63 bytes in any case."""
+    """Validate a driver name: a subdomain of at most 63 bytes, upper case allowed."""
     if not value:
         return [required(_below(path, at))]
     messages = names.dns1123_subdomain(value.lower())
@@ -146,7 +146,7 @@ def driver_name(value: str | None, path: Path, *at: str) -> FieldErrors:
 
 
 def pool_name(value: str | None, path: Path, *at: str) -> FieldErrors:
-    """A pool's name: subdomains joined by slashes."""
+    """Validate a pool name: subdomains joined by slashes."""
     path = _below(path, at)
     if not value:
         return [required(path)]
@@ -157,12 +157,12 @@ def pool_name(value: str | None, path: Path, *at: str) -> FieldErrors:
 
 
 def node_name(value: str, path: Path, *at: str) -> FieldErrors:
-    """The name of a node."""
+    """Validate a node name."""
     return subdomain(value, path, *at)
 
 
 def uid(value: str, path: Path) -> FieldErrors:
-    """A lower-case UUID."""
+    """Validate a lower-case UUID."""
     if _matches_uuid(value) and value == value.lower():
         return []
     if len(value) != _UUID_LENGTH and len(value) not in _UUID_OTHER_LENGTHS:
@@ -180,7 +180,7 @@ def uid(value: str, path: Path) -> FieldErrors:
 
 
 def qualified_id(value: str, path: Path) -> FieldErrors:
-    """The name of an attribute or capacity: a C identifier with an optional domain."""
+    """Validate the name of an attribute or capacity: a C identifier with an optional domain."""
     domain, separator, identifier = value.partition("/")
     if not separator:
         return _identifier(value, path)
@@ -193,7 +193,7 @@ def qualified_id(value: str, path: Path) -> FieldErrors:
 
 
 def fully_qualified_id(value: str, path: Path) -> FieldErrors:
-    """An attribute's name that has its domain."""
+    """Validate the name of an attribute with its domain."""
     errors = qualified_id(value, path)
     if "/" not in value:
         errors.append(invalid(path, value, "a fully qualified name must be a domain and a name separated by a slash"))
@@ -207,7 +207,7 @@ def _identifier(value: str, path: Path) -> FieldErrors:
 
 
 def raw_object(value: Any, path: Path, *, stored: bool, length_max: int) -> FieldErrors:
-    """Opaque parameters: a JSON object of limited size, unless it is stored already."""
+    """Validate opaque parameters: a JSON object of limited size; a stored one may be larger."""
     if value is None:
         return [required(path)]
     if not stored and len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > length_max:
@@ -216,7 +216,7 @@ def raw_object(value: Any, path: Path, *, stored: bool, length_max: int) -> Fiel
 
 
 def configuration(config: Document, path: Path, *, stored: bool) -> FieldErrors:
-    """A configuration entry: so far only opaque ones exist."""
+    """Validate a configuration entry, which must be opaque."""
     opaque = config.get("opaque")
     if opaque is None:
         return [required(path.child("opaque"))]
@@ -226,7 +226,7 @@ def configuration(config: Document, path: Path, *, stored: bool) -> FieldErrors:
 
 
 def toleration(item: Document, path: Path) -> FieldErrors:
-    """A toleration of device taints."""
+    """Validate a toleration of device taints."""
     key, operator, value, effect = (item.get(name) or "" for name in ("key", "operator", "value", "effect"))
     errors = label_name(key, path, "key") if key else []
     if operator == "Exists":
@@ -244,7 +244,7 @@ def toleration(item: Document, path: Path) -> FieldErrors:
 
 
 def taint(item: Document, path: Path, old: Document | None = None) -> FieldErrors:
-    """A device taint; an unknown effect that is stored stays legal."""
+    """Validate a device taint; an unchanged effect is ratcheted."""
     errors = label_name(item.get("key"), path, "key")
     errors += label_value(item.get("value"), path, "value")
     effect = item.get("effect") or ""
@@ -258,7 +258,7 @@ def taint(item: Document, path: Path, old: Document | None = None) -> FieldError
 
 
 def binding_conditions(item: Document, path: Path) -> FieldErrors:
-    """Binding conditions and binding failure conditions: both or none, and no condition twice."""
+    """Validate binding conditions and binding failure conditions: both or none, without duplicates."""
     conditions, failures = item.get("bindingConditions"), item.get("bindingFailureConditions")
     if not conditions and not failures:
         return []
@@ -292,7 +292,7 @@ def _failure_overlap(conditions: Sequence[str], failures: Sequence[str], path: P
 
 
 def node_selector(selector: Document, path: Path) -> FieldErrors:
-    """A node selector with at least one term."""
+    """Validate a node selector with at least one term."""
     terms_path = path.child("nodeSelectorTerms")
     if not selector.get("nodeSelectorTerms"):
         return [required(terms_path, "must have at least one node selector term")]
@@ -338,7 +338,7 @@ def _node_field_requirement(item: Document, path: Path) -> FieldErrors:
 
 
 def single_term(selector: Document, path: Path) -> FieldErrors:
-    """A node selector that can be merged with others: exactly one term."""
+    """Validate a node selector with exactly one term, which can be merged with others."""
     errors = node_selector(selector, path)
     terms = selector.get("nodeSelectorTerms")
     if len(terms or ()) != 1:
@@ -351,7 +351,7 @@ _TRUNCATED_LENGTH_MIN: Final = 16
 
 
 def shortened(key: str, length_max: int) -> str:
-    """A map key for a path: the middle of an overlong one is left out."""
+    """Return a map key for a path, with the middle of a long one omitted."""
     length_max = max(length_max, _TRUNCATED_LENGTH_MIN)
     if len(key) <= length_max:
         return key
@@ -360,7 +360,7 @@ def shortened(key: str, length_max: int) -> str:
 
 
 def labels_only(metadata: Mapping[str, Any] | None, path: Path) -> FieldErrors:
-    """The metadata of a template: labels and annotations, nothing else."""
+    """Validate the metadata of a template: labels and annotations only."""
     if not metadata:
         return []
     errors = validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))

@@ -1,4 +1,4 @@
-"""The parts of a Pod that speak of claims: what it refers to, what its containers use, what its status reports."""
+"""Claims of a Pod: references, use by containers, and statuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName", "template")
 
 
 def validate_pod_resource_claims(pod_spec: Document, path: Path, *, metadata: Document | None = None) -> FieldErrors:
-    """`spec.resourceClaims`; with the Pod's metadata, also that the claims made for it will have legal names.
+    """Validate `spec.resourceClaims`; given the Pod's metadata, also the names of its generated claims.
 
     `path` is that of the Pod's spec.
     """
@@ -84,9 +84,9 @@ def _claim_source(claim: Document, path: Path) -> FieldErrors:
 def validate_container_claims(
     claims: list[Document] | None, pod_claim_names: frozenset[str], path: Path
 ) -> FieldErrors:
-    """`resources.claims` of one container; `path` is that of the list."""
+    """Validate `resources.claims` of one container; `path` is that of the list."""
     errors: FieldErrors = []
-    # What is referred to so far: "claim" for a whole one, "claim/request" for one request of it.
+    # References so far: "claim" for a whole one, "claim/request" for one request of it.
     seen: set[str] = set()
     for index, claim in enumerate(claims or ()):
         errors += _container_claim(claim, seen, pod_claim_names, path.index(index))
@@ -119,12 +119,12 @@ def _overlap(name: str, request: str, seen: set[str], path: Path) -> FieldErrors
 
 
 def claim_names(pod_spec: Document) -> frozenset[str]:
-    """The names that containers may use."""
+    """Return the names that containers may refer to."""
     return frozenset(claim.get("name") or "" for claim in pod_spec.get("resourceClaims") or ())
 
 
 def validate_pod_claims_of_containers(pod_spec: Document, path: Path) -> FieldErrors:
-    """`resources.claims` of all containers and init containers; `path` is that of the Pod's spec."""
+    """Validate `resources.claims` of all containers and init containers; `path` is that of the Pod's spec."""
     known = claim_names(pod_spec)
     errors: FieldErrors = []
     for containers in CONTAINER_LISTS:
@@ -137,7 +137,7 @@ def validate_pod_claims_of_containers(pod_spec: Document, path: Path) -> FieldEr
 
 
 def validate_resource_claim_statuses(status: Document, pod_spec: Document, path: Path) -> FieldErrors:
-    """`status.resourceClaimStatuses`; `path` is that of the Pod's status."""
+    """Validate `status.resourceClaimStatuses`; `path` is that of the Pod's status."""
     known = claim_names(pod_spec)
     errors: FieldErrors = []
     seen: set[str] = set()
@@ -155,7 +155,7 @@ def validate_resource_claim_statuses(status: Document, pod_spec: Document, path:
 
 
 def validate_extended_resource_claim_status(status: Document, pod_spec: Document, path: Path) -> FieldErrors:
-    """`status.extendedResourceClaimStatus`; `path` is that of the Pod's status."""
+    """Validate `status.extendedResourceClaimStatus`; `path` is that of the Pod's status."""
     claim_status = status.get("extendedResourceClaimStatus")
     if claim_status is None:
         return []
@@ -193,30 +193,30 @@ def _mapping(mapping: Document, containers: Mapping[str, Document], path: Path, 
             "or spec.containers.resources.requests"
         )
         errors.append(invalid(at.child("resourceName"), resource_name, text))
-    # The server names the request of any mapping by the path of the whole status.
+    # The server reports the request of any mapping at the path of the whole status.
     return errors + fields.label(request_name, path, "requestName")
 
 
 def containers_of(pod_spec: Document) -> Iterator[Document]:
-    """Init containers, then containers."""
+    """Yield init containers, then containers."""
     for containers in CONTAINER_LISTS:
         yield from pod_spec.get(containers) or ()
 
 
 def uses_claims(pod_spec: Document) -> bool:
-    """Whether the Pod refers to claims anywhere."""
+    """Report whether the Pod refers to claims."""
     if pod_spec.get("resourceClaims"):
         return True
     return any((container.get("resources") or {}).get("claims") for container in containers_of(pod_spec))
 
 
 def drop_claims(pod_spec: Document) -> None:
-    """Remove every reference to claims, as for a gate that is off."""
+    """Remove all references to claims, for a disabled gate."""
     pod_spec.pop("resourceClaims", None)
     for container in containers_of(pod_spec):
         (container.get("resources") or {}).pop("claims", None)
 
 
 def claims_as_objects(claims: list[Any]) -> list[Document]:
-    """A container's claims in their stored form: a plain name stands for the whole claim."""
+    """Return a container's claims in their stored form: a plain name stands for the whole claim."""
     return [{"name": claim} if isinstance(claim, str) else claim for claim in claims]

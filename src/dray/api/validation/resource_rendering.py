@@ -28,7 +28,7 @@ _GO_NAMES: Final = {"cel": "CEL"} | {
     for kind in ("int", "bool", "string", "version")
     for plural in ("", "s")
 }
-# The printed form of an unset field that is no pointer; all other types print null.
+# The printed form of an unset field that is not a pointer; all other types print null.
 _ZEROES: Final[Mapping[Type, object]] = {Scalar.STRING: "", Scalar.INT32: 0, Scalar.INT64: 0, Scalar.BOOL: False}
 
 
@@ -43,7 +43,7 @@ def _struct_form(struct: StructType, value: Mapping[str, Any]) -> dict[str, Any]
 
 @cache
 def _printed_fields(name: str) -> tuple[tuple[str, Field], ...]:
-    """Return the fields of a Go struct in their order; fields without a protobuf number are extensions of ours."""
+    """Return the fields of a Go struct in order; fields without a protobuf number are extensions of Dray."""
     fields = (field for field in load.struct(name).fields.values() if field.number)
     ordered = sorted(fields, key=lambda field: field.via or field.number)
     return tuple((_GO_NAMES.get(field.name, field.name[0].upper() + field.name[1:]), field) for field in ordered)
@@ -68,13 +68,13 @@ def _form(type_: Type, value: Any) -> Any:
 
 
 def template_spec_form(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a claim template's spec as the server prints it: its metadata in line, beside the claim's spec."""
+    """Return a claim template's spec as the server prints it: its metadata inline, beside the claim's spec."""
     return {**(spec.get("metadata") or {}), "Spec": internal_form(CLAIM_SPEC, spec.get("spec"))}
 
 
 @dataclass(frozen=True, slots=True)
 class BareValueError(FieldError):
-    """A field error whose value prints without quotes, as identifiers with a text form of their own do."""
+    """A field error whose value prints without quotes, as types with their own string form do."""
 
     @property
     def body(self) -> str:

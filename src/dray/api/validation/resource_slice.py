@@ -1,4 +1,4 @@
-"""The rules of ResourceSlices."""
+"""ResourceSlices and DeviceTaintRules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dray.api.validation.resource_claim_status import STATUS
 from dray.api.validation.resource_device import counter_set_name, counters, has_list, validate_device
 
 DEVICES_MAX: Final = 128
-# As soon as one device has taints, consumes counters or has list attributes.
+# Applies when a device has taints, consumes counters or has list attributes.
 DEVICES_WITH_EXTRAS_MAX: Final = 64
 COUNTER_SETS_MAX: Final = 8
 
@@ -22,7 +22,7 @@ _ONE_NODE_CHOICE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`
 
 
 def validate_slice(resource_slice: Document, old: Document | None = None) -> FieldErrors:
-    """Everything wrong with a new or changed slice."""
+    """Return the validation errors of a new or changed slice."""
     spec = resource_slice.get("spec") or {}
     old_spec = None if old is None else old.get("spec") or {}
     errors = fields.driver_name(spec.get("driver"), SPEC, "driver")
@@ -117,7 +117,7 @@ def _counter_set(item: Document, path: Path) -> FieldErrors:
 
 
 def validate_taint_rule(rule: Document, old: Document | None = None) -> FieldErrors:
-    """Everything wrong with a new or changed rule."""
+    """Return the validation errors of a new or changed rule."""
     spec = rule.get("spec") or {}
     selector, path = spec.get("deviceSelector") or {}, SPEC.child("deviceSelector")
     errors: FieldErrors = []
@@ -132,7 +132,7 @@ def validate_taint_rule(rule: Document, old: Document | None = None) -> FieldErr
 
 
 def validate_taint_rule_status(rule: Document) -> FieldErrors:
-    """Everything wrong with a rule's status."""
+    """Return the validation errors of a rule's status."""
     conditions, path = (rule.get("status") or {}).get("conditions") or (), STATUS.child("conditions")
     errors = validate_conditions(conditions or (), path)
     if len(conditions) > fields.CONDITIONS_MAX:

@@ -1,4 +1,4 @@
-"""What workloads share: a template with its selector, and numbers that may be percentages."""
+"""Fields that workloads share: a template with its selector, and integers or percentages."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _WHOLE: Final = 100
 
 
 def not_negative(document: Document, path: Path, *fields: str) -> FieldErrors:
-    """Numbers that, when set, may not be below zero."""
+    """Validate that the numbers are not negative, if set."""
     return [
         invalid(path.child(field), document[field], NOT_NEGATIVE) for field in fields if (document.get(field) or 0) < 0
     ]
 
 
 def template_labels(spec: Document) -> dict[str, str]:
-    """The labels that the workload's pods will have."""
+    """Return the labels of the workload's pods."""
     return ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
 
 
 def validate_selected_template(spec: Document, path: Path, *, empty_text: str) -> FieldErrors:
-    """A selector that is set, not empty, and picks the pods of the template."""
+    """Validate a selector that is set, not empty, and matches the template."""
     selector = spec.get("selector")
     template_path = path.child("template")
     if selector is None:
@@ -61,23 +61,23 @@ def _validate_match(selector: Document, spec: Document, path: Path) -> FieldErro
 
 
 def validate_int_or_percent(value: Any, path: Path) -> FieldErrors:
-    """A count, or a share of the whole."""
+    """Validate an integer or a percentage."""
     if isinstance(value, str):
         return [] if _matches_percent(value) else [invalid(path, value, _BAD_PERCENT)]
     return [invalid(path, value, NOT_NEGATIVE)] if value < 0 else []
 
 
 def validate_at_most_whole(value: Any, path: Path) -> FieldErrors:
-    """A share is not above 100%."""
+    """Validate that a percentage is at most 100%."""
     share = percent(value)
     return [invalid(path, value, "must not be greater than 100%")] if share is not None and share > _WHOLE else []
 
 
 def percent(value: Any) -> int | None:
-    """The number before the percent sign, None for counts and other text."""
+    """Return the number before the percent sign, None for integers and other text."""
     return int(value[:-1]) if isinstance(value, str) and _matches_percent(value) else None
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a count or share is nothing."""
+    """Report whether an integer or percentage is zero."""
     return percent(value) == 0 if isinstance(value, str) else value == 0

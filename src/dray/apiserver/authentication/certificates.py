@@ -97,7 +97,7 @@ def new_client(authority: KeyPair, identity: Identity, now: datetime) -> KeyPair
 
 
 def is_pair(pair: KeyPair) -> bool:
-    """Whether certificate and key belong together; a crash between two writes can leave strangers."""
+    """Report whether certificate and key belong together; a crash between two writes can leave strangers."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         return _public_bytes(certificate.public_key()) == _public_bytes(load_private_key(pair.key).public_key())
@@ -106,7 +106,7 @@ def is_pair(pair: KeyPair) -> bool:
 
 
 def is_current(pair: KeyPair, authority: KeyPair, now: datetime) -> bool:
-    """Whether the leaf is whole, signed by this authority and not due for renewal."""
+    """Report whether the leaf is whole, signed by this authority and not due for renewal."""
     if not is_pair(pair):
         return False
     certificate = x509.load_pem_x509_certificate(pair.certificate)

@@ -31,7 +31,7 @@ class _Wanted:
 
 
 def is_impersonating(header_names: Iterable[str]) -> bool:
-    """Whether any impersonation header is there; cheap, for every request."""
+    """Report whether any impersonation header is there; cheap, for every request."""
     return any(name[:12].lower() == "impersonate-" for name in header_names)
 
 

@@ -32,7 +32,7 @@ class Authorizer:
     node: NodeAuthorizer
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether the request may go on; a denial carries every authorizer's reason."""
+        """Report whether the request may go on; a denial carries every authorizer's reason."""
         if MASTERS in attributes.user.groups:
             return _MASTER
         by_rbac = self.rbac.authorize(attributes)

@@ -50,7 +50,7 @@ def selector_terms(selector: str) -> Iterator[str]:
 
 
 def selects_node(selector: str, node_name: str) -> bool:
-    """Whether a field selector admits objects of the one node only."""
+    """Report whether a field selector admits objects of the one node only."""
     wanted = {f"{NODE_NAME_FIELD}={node_name}", f"{NODE_NAME_FIELD}=={node_name}"}
     return bool(node_name) and any(term in wanted for term in selector_terms(selector))
 
@@ -63,7 +63,7 @@ class NodeAuthorizer:
     rules: tuple[Rule, ...] = field(default_factory=lambda: read_rules(NODE_RULES))
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether the node may go on; DENIED also stands for no opinion."""
+        """Report whether the node may go on; DENIED also stands for no opinion."""
         node_name = node_name_of(attributes.user)
         if node_name is None:
             return DENIED

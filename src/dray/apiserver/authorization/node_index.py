@@ -98,11 +98,11 @@ class NodeIndex:
         return self._node_uids.get(name)
 
     def owns_slice(self, node_name: str, name: str) -> bool:
-        """Whether the existing slice is the node's."""
+        """Report whether the existing slice is the node's."""
         return self._slices.get(name) == node_name
 
     def uses(self, node_name: str, resource: str, key: NamespacedName) -> bool:
-        """Whether a pod on the node is the object or refers to it."""
+        """Report whether a pod on the node is the object or refers to it."""
         if resource == "pods":
             pod = self._pods.get(key)
             return pod is not None and pod.node_name == node_name

@@ -22,7 +22,7 @@ CACHE_SIZE_MAX: Final = 32768
 
 
 class Decision(NamedTuple):
-    """Whether a request may go on; the reason is for people."""
+    """Report whether a request may go on; the reason is for people."""
 
     allowed: bool
     reason: str = ""
@@ -101,7 +101,7 @@ class RBACIndex:
             self._roles.pop((kind, key), None)
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether any rule of any of the user's roles allows the request."""
+        """Report whether any rule of any of the user's roles allows the request."""
         if not attributes.is_resource:
             return self._decide_path(attributes)
         user = attributes.user
@@ -237,7 +237,7 @@ class RBACIndex:
 
 
 def selector_matches(selector: Document, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector picks the labels; an empty one picks everything."""
+    """Report whether a label selector picks the labels; an empty one picks everything."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     return all(

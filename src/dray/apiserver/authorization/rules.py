@@ -23,7 +23,7 @@ class Rule:
     urls: tuple[str, ...] = ()
 
     def allows_resource(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Whether the rule speaks of the resource; names are left to the caller."""
+        """Report whether the rule speaks of the resource; names are left to the caller."""
         if verb not in self.verbs and ALL not in self.verbs:
             return False
         if group not in self.groups and ALL not in self.groups:
@@ -34,13 +34,13 @@ class Rule:
         return bool(subresource) and f"*/{subresource}" in self.resources
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Whether the rule speaks of the path; a trailing `*` stands for any ending."""
+        """Report whether the rule speaks of the path; a trailing `*` stands for any ending."""
         if verb not in self.verbs and ALL not in self.verbs:
             return False
         return any(_url_covers(url, path) for url in self.urls)
 
     def covers(self, other: Rule) -> bool:
-        """Whether everything the other rule allows is allowed by this one."""
+        """Report whether everything the other rule allows is allowed by this one."""
         if not _covers_all(self.verbs, other.verbs):
             return False
         if other.urls:

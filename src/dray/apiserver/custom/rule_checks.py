@@ -1,4 +1,4 @@
-"""Whether the validation rules of a definition compile, and whether they can be afforded."""
+"""Report whether the validation rules of a definition compile, and whether they can be afforded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Costs:
 
 
 def validate_rules(definition: Document) -> FieldErrors:
-    """Everything wrong with the rules of a definition whose schemas are fine."""
+    """Return the validation errors of the rules of a definition whose schemas are fine."""
     errors: FieldErrors = []
     for schema, path in schemas_of(definition["spec"]):
         costs = _Costs()

@@ -56,7 +56,7 @@ class CompiledSchema:
         self._fill(document)
 
     def judge(self, document: Document, old: Any, more: FieldErrors) -> FieldErrors:
-        """Everything wrong with an object; `old` is the one it replaces or `MISSING`.
+        """Return the validation errors of an object; `old` is the one it replaces or `MISSING`.
 
         `more` are the errors of other checks, which are told after those of the schema's own and before the rules'.
         """

@@ -33,7 +33,7 @@ DELETION_IN_PROGRESS: Final = condition(
 
 
 def is_true(definition: Document, kind: str) -> bool:
-    """Whether a condition holds."""
+    """Report whether a condition holds."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
 
@@ -141,5 +141,5 @@ def plan_status(definition: Document, others: Iterable[Document], now: str) -> D
 
 
 def is_served(definition: Document, others: Callable[[], Iterable[Document]]) -> bool:
-    """Whether objects of the definition can be had: it has been established, or will be in a moment."""
+    """Report whether objects of the definition can be had: it has been established, or will be in a moment."""
     return is_true(definition, ESTABLISHED) or plan_names(definition, others())[1] is NO_CONFLICTS

@@ -49,14 +49,14 @@ class Strategy:
         """Clear what a creator may not set (status), drop gated fields, set `metadata.generation`."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Everything wrong with a new object."""
+        """Return the validation errors of a new object."""
         return []
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore what this endpoint may not change, bump the generation when the spec changed."""
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Everything wrong with a change."""
+        """Return the validation errors of a change."""
         return []
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
@@ -149,5 +149,5 @@ def carry_generation(obj: Document, old: Document, *, changed: bool) -> None:
 
 
 def spec_changed(obj: Document, old: Document) -> bool:
-    """Whether the desired state differs."""
+    """Report whether the desired state differs."""
     return (obj.get("spec") or {}) != (old.get("spec") or {})

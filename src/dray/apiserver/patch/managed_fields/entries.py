@@ -122,7 +122,7 @@ def write(manager: Manager, entry: Entry) -> Document:
 
 
 def is_reset(entries: Any) -> bool:
-    """Whether a client asks to forget all managers: an empty list, or one empty entry."""
+    """Report whether a client asks to forget all managers: an empty list, or one empty entry."""
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and entries[0] == {}))
 
 

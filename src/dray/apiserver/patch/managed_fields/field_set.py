@@ -85,7 +85,7 @@ class FieldSet(msgspec.Struct, frozen=True):
 
 
 def is_member(node: Tree) -> bool:
-    """Whether the node's own path is in the set."""
+    """Report whether the node's own path is in the set."""
     return not node or "." in node
 
 
@@ -230,7 +230,7 @@ def value_element(value: Any) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON has the value as a text that needs no escapes; nearly all names do."""
+    """Report whether JSON has the value as a text that needs no escapes; nearly all names do."""
     return type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
 
 

@@ -101,7 +101,7 @@ class Shape:
         self.takes_text = isinstance(type_, Scalar) and type_ not in _NO_TEXT
 
     def walks(self, value: Any) -> bool:
-        """Whether a value is walked; what is not of the shape's form is a leaf."""
+        """Report whether a value is walked; what is not of the shape's form is a leaf."""
         return isinstance(value, dict) if self.is_map else self.is_list and isinstance(value, list)
 
     def member(self, name: str) -> Shape:
@@ -154,7 +154,7 @@ def _set_element(item: Any) -> str:
 
 
 def is_built_in(struct: StructType) -> bool:
-    """Whether the type is one of Kubernetes' own, whose objects Go writes."""
+    """Report whether the type is one of Kubernetes' own, whose objects Go writes."""
     return struct.name.startswith("io.k8s.")
 
 
@@ -243,7 +243,7 @@ _HELD_BY_VALUE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_held_by_value(struct: StructType, field: str) -> bool:
-    """Whether a message-typed field of a built-in type is always there."""
+    """Report whether a message-typed field of a built-in type is always there."""
     if field in _OF_OBJECTS and "apiVersion" in struct.fields and "kind" in struct.fields:
         return True
     return field in _HELD_BY_VALUE.get(struct.name.rpartition(".")[2], ())

@@ -80,7 +80,7 @@ class _ListMerge:
         return self._out
 
     def _passes(self, element: str, right: int) -> bool:
-        """Whether a shared live item is not the next one of the configuration, so that its turn comes later."""
+        """Report whether a shared live item is not the next one of the configuration, so that its turn comes later."""
         if right >= len(self._rights) or self._rights[right][0] == element:
             return False
         return bool(self._shared) and self._shared[0] != element

@@ -208,7 +208,7 @@ def without_nobodys(fields: FieldSet) -> FieldSet:
 
 
 def same_but_for_times(old: list[Document] | None, new: list[Document] | None) -> bool:
-    """Whether two managedFields lists differ in nothing but times, so that the old one can stay."""
+    """Report whether two managedFields lists differ in nothing but times, so that the old one can stay."""
     if old == new:
         return True
     return [{**entry, "time": None} for entry in old or ()] == [{**entry, "time": None} for entry in new or ()]

@@ -163,7 +163,7 @@ def _every_member(value: Document, shape: Shape) -> Tree:
 
 
 def is_written(item: Any, slot: Slot) -> bool:
-    """Whether the server's own encoding of the object has the field at all."""
+    """Report whether the server's own encoding of the object has the field at all."""
     if item is None:
         return slot.writes_null or slot.zero is None
     return bool(item) or not slot.drops_empty

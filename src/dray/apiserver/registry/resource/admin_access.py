@@ -106,7 +106,7 @@ def _changed_drivers(claim: Document, old: Document) -> list[str]:
 
 
 def _runs_on_node_of(claim: Document, context: WriteContext) -> bool:
-    """Whether the caller is a service account on the one node the claim is allocated for."""
+    """Report whether the caller is a service account on the one node the claim is allocated for."""
     nodes = context.user.extra.get(_NODE_NAME_EXTRA, ())
     if not context.user.name.startswith(_SERVICE_ACCOUNT_PREFIX) or len(nodes) != 1:
         return False
