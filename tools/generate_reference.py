@@ -1,6 +1,6 @@
-"""Writes docs/reference and the pictures of docs/concepts.md from the code.
+"""Generate docs/reference and the diagrams of docs/concepts.md from the code.
 
-`python -m tools.generate_reference` rewrites them; `--check` names those that are not current, if any, and fails.
+`python -m tools.generate_reference` rewrites them. `--check` lists outdated files and fails if there are any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGES = {
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Every file with what it should be."""
+    """Yield every file with its current text."""
     for name, make in PAGES.items():
         yield DOCS / "reference" / f"{name}.md", make()
     concepts = DOCS / "concepts.md"

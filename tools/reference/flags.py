@@ -1,4 +1,4 @@
-"""The flags of every command, from the settings classes and from the parsers of the tools."""
+"""The page of flags, from the settings classes of processes and the parsers of tools."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dray.api.features import FeatureGates
 from dray.cmd.main import PROCESSES, TOOLS
 from dray.runtime.settings import Setting, declared
 
-INTRODUCTION = """Processes take their settings from flags, from environment variables and from a YAML file
-(`--config`), in that order of precedence. A flag may be written `--flag=value` or `--flag value`; a switch may
-stand alone. Durations are written as in `1h30m`, `10s` or `500ms`."""
-# Programs that are made with the SDK have these flags.
+INTRODUCTION = """Processes read their settings from flags, from environment variables and from a YAML file
+(`--config`), in this order of precedence. Write a flag as `--flag=value` or `--flag value`; a boolean flag needs no
+value. Examples of durations are `1h30m`, `10s` and `500ms`."""
+# Flags of programs that use the SDK.
 SDK = {
-    "drivers": ("dray.driver.runner", "Flags of a driver made with [the SDK](../driver-sdk.md)."),
+    "drivers": ("dray.driver.runner", "Flags of a driver that uses [the SDK](../driver-sdk.md)."),
     "classic controllers": (
         "dray.driver.classic.controller_runner",
         "Flags of the controller of a [classic driver](../classic-claims.md).",
     ),
-    "classic nodes": ("dray.driver.classic.node_runner", "Flags of the node side of a classic driver."),
+    "classic nodes": ("dray.driver.classic.node_runner", "Flags of the node plugin of a classic driver."),
 }
 
 
@@ -35,7 +35,7 @@ class _FoundError(Exception):
 
 
 def flags_page() -> str:
-    """docs/reference/flags.md."""
+    """Return docs/reference/flags.md."""
     parts: list[str] = []
     for name, process in PROCESSES.items():
         spec = getattr(importlib.import_module("dray.cmd.settings"), process.settings)
@@ -44,7 +44,7 @@ def flags_page() -> str:
         parts += [f"## dray {name}", *_tool(name, tool.module)]
     for name, (module, text) in SDK.items():
         parts += [f"## {name[0].upper()}{name[1:]}", text, settings_table(_settings_of(module))]
-    return page("Flags of every command", INTRODUCTION, *parts)
+    return page("Flags", INTRODUCTION, *parts)
 
 
 def _settings_of(module: str) -> type[Any]:
@@ -55,12 +55,12 @@ def _settings_of(module: str) -> type[Any]:
 
 
 def settings_table(spec: type[Any]) -> str:
-    """Every setting of one settings class."""
+    """Return a table of the settings of a settings class."""
     rows = [
         (f"`--{item.flag}`", item.kind.name, code(_default(item)), code(item.environment), code(item.key), item.help)
         for item in declared(spec)
     ]
-    return table(("flag", "value", "default", "environment", "key in the file", "what"), rows)
+    return table(("flag", "value", "default", "environment", "key in the file", "description"), rows)
 
 
 def _default(item: Setting) -> str:
@@ -78,19 +78,19 @@ def _tool(name: str, module: str) -> Iterator[str]:
     yield parser.description or ""
     yield _arguments(parser)
     for action in _actions(parser):
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - there is no other name for it
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
             for command, below in action.choices.items():
                 yield f"### dray {name} {command}"
                 yield _arguments(below)
 
 
 def parser_of(module: str, argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of a tool, caught when it is about to read its arguments."""
+    """Return the parser of a tool, intercepted when it parses its arguments."""
 
-    def caught(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+    def intercept(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         raise _FoundError(parser)
 
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", caught):
+    with mock.patch.object(argparse.ArgumentParser, "parse_args", intercept):
         try:
             importlib.import_module(module).main(argv)
         except _FoundError as found:
@@ -108,7 +108,7 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
         if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):  # noqa: SLF001
             continue
         rows.append((_names(action), _value(action), code(_plain_default(action)), _help(action)))
-    return table(("flag or argument", "value", "default", "what"), rows) if rows else ""
+    return table(("flag or argument", "value", "default", "description"), rows) if rows else ""
 
 
 def _names(action: argparse.Action) -> str:

@@ -6,23 +6,24 @@ from tools.reference.markdown import page, table
 
 from dray.api.features import ALIASES, GATES, Gate
 
-INTRODUCTION = """`--feature-gates=A=true,B=false` switches features; `AllAlpha` and `AllBeta` switch whole stages,
-and named gates win over them. Names and defaults are those of Kubernetes 1.36. Give all processes of a cluster the
-same gates. A field of a feature that is off is dropped from what is written, unless the object has it already."""
+INTRODUCTION = """`--feature-gates=A=true,B=false` enables or disables features. `AllAlpha` and `AllBeta` apply to all
+gates of a stage; named gates take precedence. Names and defaults are those of Kubernetes 1.36. Use the same gates for
+all processes of a cluster. Fields of a disabled feature are dropped on write, unless the stored object already has
+them."""
 
 
 def gates_page() -> str:
-    """docs/reference/feature-gates.md."""
+    """Return docs/reference/feature-gates.md."""
     rows = [(f"`{name}`", gate.stage or "GA", _default(gate), gate.description) for name, gate in sorted(GATES.items())]
-    others = [f"* `{name}` is `{target}`." for name, target in sorted(ALIASES.items())]
+    others = [f"* `{name}` is an alias of `{target}`." for name, target in sorted(ALIASES.items())]
     return page(
         "Feature gates",
         INTRODUCTION,
-        table(("gate", "stage", "default", "what it switches"), rows),
-        "## Other names",
+        table(("gate", "stage", "default", "feature"), rows),
+        "## Aliases",
         "\n".join(others),
     )
 
 
 def _default(gate: Gate) -> str:
-    return ("on" if gate.default else "off") + (", cannot be switched" if gate.locked else "")
+    return ("on" if gate.default else "off") + (", locked" if gate.locked else "")

@@ -1,4 +1,4 @@
-"""Every kind that the API server serves, from its registry."""
+"""The page of kinds that the API server serves, from its registry."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tools.reference.markdown import code, page, table
 from dray.apiserver.registry.builtin import definitions
 from dray.apiserver.registry.strategy import ResourceDefinition
 
-INTRODUCTION = """What `kubectl api-resources` lists. Objects are kept in the version in **bold**; all versions of a
-kind show the same objects. Kinds of your own come from CustomResourceDefinitions. `kubectl explain KIND` shows the
+INTRODUCTION = """`kubectl api-resources` lists these kinds. The storage version is in **bold**; all versions of a
+kind serve the same objects. Add other kinds with CustomResourceDefinitions. `kubectl explain KIND` shows the
 fields."""
 CORE = "core"
 
 
 def kinds_page() -> str:
-    """docs/reference/kinds.md."""
+    """Return docs/reference/kinds.md."""
     groups: dict[str, list[ResourceDefinition]] = {}
     for definition in definitions():
         groups.setdefault(definition.group or CORE, []).append(definition)
@@ -47,5 +47,5 @@ def _row(item: ResourceDefinition) -> tuple[str, ...]:
 
 
 def _verbs(item: ResourceDefinition) -> str:
-    everything = ResourceDefinition.__dataclass_fields__["verbs"].default
-    return "all" if set(item.verbs) == set(everything) else ", ".join(item.verbs)
+    all_verbs = ResourceDefinition.__dataclass_fields__["verbs"].default
+    return "all" if set(item.verbs) == set(all_verbs) else ", ".join(item.verbs)

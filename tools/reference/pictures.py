@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md that show what the code has: layers, the life of a claim, extension points."""
+"""The diagrams of docs/concepts.md, from the code: layers, the claim lifecycle, extension points."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dray.sim.claims import ClaimState
 ROOT = Path(__file__).parents[2]
 _MARK = "<!-- generated: {} -->"
 _END = "<!-- end -->"
-# Where in its way a Pod passes an extension point; several Pods may be in the last at the same time.
+# The cycle of each extension point.
 CYCLES = {
     "Queue": ("preEnqueue", "queueSort"),
     "Scheduling cycle, one Pod at a time": (
         *("preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit"),
     ),
-    "Binding cycle, many at the same time": ("preBind", "bind", "postBind"),
+    "Binding cycle, concurrent": ("preBind", "bind", "postBind"),
 }
 
 
 def layers() -> str:
-    """The rooms, as the import contract has them."""
+    """Return a diagram of the packages, from the import contract."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contract = next(item for item in project["tool"]["importlinter"]["contracts"] if item["type"] == "layers")
     rows = [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
@@ -39,7 +39,7 @@ def layers() -> str:
 
 
 def claim_life() -> str:
-    """The states of a claim and who moves it."""
+    """Return a diagram of the states of a claim and the transitions by component."""
     lines = ["```mermaid", "stateDiagram-v2"]
     for move in LIFE:
         before, after = (_state(state) for state in (move.before, move.after))
@@ -53,7 +53,7 @@ def _state(state: ClaimState | None) -> str:
 
 
 def extension_points() -> str:
-    """The points in order, as a picture and with what a plugin answers."""
+    """Return a diagram of the extension points in order, and a table of their methods."""
     lines = ["```mermaid", "flowchart LR"]
     for number, (cycle, points) in enumerate(CYCLES.items()):
         lines += [
@@ -65,11 +65,11 @@ def extension_points() -> str:
     lines += ["    C0 --> C1 --> C2", "```"]
     texts = _protocols()
     rows = [(f"`{name}`", f"`{point.method}`", *texts[point.method]) for name, point in EXTENSION_POINTS.items()]
-    return "\n".join([*lines, "", table(("point", "method", "what it is for", "what it answers"), rows)])
+    return "\n".join([*lines, "", table(("extension point", "method", "purpose", "result"), rows)])
 
 
 def _protocols() -> dict[str, tuple[str, str]]:
-    """By method: what the plugin's protocol says of itself, and of the method."""
+    """Return by method the first docstring lines of the plugin protocol and of the method."""
     tree = ast.parse((ROOT / "src/dray/framework/plugins.py").read_text())
     found: dict[str, tuple[str, str]] = {}
     for node in tree.body:
@@ -88,7 +88,7 @@ PICTURES = {"layers": layers, "claim life": claim_life, "extension points": exte
 
 
 def rewritten(text: str) -> str:
-    """A page with its pictures brought up to date; a page must have the marks of all of them."""
+    """Return a page with current diagrams; the page must have the marks of all of them."""
     for name, make in PICTURES.items():
         head, mark, rest = text.partition(_MARK.format(name))
         _, end, tail = rest.partition(_END)
