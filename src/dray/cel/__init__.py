@@ -1,4 +1,4 @@
-"""The Common Expression Language: lexer, parser, checker, compiler, cost; values, never devices, never I/O."""
+"""The Common Expression Language: lexer, parser, checker, compiler, cost model. Knows values, not devices; no I/O."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ["CELCostError", "CELError", "CELInterruptedError", "CELRuntimeError",
 def compile(  # noqa: A001 - what the language calls it
     expression: str, variables: Mapping[str, Type] | None = None, *, homogeneous: bool = True
 ) -> Program:
-    """Compile an expression over typed variables; `homogeneous` refuses literals of mixed types."""
+    """Compile an expression over typed variables; `homogeneous` rejects literals of mixed types."""
     return compile_program(expression, variables or {}, homogeneous=homogeneous)

@@ -1,4 +1,4 @@
-"""Types for every part of an expression, and the overloads that its calls may mean."""
+"""Type checker: the type of every node, and the overload candidates of its calls."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LITERAL_TYPES: Final[Mapping[type, Type]] = {
     bytes: types.BYTES,
     type(None): types.NULL,
 }
-# Functions that take lists of anything.
+# Functions that take lists of any element type.
 _MIXING: Final = frozenset({"format"})
-# What the macro's condition is an operand of, once expanded; messages name it.
+# The operator around a macro's condition after expansion, which messages name.
 _CONDITION_OPERATOR: Final = {Macro.ALL: tree.AND, Macro.EXISTS: tree.OR}
 
 
@@ -36,22 +36,22 @@ class Checked:
     root: Node
     types: dict[Node, Type]
     overloads: dict[Node, list[Overload]]
-    # Calls whose receiver is part of the function's name.
+    # Calls whose receiver is part of the function's qualified name.
     namespaced: dict[Node, str]
-    # Names and selections that stand for a type.
+    # Identifiers and selections that denote a type.
     type_values: dict[Node, Type]
     variables: Mapping[str, Type]
 
     @property
     def result_type(self) -> Type:
-        """The type of the whole expression."""
+        """Return the type of the whole expression."""
         return self.types[self.root]
 
 
 def check(
     source: str, root: Node, registry: Registry, variables: Mapping[str, Type], *, homogeneous: bool = True
 ) -> Checked:
-    """Check an expression; `homogeneous` refuses literals of mixed types, as Kubernetes does."""
+    """Check an expression; `homogeneous` rejects literals of mixed types, as Kubernetes does."""
     checker = _Checker(registry, variables, homogeneous=homogeneous)
     try:
         checker.visit(root)
@@ -108,7 +108,7 @@ class _Checker:
         }
 
     def visit(self, node: Node) -> Type:
-        """Check a node and all below it."""
+        """Check a node and its descendants."""
         found: Type = self._visitors[type(node)](node)  # type: ignore[operator]
         self.types[node] = found
         return found
@@ -132,7 +132,7 @@ class _Checker:
         self._scope = parent
         return found
 
-    # --- leaves ---
+    # --- Leaves.
 
     def _literal(self, node: tree.Literal) -> Type:
         return _LITERAL_TYPES[type(node.value)]
@@ -156,7 +156,7 @@ class _Checker:
     def _struct(self, node: tree.StructNode) -> Type:
         return self._undeclared(node, node.name)
 
-    # --- selection ---
+    # --- Selection.
 
     def _select(self, node: Select) -> Type:
         name = qualified_name(node)
@@ -186,7 +186,7 @@ class _Checker:
             return DYN if operand.kind is not Kind.ERROR else types.ERROR
         return self._report(node, f"type '{self._shown(operand)}' does not support field selection")
 
-    # --- calls ---
+    # --- Calls.
 
     def _call(self, node: Call) -> Type:
         if node.function in (tree.AND, tree.OR):
@@ -205,12 +205,12 @@ class _Checker:
                     self.visit(child)
             return self._undeclared(node, node.function)
         if node.function in _MIXING:
-            return self._mixing(node)
+            return self._check_mixed_call(node)
         args = [self.visit(child) for child in ((target, *node.args) if target is not None else node.args)]
         return self._resolve(node, node.function, args, member=target is not None)
 
-    def _mixing(self, node: Call) -> Type:
-        """A function whose arguments may hold literals of mixed types."""
+    def _check_mixed_call(self, node: Call) -> Type:
+        """Check a call whose arguments may contain literals of mixed types."""
         before, self._homogeneous = self._homogeneous, False
         children = (node.target, *node.args) if node.target is not None else node.args
         args = [self.visit(child) for child in children]
@@ -238,7 +238,7 @@ class _Checker:
         return result
 
     def _instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
-        """Parameters and result with fresh type parameters."""
+        """Return parameters and result with fresh type parameters."""
         if not overload.is_generic:
             return overload.params, overload.result
         names: dict[str, Type] = {}
@@ -275,10 +275,10 @@ class _Checker:
             return self._no_overload(node, tree.CONDITIONAL, given, member=False)
         return self.bindings.apply(outcome)
 
-    # --- aggregates ---
+    # --- Aggregates.
 
     def _join(self, nodes: Iterable[tuple[Node, bool]]) -> Type:
-        """The common type of literal elements; optional elements count by what they hold."""
+        """Return the common type of literal elements; optional elements count by their value type."""
         joined: Type | None = None
         for node, optional in nodes:
             found = self.visit(node)
@@ -316,7 +316,7 @@ class _Checker:
         value = self._join((entry[1], entry[2]) for entry in node.entries)
         return types.map_of(key, value)
 
-    # --- macros ---
+    # --- Macros.
 
     def _comprehension(self, node: Comprehension) -> Type:
         given = self.bindings.apply(self.visit(node.range))
@@ -335,7 +335,7 @@ class _Checker:
         return self._made(node, made, first, next(iter(scope.values())))
 
     def _iteration_types(self, node: Comprehension, given: Type) -> tuple[Type, Type]:
-        """Types of key and value; a list is iterated by index and element."""
+        """Return the types of key and value; a list is iterated by index and element."""
         if given.kind is Kind.LIST:
             return types.INT, given.params[0]
         if given.kind is Kind.MAP:

@@ -1,9 +1,9 @@
-"""From a checked expression to Python code objects.
+"""Code generation: Python code objects from a checked expression.
 
-The code is built as a syntax tree of which every name comes from here and every text of the author is a
-constant; it sees a fixed namespace and no builtins. There are two versions. The strict one is plain Python that
-stops at the first error. Only when it stops, the careful one runs: there an error in a logical operator or a
-quantifier is absorbed if another operand decides, and messages are the language's own.
+The code is built as a syntax tree in which every name is generated and every text of the author is a constant; it has a
+fixed namespace and no builtins. There are two versions. The strict one is plain Python that stops at the first error.
+Only if it fails, the careful one runs: it absorbs an error in a logical operator or a quantifier if another operand
+decides, and raises the language's error messages.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _BUDGET: Final = "budget"
 _COMPARE: Final[dict[str, type[ast.cmpop]]] = {"_<_": ast.Lt, "_<=_": ast.LtE, "_>_": ast.Gt, "_>=_": ast.GtE}
 _RAW_KEYS: Final = frozenset({Kind.STRING, Kind.INT, Kind.UINT})
 _DOUBLE_OPERATORS: Final[dict[str, type[ast.operator]]] = {"_+_": ast.Add, "_-_": ast.Sub, "_*_": ast.Mult}
-# Constructors of values that are worth making once, when their arguments are literals.
+# Constructors whose result is computed once when their arguments are literals.
 _FOLDED: Final = frozenset({"quantity", "semver", "timestamp", "duration", "ip", "cidr", "url", "bytes"})
-# Functions whose last argument is evaluated only when needed.
+# Functions whose last argument is evaluated lazily.
 _LAZY: Final[dict[str, Callable[..., Any]]] = {"or": control.optional_or, "orValue": control.optional_or_value}
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A function of the budget and the variables; without `uses_budget` the budget may be absent."""
+    """A function of the budget and the variables; without `uses_budget` the budget may be None."""
 
     function: Callable[..., Any]
     uses_budget: bool
@@ -83,7 +83,7 @@ def _invoke(function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
 
 
 def _never_boolean(value: Any) -> bool:
-    """Report whether Python's own equality is right whatever the other side is; it takes True for 1."""
+    """Report whether Python's equality is correct for any other operand; it treats True as 1."""
     return value is None or isinstance(value, (str, bytes))
 
 
@@ -95,7 +95,7 @@ class _Emitter:
         self._interned: dict[int, str] = {}
         self.namespace: dict[str, Any] = {}
         self.uses_budget = False
-        # Local name and whether it holds a lazy value, by the name in the expression.
+        # Identifier -> local name and whether it holds a lazy value.
         self._scope: dict[str, tuple[str, bool]] = {}
         self.parameters: list[str] = []
         for variable in checked.variables:
@@ -114,7 +114,7 @@ class _Emitter:
         }
 
     def emit(self, node: Node) -> ast.expr:
-        """The Python expression for a node."""
+        """Return the Python expression for a node."""
         named = self._checked.type_values.get(node)
         if named is not None:
             return self._object(named)
@@ -125,7 +125,7 @@ class _Emitter:
         return f"{hint}_{self._names}"
 
     def _object(self, value: Any) -> ast.Name:
-        """A name for a Python object of ours."""
+        """Return the name of a host object in the namespace."""
         name = self._interned.get(id(value))
         if name is None:
             name = self._interned[id(value)] = self._fresh("object")
@@ -148,11 +148,11 @@ class _Emitter:
         return self._checked.types[node]
 
     def _condition(self, node: Node) -> ast.expr:
-        """The node as a Python truth value, refused at run time if it is no boolean."""
+        """Return the node as a Python truth value, with a run-time check that it is a boolean."""
         value = self.emit(node)
         return value if self._type(node).kind is Kind.BOOL else self._helper(control.boolean, value)
 
-    # --- names and fields ---
+    # --- Identifiers and fields.
 
     def _ident(self, node: Ident) -> ast.expr:
         name, lazy = self._scope[node.name]
@@ -189,7 +189,7 @@ class _Emitter:
             return ast.Subscript(operand, _constant(key), ast.Load(), **_PLACE)
         return self._helper(runtime.select, operand, _constant(key))
 
-    # --- calls ---
+    # --- Calls.
 
     def _call(self, node: Call) -> ast.expr:
         if node.function in (tree.AND, tree.OR):
@@ -248,7 +248,7 @@ class _Emitter:
         return self._helper(helper, *(_lambda([], self.emit(arg)) for arg in node.args))
 
     def _operator(self, node: Call, inputs: list[Node]) -> ast.expr | None:
-        """Plain Python for operators whose operands are known well enough."""
+        """Return plain Python for operators whose operand types are known."""
         kinds = [self._type(given).kind for given in inputs]
         if node.function in (tree.EQUALS, tree.NOT_EQUALS):
             return self._equality(node.function, inputs, kinds)
@@ -259,7 +259,7 @@ class _Emitter:
         return None if self._careful else self._raw_operator(node, inputs, kinds)
 
     def _raw_operator(self, node: Call, inputs: list[Node], kinds: list[Kind]) -> ast.expr | None:
-        """Python operators whose failures the careful version words."""
+        """Return a Python operator; the careful version raises the error messages."""
         if node.function == tree.INDEX and kinds[0] is Kind.MAP and kinds[1] in _RAW_KEYS:
             return ast.Subscript(self.emit(inputs[0]), self.emit(inputs[1]), ast.Load(), **_PLACE)
         if node.function == tree.IN and kinds[1] is Kind.MAP and kinds[0] in _RAW_KEYS:
@@ -284,7 +284,7 @@ class _Emitter:
             return None
         return _compare(_COMPARE[function](), self.emit(inputs[0]), self.emit(inputs[1]))
 
-    # --- aggregates ---
+    # --- Aggregates.
 
     def _list(self, node: tree.ListNode) -> ast.expr:
         if not any(optional for _, optional in node.elements):
@@ -300,7 +300,7 @@ class _Emitter:
         parts = [_tuple(self.emit(key), self.emit(value), _constant(optional)) for key, value, optional in node.entries]
         return self._helper(runtime.make_map, *parts)
 
-    # --- macros ---
+    # --- Macros.
 
     def _in_scope(self, names: dict[str, tuple[str, bool]], emit: Callable[[], ast.expr]) -> ast.expr:
         before = self._scope
@@ -351,7 +351,7 @@ class _Emitter:
         value = self.emit(node.value)
         local = self._fresh("local")
         if self._careful:
-            # An error in a value that is never used does no harm.
+            # An error in a value that is never used is ignored.
             value = self._helper(control.Lazy, _lambda([], value))
         body = self._in_scope({node.name: (local, self._careful)}, lambda: self.emit(node.body))
         return _invoke(_lambda([local], body), [value])

@@ -1,4 +1,4 @@
-"""Logic, loops and bindings as compiled expressions call them."""
+"""Logical operators, loops and bindings of compiled expressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.cel.signatures import kind_of_class, opaque_name
 from dray.cel.types import Kind
 from dray.cel.values import NONE, Budget, Optional
 
-# How Go names the classes in messages that quote them.
+# Go type names in messages.
 _GO_NAMES: Final = {
     Kind.BOOL: "types.Bool",
     Kind.INT: "types.Int",
@@ -27,19 +27,19 @@ _GO_NAMES: Final = {
 
 
 def boolean(value: Any) -> bool:
-    """The value, if it is a boolean."""
+    """Return the value if it is a boolean, else raise."""
     if value is True or value is False:
         return bool(value)
     return fail()
 
 
 def logical_and(*terms: Callable[[], Any]) -> bool:
-    """False if any term is false, whatever the others do; else an error if any term has one."""
+    """Return False if any term is false, even if others fail; else raise the error of a failed term."""
     return _logical(terms, absorbing=False)
 
 
 def logical_or(*terms: Callable[[], Any]) -> bool:
-    """True if any term is true, whatever the others do; else an error if any term has one."""
+    """Return True if any term is true, even if others fail; else raise the error of a failed term."""
     return _logical(terms, absorbing=True)
 
 
@@ -59,7 +59,7 @@ def _logical(terms: tuple[Callable[[], Any], ...], *, absorbing: bool) -> bool:
 
 
 def iterate(budget: Budget, cost: int, values: Any) -> Iterator[Any]:
-    """The elements of a list or the keys of a map, paying for each step."""
+    """Iterate over the elements of a list or the keys of a map, charging each step."""
     if isinstance(values, dict):
         values = map(unkey, values)
     elif not isinstance(values, (list, tuple)):
@@ -71,7 +71,7 @@ def iterate(budget: Budget, cost: int, values: Any) -> Iterator[Any]:
 
 
 def iterate_pairs(budget: Budget, cost: int, values: Any) -> Iterator[tuple[Any, Any]]:
-    """Index and element of a list, or key and value of a map."""
+    """Iterate over index and element of a list, or key and value of a map."""
     if isinstance(values, dict):
         pairs: Iterator[tuple[Any, Any]] = ((unkey(key), value) for key, value in values.items())
     elif isinstance(values, (list, tuple)):
@@ -90,12 +90,12 @@ def _not_iterable(value: Any) -> NoReturn:
 
 
 def absorb_all(steps: Iterator[Any], condition: Callable[[Any], Any]) -> bool:
-    """`all` that a false element decides even when other elements have errors."""
+    """Evaluate `all`: a false element decides even when other elements fail."""
     return _absorb(steps, condition, deciding=False)
 
 
 def absorb_exists(steps: Iterator[Any], condition: Callable[[Any], Any]) -> bool:
-    """`exists` that a true element decides even when other elements have errors."""
+    """Evaluate `exists`: a true element decides even when other elements fail."""
     return _absorb(steps, condition, deciding=True)
 
 
@@ -115,17 +115,17 @@ def _absorb(steps: Iterator[Any], condition: Callable[[Any], Any], *, deciding: 
 
 
 def unpacked(condition: Callable[[Any, Any], Any]) -> Callable[[tuple[Any, Any]], Any]:
-    """The condition on a pair instead of two values."""
+    """Return the condition as a function of a pair instead of two values."""
     return lambda pair: condition(*pair)
 
 
 def exactly_one(outcomes: Iterator[Any]) -> bool:
-    """Report whether just one outcome is true; every element is looked at."""
+    """Report whether exactly one outcome is true; every element is evaluated."""
     return sum(1 for outcome in outcomes if outcome) == 1
 
 
 def collect_map(pairs: Iterator[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A map of the pairs."""
+    """Return a map of the pairs."""
     made: dict[Any, Any] = {}
     for key, value in pairs:
         put(made, key, value)
@@ -133,7 +133,7 @@ def collect_map(pairs: Iterator[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def merge_entries(entries: Iterator[Any]) -> dict[Any, Any]:
-    """A map of all entries of the maps; a key may come only once."""
+    """Return a map of all entries of the maps; a repeated key is an error."""
     made: dict[Any, Any] = {}
     for entry in entries:
         if not isinstance(entry, dict):
@@ -144,7 +144,7 @@ def merge_entries(entries: Iterator[Any]) -> dict[Any, Any]:
 
 
 class Lazy:
-    """A bound value that is computed when first asked for."""
+    """A bound value that is computed on first use."""
 
     __slots__ = ("_compute", "_done", "_value")
 
@@ -154,7 +154,7 @@ class Lazy:
         self._value: Any = None
 
     def get(self) -> Any:
-        """The value."""
+        """Return the value."""
         if not self._done:
             self._value = self._compute()
             self._done = True
@@ -162,14 +162,14 @@ class Lazy:
 
 
 def optional_map(target: Any, body: Callable[[Any], Any]) -> Optional:
-    """`optMap`."""
+    """Evaluate `optMap`."""
     if not isinstance(target, Optional):
         fail()
     return Optional(body(target.value)) if target.present else NONE
 
 
 def optional_flat_map(target: Any, body: Callable[[Any], Any]) -> Optional:
-    """`optFlatMap`."""
+    """Evaluate `optFlatMap`."""
     if not isinstance(target, Optional):
         fail()
     if not target.present:
@@ -179,7 +179,7 @@ def optional_flat_map(target: Any, body: Callable[[Any], Any]) -> Optional:
 
 
 def optional_or(target: Any, other: Callable[[], Any]) -> Optional:
-    """`or`; the alternative is computed only when needed."""
+    """Evaluate `or`; the alternative is evaluated lazily."""
     if not isinstance(target, Optional):
         fail()
     if target.present:
@@ -189,7 +189,7 @@ def optional_or(target: Any, other: Callable[[], Any]) -> Optional:
 
 
 def optional_or_value(target: Any, other: Callable[[], Any]) -> Any:
-    """`orValue`; the alternative is computed only when needed."""
+    """Evaluate `orValue`; the alternative is evaluated lazily."""
     if not isinstance(target, Optional):
         fail()
     return target.value if target.present else other()

@@ -1,7 +1,7 @@
-"""How much work an expression can be, before it runs: cel-go's cost model with Kubernetes' function costs.
+"""Cost estimation: cel-go's cost model with Kubernetes' function costs.
 
-Costs are (least, most) pairs of abstract units that never pass the largest uint64. The work counted at run time
-is charged in two parts: what depends on sizes when it happens, everything else ahead for a whole stretch of code.
+Costs are (least, most) pairs of abstract units, capped at the largest uint64. At run time, costs that depend on sizes
+are charged where they occur, all other costs in advance for a whole block of code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Local(NamedTuple):
 
 
 def estimate(checked: Checked) -> Range:
-    """The least and most an evaluation can cost, given the sizes that the types declare."""
+    """Return the minimum and maximum cost of an evaluation, given the size bounds of the types."""
     return _Estimator(checked).cost(checked.root)
 
 
@@ -56,17 +56,17 @@ class _Estimator:
         }
 
     def cost(self, node: Node) -> Range:
-        """The cost of a node with all below it."""
+        """Return the cost of a node including its descendants."""
         return self._visitors[type(node)](node)
 
     def type_of(self, node: Node) -> Type:
-        """The checked type."""
+        """Return the checked type."""
         return self._checked.types[node]
 
-    # --- sizes ---
+    # --- Sizes.
 
     def size(self, node: Node) -> Range:
-        """The size of the node's value, or everything possible."""
+        """Return the size of the node's value, or the full range."""
         return self._known_size(node) or UNKNOWN
 
     def _known_size(self, node: Node) -> Range | None:
@@ -88,7 +88,7 @@ class _Estimator:
             return local.entry if local is not None else None
         return found
 
-    # --- nodes ---
+    # --- Nodes.
 
     def _select(self, node: Select) -> Range:
         operand = self.cost(node.operand)
@@ -141,7 +141,7 @@ class _Estimator:
         self.unite_entries(node, truthy, falsy)
 
     def unite_entries(self, node: Node, left: Node, right: Node) -> None:
-        """Let the node's elements be those of either."""
+        """Record that the node's elements are those of either operand."""
         mine, yours = self._entry(left), self._entry(right)
         if mine is not None and yours is not None:
             self._entries[node] = _Entry(mine.key.union(yours.key), mine.value.union(yours.value))
@@ -168,7 +168,7 @@ class _Estimator:
         return total.plus(fixed(overhead.once)).plus(count.times(step))
 
     def _step(self, node: Comprehension) -> Range:
-        """The cost of one round: the macro's own share, the condition and the transformation."""
+        """Return the cost of one iteration: the macro's overhead, the condition and the transformation."""
         overhead = _OVERHEADS[node.macro]
         condition = self.cost(node.condition) if node.condition is not None else ZERO
         made = self.cost(node.transform) if node.transform is not None else ZERO
@@ -177,7 +177,7 @@ class _Estimator:
         taken = fixed(overhead.each).plus(made)
         if node.condition is None:
             return taken
-        # What the condition refuses costs a look at the accumulator.
+        # An element that the condition rejects costs one access to the accumulator.
         return condition.plus(taken.union(ONE))
 
     def _bind(self, node: Bind) -> Range:
@@ -191,7 +191,7 @@ class _Estimator:
             self._sizes[node] = size
         if entry is not None:
             self._entries[node] = entry
-        # A bind is a fold over an empty list, whose making is charged.
+        # A bind is a fold over an empty list, whose creation is charged.
         return fixed(LIST_COST).plus(value).plus(body)
 
     def _optional_map(self, node: OptionalMap) -> Range:
@@ -209,12 +209,12 @@ def _literal_size(node: Node) -> Range | None:
 
 
 def _is_fixed(given: Type) -> bool:
-    """Report whether values are compared in one step although they are no scalars."""
+    """Report whether values are compared in one step although they are not scalars."""
     return given.kind in (Kind.TYPE, Kind.NULL) or (given.kind is Kind.OPAQUE and not given.is_optional)
 
 
 def _is_path(node: Node) -> bool:
-    """Report whether the value comes from a variable unchanged, so that the declared bound holds."""
+    """Report whether the value comes unchanged from a variable, so that the declared bound holds."""
     return isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function == tree.INDEX)
 
 
@@ -226,13 +226,13 @@ def _sum(costs: list[Range]) -> Range:
 
 
 class _Overhead(NamedTuple):
-    """What a macro costs by itself: once, and for each element."""
+    """The overhead of a macro: once, and per element."""
 
     once: int
     each: int
 
 
-# The folds these macros stand for: accumulator, loop condition, step and result.
+# The folds that these macros stand for: accumulator, loop condition, step and result.
 _OVERHEADS: Final = {
     Macro.ALL: _Overhead(1, 3),
     Macro.EXISTS: _Overhead(1, 4),
@@ -246,11 +246,11 @@ _OVERHEADS: Final = {
 _DECIDERS: Final = frozenset({Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE})
 
 
-# --- what is charged at run time without looking at values ---
+# --- Costs that are charged at run time independently of values.
 
 
 def static_cost(checked: Checked, node: Node) -> int:
-    """The most that running the node once costs, without loops and calls that charge by themselves."""
+    """Return the maximum cost of running the node once, without loops and calls that charge themselves."""
     if isinstance(node, Literal):
         return 0
     if isinstance(node, Ident):
@@ -276,7 +276,7 @@ def _static_own(checked: Checked, node: Node) -> int:
 
 
 def _static_call(checked: Checked, node: Call) -> int:
-    """A call that is not charged when it happens is charged here, with the literal that bounds it."""
+    """Return the cost of a call that is not charged at run time, given the literal that bounds it."""
     inputs = [*([node.target] if node.target is not None else []), *node.args]
     if compares_plainly(checked, node.function, inputs):
         lengths = [len(arg.value) for arg in inputs if isinstance(arg, Literal) and isinstance(arg.value, (str, bytes))]
@@ -291,7 +291,7 @@ _FIXED_SIZE: Final = SCALARS | {Kind.NULL}
 
 
 def compares_plainly(checked: Checked, function: str, inputs: list[Node]) -> bool:
-    """Report whether a comparison takes a time that is known beforehand."""
+    """Report whether a comparison has a constant cost."""
     if function not in _ORDER | _EQUALITY:
         return False
     kinds = [checked.types[given].kind for given in inputs]
@@ -304,6 +304,6 @@ def compares_plainly(checked: Checked, function: str, inputs: list[Node]) -> boo
 
 
 def iteration_cost(checked: Checked, node: Comprehension) -> int:
-    """What one round of a comprehension costs at most, without inner loops and calls that charge by themselves."""
+    """Return the maximum cost of one iteration, without inner loops and calls that charge themselves."""
     parts = [part for part in (node.condition, node.transform) if part is not None]
     return _OVERHEADS[node.macro].each + sum(static_cost(checked, part) for part in parts)

@@ -1,4 +1,4 @@
-"""A device as selectors see it, made from its entry in a ResourceSlice."""
+"""The CEL value of a device in a ResourceSlice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DomainMap(dict[str, dict[str, Any]]):
 
 
 class DeviceView:
-    """The value of `device`; never changed once made, and cheap to keep beside its device."""
+    """The value of `device`; immutable."""
 
     __slots__ = ("allow_multiple", "attributes", "capacity", "driver")
 
@@ -44,13 +44,13 @@ class DeviceView:
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:
-    """Domain and id of a qualified name; without a domain it belongs to the driver's."""
+    """Return domain and id of a qualified name; the default domain is the driver's."""
     domain, slash, identifier = name.partition("/")
     return (domain, identifier) if slash else (driver, name)
 
 
 def device_view(driver: str, document: Document) -> DeviceView:
-    """Read a device of a ResourceSlice; `basic` of v1beta1 is looked into as well."""
+    """Return the view of a device; `basic` of v1beta1 is supported as well."""
     body: Document = document.get("basic") or document
     view = DeviceView(driver, allow_multiple=bool(body.get("allowMultipleAllocations")))
     for name, attribute in (body.get("attributes") or {}).items():

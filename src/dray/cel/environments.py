@@ -1,4 +1,4 @@
-"""The environments Kubernetes gives to expressions: device selectors and validation rules of custom resources."""
+"""The CEL environments of Kubernetes: device selectors and validation rules of custom resources."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
     "device_view",
 ]
 
-# CELSelectorExpressionMaxCost of resource.k8s.io/v1, both for the estimate and at run time.
+# CELSelectorExpressionMaxCost of resource.k8s.io/v1, for the estimate and at run time.
 SELECTOR_COST_LIMIT: Final = COST_LIMIT
 # PerCallLimit of Kubernetes' CEL configuration.
 RULE_COST_LIMIT: Final = COST_LIMIT
 
-# Bounds of resource.k8s.io/v1: a domain, an id and a driver name, a text value, and the entries of a map.
+# Bounds of resource.k8s.io/v1: a domain, an id and a driver name, a string value, and the entries of a map.
 _DOMAIN_LENGTH_MAX: Final = 63
 _ID_LENGTH_MAX: Final = 32
 _DRIVER_LENGTH_MAX: Final = 63
@@ -55,7 +55,7 @@ def _by_domain(value: Type) -> Type:
 
 @lru_cache(maxsize=4)
 def _device_type(*, list_attributes: bool, consumable_capacity: bool) -> Type:
-    # Only a dynamic attribute may be iterated over.
+    # Only a dynamic attribute can be iterated over.
     attribute = (types.DYN if list_attributes else types.ANY).sized(_VALUE_LENGTH_MAX)
     fields = {
         "driver": Field(STRING.sized(_DRIVER_LENGTH_MAX), "driver"),
@@ -68,28 +68,28 @@ def _device_type(*, list_attributes: bool, consumable_capacity: bool) -> Type:
 
 
 class CompiledSelector:
-    """A selector that says of a device whether it matches."""
+    """A compiled device selector."""
 
     __slots__ = ("_program", "_strict")
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        # The bare function, when nothing has to be counted while it runs.
+        # The plain function, if nothing has to be counted at run time.
         self._strict = program.uncounted(SELECTOR_COST_LIMIT)
 
     @property
     def expression(self) -> str:
-        """The text it was compiled from."""
+        """Return the source text."""
         return self._program.source
 
     @property
     def estimated_cost(self) -> int:
-        """The most an evaluation can cost for any valid device."""
+        """Return the maximum cost of an evaluation for any valid device."""
         return self._program.estimated_cost
 
     @property
     def program(self) -> Program:
-        """The compiled expression."""
+        """Return the compiled expression."""
         return self._program
 
     def evaluate(
@@ -115,11 +115,11 @@ class CompiledSelector:
 def compile_device_selector(
     expression: str, *, list_attributes: bool = True, consumable_capacity: bool = True
 ) -> CompiledSelector:
-    """Compile a selector; the switches are the features that newly written expressions may use."""
+    """Compile a selector; the flags are the features that newly written expressions may use."""
     return _compile_selector(expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
 
 
-# Claims of one template repeat their selectors; a failure is never kept.
+# Claims of one template repeat their selectors; failures are not cached.
 _SELECTOR_CACHE_SIZE: Final = 256
 
 
@@ -134,7 +134,7 @@ def _compile_selector(expression: str, *, list_attributes: bool, consumable_capa
 
 
 class _SelfProgram:
-    """An expression about `self`, and `oldSelf` where there is one."""
+    """An expression over `self`, and `oldSelf` where there is one."""
 
     __slots__ = ("_convert", "_optional_old", "_program", "uses_old_self")
 
@@ -146,12 +146,12 @@ class _SelfProgram:
 
     @property
     def estimated_cost(self) -> int:
-        """The most one evaluation can cost, by the bounds of the schema."""
+        """Return the maximum cost of one evaluation, by the bounds of the schema."""
         return self._program.estimated_cost
 
     @property
     def expression(self) -> str:
-        """The text it was compiled from."""
+        """Return the source text."""
         return self._program.source
 
     def _run(self, self_value: Any, old_value: Any, cost_limit: int, interrupt: Interrupt | None) -> Any:
@@ -184,7 +184,7 @@ class CompiledRule(_SelfProgram):
         cost_limit: int = RULE_COST_LIMIT,
         interrupt: Interrupt | None = None,
     ) -> bool:
-        """Report whether the value obeys the rule."""
+        """Report whether the value satisfies the rule."""
         result = self._run(self_value, old_value, cost_limit, interrupt)
         if result is True or result is False:
             return bool(result)
@@ -204,7 +204,7 @@ class CompiledMessage(_SelfProgram):
         cost_limit: int = RULE_COST_LIMIT,
         interrupt: Interrupt | None = None,
     ) -> str:
-        """The message about the value."""
+        """Return the message about the value."""
         result = self._run(self_value, old_value, cost_limit, interrupt)
         if isinstance(result, str):
             return result
@@ -224,7 +224,7 @@ def _compile_about_self(
 def compile_rule(
     rule: str, schema: Document, *, with_old_self: bool = True, optional_old_self: bool = False, is_root: bool = False
 ) -> CompiledRule:
-    """Compile a rule for values of a structural schema; a root schema has the fields that every object has."""
+    """Compile a rule for values of a structural schema; a root schema has the fields of every object."""
     program, convert = _compile_about_self(
         rule, schema, with_old_self=with_old_self, optional_old_self=optional_old_self, is_root=is_root
     )
@@ -241,7 +241,7 @@ def compile_message_expression(
     optional_old_self: bool = False,
     is_root: bool = False,
 ) -> CompiledMessage:
-    """Compile an expression that makes a rule's message."""
+    """Compile the expression of a rule's message."""
     program, convert = _compile_about_self(
         expression, schema, with_old_self=with_old_self, optional_old_self=optional_old_self, is_root=is_root
     )

@@ -1,4 +1,4 @@
-"""What can go wrong with an expression, worded and laid out as cel-go does."""
+"""Errors of expressions, with cel-go's messages and layout."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ WIDE_CARET = "＾"  # noqa: RUF001 - as wide as the character above it
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One mistake at a character offset of the source."""
+    """An error at a character offset of the source."""
 
     offset: int
     message: str
 
     def render(self, source: str) -> str:
-        """The message with its place and the line it is in."""
+        """Return the message with its position and source line."""
         line_start = source.rfind("\n", 0, self.offset) + 1
         line_end = source.find("\n", line_start)
         line = source[line_start : line_end if line_end >= 0 else len(source)]
@@ -31,7 +31,7 @@ class Issue:
 
 
 class CELError(Exception):
-    """An expression that does not compile; the text names every issue."""
+    """An expression that does not compile; the text has all issues."""
 
     def __init__(self, message: str, issues: Sequence[Issue] = ()) -> None:
         super().__init__(message)
@@ -39,12 +39,12 @@ class CELError(Exception):
 
     @property
     def detail(self) -> str:
-        """The text as Kubernetes puts it into field errors."""
+        """Return the text that Kubernetes uses in field errors."""
         return f"compilation failed: {self}" if self.issues else str(self)
 
     @classmethod
     def of(cls, source: str, issues: Sequence[Issue]) -> CELError:
-        """Lay the issues out in source order."""
+        """Return the error with the issues in source order."""
         ordered = sorted(issues, key=lambda issue: issue.offset)
         return cls("\n".join(issue.render(source) for issue in ordered), ordered)
 
@@ -54,18 +54,18 @@ class CELRuntimeError(Exception):
 
 
 class CELCostError(CELRuntimeError):
-    """The evaluation did more work than it may; never absorbed by a logical operator."""
+    """The evaluation exceeded its cost limit; never absorbed by a logical operator."""
 
     def __init__(self, message: str = "operation cancelled: actual cost limit exceeded") -> None:
         super().__init__(message)
 
 
 class CELInterruptedError(CELRuntimeError):
-    """The caller no longer wants the result; never absorbed by a logical operator."""
+    """The caller cancelled the evaluation; never absorbed by a logical operator."""
 
     def __init__(self) -> None:
         super().__init__("operation interrupted")
 
 
-# Errors that end the evaluation at once, whatever surrounds them.
+# Errors that always end the evaluation.
 FATAL = (CELCostError, CELInterruptedError)

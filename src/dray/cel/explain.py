@@ -1,4 +1,4 @@
-"""Why a selector matches no device: which of its conditions fail, and which names it got wrong."""
+"""Explains why a selector matches no device: conditions that fail, and unknown attribute names."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dray.cel.lexer import tokenize
 from dray.cel.tree import Call, Literal, Node, Select
 
 _MAPS: Final = {"device.attributes": "attributes", "device.capacity": "capacity"}
-# Below this likeness a name is no typing mistake.
+# Minimum similarity of a suggested name.
 _LIKENESS_MIN: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A top-level condition: how many devices it holds for, and an error it had on one of the others."""
+    """A top-level condition: the number of devices it holds for, and an error from one of the others."""
 
     expression: str
     matching: int
@@ -30,7 +30,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An attribute or capacity the selector names: how many devices have it, and what might have been meant."""
+    """A referenced attribute or capacity: the number of devices that have it, and a suggestion."""
 
     name: str
     present: int
@@ -39,7 +39,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What became of a selector on some devices."""
+    """The result of a selector on some devices."""
 
     devices: int
     matching: int
@@ -48,7 +48,7 @@ class Explanation:
 
 
 def explain_match(selector: CompiledSelector, devices: Sequence[DeviceView]) -> Explanation:
-    """Try the selector and each of its top-level conditions on the devices."""
+    """Evaluate the selector and each of its top-level conditions on the devices."""
     source, root = selector.expression, selector.program.root
     parts = _conditions(source, root)
     return Explanation(
@@ -70,7 +70,7 @@ def _count(selector: CompiledSelector, devices: Sequence[DeviceView]) -> Conditi
 
 
 def _conditions(source: str, root: Node) -> list[str]:
-    """The texts between the `&&` of the whole expression."""
+    """Return the operands of the top-level `&&`."""
     if not isinstance(root, Call) or root.function != tree.AND:
         return [source.strip()]
     ends = _and_offsets(source, len(root.args) - 1)
@@ -79,7 +79,7 @@ def _conditions(source: str, root: Node) -> list[str]:
 
 
 def _and_offsets(source: str, count: int) -> list[int]:
-    """Offsets of the `&&` outside all brackets; the expression has parsed, so brackets match."""
+    """Return the offsets of `&&` outside of all brackets; the expression has parsed, so brackets match."""
     depth, found = 0, []
     for token in tokenize(source)[0]:
         if token.kind in "([{":
@@ -92,7 +92,7 @@ def _and_offsets(source: str, count: int) -> list[int]:
 
 
 def _references(root: Node) -> list[tuple[str, str, str]]:
-    """Every `device.attributes["domain"].name` or `device.capacity["domain"].name`, each once."""
+    """Return every distinct `device.attributes["domain"].name` or `device.capacity["domain"].name`."""
     found: dict[tuple[str, str, str], None] = {}
     for node in tree.walk(root):
         name, inner = _last_step(node)

@@ -1,4 +1,4 @@
-"""What calls cost by the sizes of their arguments: cel-go's model, with Kubernetes' own functions."""
+"""Costs of calls by the sizes of their arguments: cel-go's model, with Kubernetes' functions."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from dray.cel.values import UINT_MAX
 
 
 class Range(NamedTuple):
-    """Least and most of a cost or a size."""
+    """Minimum and maximum of a cost or a size, capped at the largest uint64."""
 
     least: int
     most: int
 
     def plus(self, other: Range) -> Range:
-        """The sum."""
+        """Return the sum."""
         return Range(min(self.least + other.least, UINT_MAX), min(self.most + other.most, UINT_MAX))
 
     def times(self, other: Range) -> Range:
-        """The product."""
+        """Return the product."""
         return Range(min(self.least * other.least, UINT_MAX), min(self.most * other.most, UINT_MAX))
 
     def scaled(self, factor: float) -> Range:
-        """The product with a factor, rounded up."""
+        """Return the product with a factor, rounded up."""
         return Range(scale(self.least, factor), scale(self.most, factor))
 
     def union(self, other: Range) -> Range:
-        """The range that covers both."""
+        """Return the range that covers both."""
         return Range(min(self.least, other.least), max(self.most, other.most))
 
 
 def scale(amount: int, factor: float) -> int:
-    """The product, rounded up."""
+    """Return the product, rounded up."""
     return min(math.ceil(amount * factor), UINT_MAX)
 
 
@@ -46,28 +46,28 @@ ONE: Final = Range(1, 1)
 
 
 def fixed(amount: int) -> Range:
-    """A range of one number."""
+    """Return a range of one number."""
     return Range(amount, amount)
 
 
 STRING_FACTOR: Final = 0.1
 REGEX_FACTOR: Final = 0.25
-# ResourceSliceMaxAttributeValuesPerDevice: `includes` never looks at more values.
+# ResourceSliceMaxAttributeValuesPerDevice: `includes` never examines more values.
 _INCLUDES_COST: Final = 48
 SCALARS: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
 
 
 class Sizes(Protocol):
-    """What a rule may ask about a node."""
+    """Sizes and types of nodes, for cost rules."""
 
     def size(self, node: Node) -> Range:
-        """The size of the node's value."""
+        """Return the size of the node's value."""
 
     def type_of(self, node: Node) -> Type:
-        """The node's type."""
+        """Return the node's type."""
 
 
-# A call's own cost and the size of its result, from receiver (if any) and arguments.
+# A call's cost and the size of its result, from receiver (if any) and arguments.
 Rule = Callable[[Sizes, list[Node]], tuple[Range, Range | None]]
 
 
@@ -88,7 +88,7 @@ def _order(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
     kinds = {estimator.type_of(given).kind for given in inputs}
     if kinds & {Kind.STRING, Kind.BYTES}:
         return _compare(estimator, inputs)
-    # Of two unknown values both may be texts.
+    # Two unknown values may both be strings.
     return (ONE if kinds & SCALARS else ONE.union(_compare(estimator, inputs)[0])), None
 
 
@@ -226,7 +226,7 @@ def _includes(_: Sizes, __: list[Node]) -> tuple[Range, Range | None]:
     return fixed(_INCLUDES_COST), None
 
 
-# Comparing networks looks at 4 to 16 bytes twice, three times and one more for a network inside another.
+# Comparing networks reads 4 to 16 bytes twice; a network inside another, three times and one more.
 _CONTAINS_IP: Final = Range(8, 32).scaled(STRING_FACTOR)
 _CONTAINS_CIDR: Final = _CONTAINS_IP.plus(Range(4, 16).scaled(STRING_FACTOR)).plus(ONE)
 

@@ -1,4 +1,4 @@
-"""Characters to tokens. Every pattern is linear, so no text takes long."""
+"""Lexer. Every pattern matches in linear time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SIMPLE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token; `kind` is the text of punctuation and keywords, or the name of a class of tokens."""
+    """A token; `kind` is the text of punctuation and keywords, or the name of a token class."""
 
     kind: str
     text: str
@@ -61,7 +61,7 @@ class Token:
 
 
 def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
-    """Split the source; what is no token is reported and skipped."""
+    """Return the tokens of the source; invalid text is reported and skipped."""
     tokens: list[Token] = []
     issues: list[Issue] = []
     position = 0
@@ -81,10 +81,10 @@ def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
 
 
 def _unrecognized(source: str, position: int) -> str:
-    """What the lexer gives up on: a character, or a string up to where it stops being one."""
+    """Return the invalid text: a character, or a string up to where it becomes invalid."""
     opened = _OPENED.match(source, position)
     if opened is None:
-        # Half of an operator takes the character with it that is not the other half.
+        # An incomplete operator includes the character after it.
         return source[position : position + (2 if source[position] in "=&|" else 1)]
     end = opened.end()
     return source[position : end + (2 if source[end : end + 1] == "\\" else 1)]
@@ -108,7 +108,7 @@ def _token(match: re.Match[str], issues: list[Issue]) -> Token:
 
 def _int_token(match: re.Match[str], issues: list[Issue]) -> Token:
     digits, offset = match["int"], match.start()
-    # More digits than this overflow whatever they are.
+    # More digits always overflow.
     significant = digits.removeprefix("0x").lstrip("0")
     value = int(digits, 16 if digits.startswith("0x") else 10) if len(significant) <= 20 else UINT_MAX + 1  # noqa: PLR2004
     if match["unsigned"]:

@@ -1,4 +1,4 @@
-"""Calls that are not functions: they bind names or look at their arguments unevaluated."""
+"""Macros: calls that bind variables or use their arguments unevaluated."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dray.cel.tree import Bind, Call, Comprehension, Ident, Macro, Node, Optiona
 Report = Callable[[int, str], None]
 _ACCUMULATORS: Final = frozenset({"__result__", "@result"})
 
-# No author can write this name.
+# Not a valid identifier in source text.
 _SORTED: Final = "@sorted"
 
-# Macro and number of iteration variables, by name and number of arguments.
+# Name and number of arguments -> macro and number of iteration variables.
 _COMPREHENSIONS: Final[Mapping[tuple[str, int], tuple[Macro, int]]] = {
     ("all", 2): (Macro.ALL, 1),
     ("exists", 2): (Macro.EXISTS, 1),
@@ -38,7 +38,7 @@ _DECIDING: Final = frozenset({Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE, Macro.F
 
 
 def expand(report: Report, *, offset: int, name: str, target: Node | None, args: tuple[Node, ...]) -> Node | None:
-    """The macro the call is, or nothing when it is a plain call."""
+    """Return the macro that the call stands for, None for a plain call."""
     if target is None:
         return _expand_has(report, offset, args) if name == "has" and len(args) == 1 else None
     if name == "bind" and isinstance(target, Ident) and target.name == "cel" and len(args) == 3:  # noqa: PLR2004
@@ -81,7 +81,7 @@ def _expand_optional(report: Report, offset: int, *, target: Node, args: tuple[N
 
 
 def _expand_sort(report: Report, offset: int, *, target: Node, args: tuple[Node, ...]) -> Node:
-    """The list, ordered by the list of its elements' keys."""
+    """Expand `sortBy` to the list, sorted by the list of its elements' keys."""
     values = Ident(offset, 1, _SORTED)
     found = (Macro.MAP, 1)
     keys = _expand_comprehension(report, offset, found=found, target=values, args=args)

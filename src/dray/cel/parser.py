@@ -1,4 +1,4 @@
-"""Tokens to a tree, by precedence climbing. The first syntax error ends it, worded as cel-go's parser does."""
+"""Parser by precedence climbing. The first syntax error ends it, with the message of cel-go's parser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.cel.errors import CELError, Issue
 from dray.cel.lexer import RESERVED, Token, tokenize
 from dray.cel.tree import DEPTH_MAX, NESTING_MAX, Call, Ident, Literal, Node, Select
 
-# Binding strength of the binary operators below `||` and `&&`.
+# Precedence of the binary operators below `||` and `&&`.
 _BINARY: Final = {
     "<": (1, "_<_"),
     "<=": (1, "_<=_"),
@@ -25,13 +25,13 @@ _BINARY: Final = {
     "/": (3, "_/_"),
     "%": (3, "_%_"),
 }
-# What may begin an expression, in the order of the grammar's token numbers.
+# Tokens that may begin an expression, in the order of the grammar's token numbers.
 _STARTS: Final = (
     "'['", "'{'", "'('", "'.'", "'-'", "'!'", "'true'", "'false'", "'null'",
     "NUM_FLOAT", "NUM_INT", "NUM_UINT", "STRING", "BYTES", "IDENTIFIER",
 )  # fmt: skip
 _START_KINDS: Final = frozenset(name.strip("'") for name in _STARTS)
-# What else may come where an element is expected, by the bracket that ends the elements.
+# Further tokens that may occur where an element is expected, by the closing bracket.
 _ALSO: Final[Mapping[str | None, str]] = {")": ")", "]": "],?", "}": "},?"}
 _ORDER: Final = ("'['", "']'", "'{'", "'}'", "'('", "')'", "'.'", "','", "'-'", "'!'", "'?'", *_STARTS[6:])
 _LITERALS: Final = {"true": True, "false": False, "null": None}
@@ -59,11 +59,11 @@ def _too_deep() -> str:
 
 
 class _SyntaxStopError(Exception):
-    """Parsing cannot go on; the issue is recorded."""
+    """Ends the parser; the issue is recorded."""
 
 
 def depth_above(*nodes: Node | None) -> int:
-    """The depth of a node with these children."""
+    """Return the depth of a node with these children."""
     return 1 + max((node.depth for node in nodes if node is not None), default=0)
 
 
@@ -91,7 +91,7 @@ class _Parser:
         raise _SyntaxStopError
 
     def report(self, offset: int, message: str) -> None:
-        """Record an issue that parsing survives."""
+        """Record an issue after which parsing continues."""
         self._issues.append(Issue(offset, message))
 
     def _expect(self, kind: str) -> Token:
@@ -105,7 +105,7 @@ class _Parser:
         return self._fail(f"Syntax error: missing '{kind}' at '{text}'")
 
     def end(self) -> None:
-        """Nothing may follow the expression."""
+        """Require the end of the source."""
         if self._token.kind == "EOF":
             return
         last = self._tokens[self._position + 1].kind == "EOF"
@@ -120,13 +120,13 @@ class _Parser:
         self._fail(f"Syntax error: {verb} input '{self._token.text}' expecting {{{expecting}}}")
 
     def bounded(self, node: Node) -> Node:
-        """The node, unless it makes the tree too deep."""
+        """Return the node unless it makes the tree too deep."""
         if node.depth > DEPTH_MAX:
             self._fail(_too_deep(), 0)
         return node
 
     def expression(self, closing: str | None = None) -> Node:
-        """A conditional, or what binds tighter."""
+        """Parse a conditional, or what binds tighter."""
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             self._fail(f"expression recursion limit exceeded: {NESTING_MAX}", 0)
@@ -144,7 +144,7 @@ class _Parser:
         return node
 
     def _logical(self, closing: str | None) -> Node:
-        """Chains of `||` and `&&` become single calls of many arguments, so they do not deepen the tree."""
+        """Parse `||` and `&&`; a chain becomes one call of many arguments, which keeps the tree flat."""
         alternatives: list[Node] = []
         or_offset = 0
         while True:
@@ -182,7 +182,7 @@ class _Parser:
             self._next()
             count += 1
         if first.kind == "-" and self._token.kind in ("NUM_INT", "NUM_FLOAT"):
-            # The last minus belongs to the literal: -9223372036854775808 has no positive twin.
+            # The last minus belongs to the literal: -9223372036854775808 has no positive counterpart.
             count -= 1
             operand = self._member(self._number(self._next(), first.offset, negative=True))
         else:
@@ -194,7 +194,7 @@ class _Parser:
         return self.bounded(Call(first.offset, depth_above(operand), name, None, (operand,)))
 
     def _operand_follows(self, operator: Token) -> None:
-        """Complain as cel-go's parser does when a sign ends the expression."""
+        """Report cel-go's error when a sign ends the expression."""
         if self._token.kind != "EOF":
             return
         if operator.kind == "-":
@@ -255,7 +255,7 @@ class _Parser:
         return tuple(args)
 
     def _more(self, closing: str) -> bool:
-        """Report whether another element follows in brackets; a comma may come before the end."""
+        """Report whether another element follows in brackets; a trailing comma is allowed."""
         if self._accept(closing) is not None:
             return False
         if self._accept(",") is None:

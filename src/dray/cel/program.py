@@ -1,4 +1,4 @@
-"""An expression from text to result: the one way in for every environment."""
+"""Compilation and evaluation of expressions, for all environments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STANDARD: Final = standard.REGISTRY.merged(
 
 
 class Program:
-    """A compiled expression; immutable, may be evaluated any number of times."""
+    """A compiled expression; immutable and reusable."""
 
     __slots__ = ("_careful", "_checked", "_estimate", "_static_cost", "_strict")
 
@@ -42,39 +42,39 @@ class Program:
         self._checked = checked
         self._static_cost = static_cost(checked, checked.root)
         self._strict = generate(checked, careful=False)
-        # Made on the first failure: most expressions never need it.
+        # Compiled on the first failure: most expressions never need it.
         self._careful: Compiled | None = None
         self._estimate: Range | None = None
 
     @property
     def source(self) -> str:
-        """The text it was compiled from."""
+        """Return the source text."""
         return self._checked.source
 
     @property
     def root(self) -> Node:
-        """The parsed expression."""
+        """Return the parsed expression."""
         return self._checked.root
 
     @property
     def checked(self) -> Checked:
-        """The checked expression."""
+        """Return the checked expression."""
         return self._checked
 
     @property
     def result_type(self) -> Type:
-        """The type that results have."""
+        """Return the type of the result."""
         return self._checked.result_type
 
     @property
     def estimated_cost(self) -> int:
-        """The most an evaluation can cost."""
+        """Return the maximum cost of an evaluation."""
         if self._estimate is None:
             self._estimate = estimate(self._checked)
         return self._estimate.most
 
     def uncounted(self, cost_limit: int) -> Callable[..., Any] | None:
-        """The bare strict function, if no part of it has to be counted and all of it fits the limit."""
+        """Return the plain strict function, if nothing has to be counted at run time and the cost fits the limit."""
         return None if self._strict.uses_budget or self._static_cost > cost_limit else self._strict.function
 
     def run(self, *values: Any, cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None) -> Any:
@@ -124,7 +124,7 @@ def compile_program(
     registry: Registry = STANDARD,
     homogeneous: bool = True,
 ) -> Program:
-    """Parse, check and compile; every mistake of the author is in the one error raised."""
+    """Parse, check and compile; raises one error with all issues."""
     if len(expression.encode("utf-8", "surrogatepass")) > EXPRESSION_BYTES_MAX:
         raise CELError(
             "ERROR: <input>:-1:0: expression code point size exceeds limit: "

@@ -1,7 +1,7 @@
-"""The operators as compiled expressions call them.
+"""Operators of compiled expressions.
 
-Anything that walks values of unknown size takes the budget and pays per step, because values may share
-structure and be exponentially larger than the memory they take.
+Any traversal of values of unknown size charges the budget per step, because values may share structure and be
+exponentially larger than their memory.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from dray.cel.values import (
     Uint,
 )
 
-# A step over this many characters costs as much as one over an element.
+# One step over this many characters costs as much as one over an element.
 CHARS_PER_UNIT: Final = 10
-# A container inside another takes as long to open as some steps over elements.
+# Opening a nested container costs as much as several steps over elements.
 _NESTED_COST: Final = 4
 _NO_OVERLOAD: Final = "no such overload"
-# What a value of an unexpected type makes Python raise inside an implementation.
+# Exceptions that Python raises in an implementation for a value of an unexpected type.
 PYTHON_FAILURES: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 FAILURES: Final = (CELRuntimeError, *PYTHON_FAILURES)
 
 
 def fail(message: str = _NO_OVERLOAD) -> NoReturn:
-    """End the evaluation."""
+    """Raise a run-time error."""
     raise CELRuntimeError(message)
 
 
 def size_of(value: Any) -> int:
-    """The size that costs are counted by; scalars count one."""
+    """Return the size for costs; scalars count one."""
     return len(value) if isinstance(value, (str, bytes, list, dict, tuple)) else 1
 
 
 def traversal(size: int, factor: float = 0.1) -> int:
-    """The cost of walking over so many characters."""
+    """Return the cost of traversing this many characters."""
     return math.ceil(size * factor)
 
 
-# --- equality and order ---
+# --- Equality and order.
 
 
 def equals(budget: Budget, left: Any, right: Any) -> bool:
-    """Equality across types; numbers compare by value, everything else needs the same type."""
+    """Evaluate equality across types; numbers compare by value, everything else needs the same type."""
     if isinstance(left, (list, tuple, dict, Optional)):
         return _containers_equal(budget, left, right)
     budget.spend(max(1, traversal(min(size_of(left), size_of(right)))))
@@ -64,7 +64,7 @@ def equals(budget: Budget, left: Any, right: Any) -> bool:
 
 
 def nested_equals(budget: Budget, left: Any, right: Any) -> bool:
-    """Equality inside a container, which has paid for its elements but not for what they hold."""
+    """Evaluate equality inside a container, whose elements are already charged, but not their content."""
     if isinstance(left, (list, tuple, dict, Optional)):
         budget.spend(_NESTED_COST)
         return _containers_equal(budget, left, right)
@@ -81,7 +81,7 @@ def _containers_equal(budget: Budget, left: Any, right: Any) -> bool:
 
 
 def equals_scalar(left: Any, right: Any) -> bool:
-    """Equality of values that are no containers; Python alone would take True for 1."""
+    """Evaluate equality of scalars; Python alone would treat True as 1."""
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     return bool(left == right)
@@ -109,23 +109,23 @@ def _optionals_equal(budget: Budget, left: Optional, right: Any) -> bool:
 
 
 def not_equals(budget: Budget, left: Any, right: Any) -> bool:
-    """The opposite of equality."""
+    """Evaluate `!=`."""
     return not equals(budget, left, right)
 
 
 def contains_in_list(budget: Budget, element: Any, values: Any) -> bool:
-    """`element in list`."""
+    """Evaluate `element in list`."""
     budget.spend(len(values))
     return any(nested_equals(budget, element, value) for value in values)
 
 
 def contains_in_map(element: Any, values: Any) -> bool:
-    """`key in map`."""
+    """Evaluate `key in map`."""
     return _key(element) in values
 
 
 def includes(budget: Budget, values: Any, element: Any) -> bool:
-    """Report whether a device attribute is, or has among its values, the element."""
+    """Report whether a device attribute equals the element or has it among its values."""
     if not isinstance(values, (list, tuple)):
         return equals(budget, values, element)
     budget.spend(min(len(values), INCLUDES_MAX))
@@ -141,40 +141,40 @@ def includes(budget: Budget, values: Any, element: Any) -> bool:
 INCLUDES_MAX: Final = 48
 
 
-# --- arithmetic ---
+# --- Arithmetic.
 
 
 def check_int(value: int) -> int:
-    """The value, if an int64 holds it."""
+    """Return the value if it fits int64, else raise."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise CELRuntimeError("integer overflow")
 
 
 def check_uint(value: int) -> Uint:
-    """The value, if a uint64 holds it."""
+    """Return the value if it fits uint64, else raise."""
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise CELRuntimeError("unsigned integer overflow")
 
 
 def add_int(left: int, right: int) -> int:
-    """Int + int."""
+    """Return int + int."""
     return check_int(left + right)
 
 
 def subtract_int(left: int, right: int) -> int:
-    """Int - int."""
+    """Return int - int."""
     return check_int(left - right)
 
 
 def multiply_int(left: int, right: int) -> int:
-    """Int * int."""
+    """Return int * int."""
     return check_int(left * right)
 
 
 def divide_int(left: int, right: int) -> int:
-    """Integer division, towards zero."""
+    """Return the integer quotient, rounded towards zero."""
     if right == 0:
         fail("division by zero")
     quotient = abs(left) // abs(right)
@@ -182,7 +182,7 @@ def divide_int(left: int, right: int) -> int:
 
 
 def modulo_int(left: int, right: int) -> int:
-    """The remainder has the sign of the dividend."""
+    """Return the remainder, which has the sign of the dividend."""
     if right == 0:
         fail("modulus by zero")
     if left == INT_MIN and right == -1:
@@ -192,21 +192,21 @@ def modulo_int(left: int, right: int) -> int:
 
 
 def divide_uint(left: int, right: int) -> Uint:
-    """Uint / uint."""
+    """Return uint / uint."""
     if right == 0:
         fail("division by zero")
     return Uint(int(left) // int(right))
 
 
 def modulo_uint(left: int, right: int) -> Uint:
-    """Uint % uint."""
+    """Return uint % uint."""
     if right == 0:
         fail("modulus by zero")
     return Uint(int(left) % int(right))
 
 
 def divide_double(left: float, right: float) -> float:
-    """IEEE division, which Python refuses for zero."""
+    """Return the IEEE quotient, also for a zero divisor."""
     if right == 0:
         if left == 0 or math.isnan(left):
             return math.nan
@@ -215,31 +215,31 @@ def divide_double(left: float, right: float) -> float:
 
 
 def negate_int(value: int) -> int:
-    """-int."""
+    """Return -int."""
     return check_int(-value)
 
 
 def add_time(left: Timestamp | Duration, right: Timestamp | Duration) -> Timestamp | Duration:
-    """Timestamp + duration in either order, or duration + duration."""
+    """Return timestamp + duration in either order, or duration + duration."""
     kind = Timestamp if Timestamp in (type(left), type(right)) else Duration
     return kind(left.nanos + right.nanos)
 
 
 def subtract_time(left: Timestamp | Duration, right: Timestamp | Duration) -> Timestamp | Duration:
-    """The difference of two timestamps is a duration."""
+    """Return the difference; that of two timestamps is a duration."""
     kind = Timestamp if isinstance(left, Timestamp) and isinstance(right, Duration) else Duration
     return kind(left.nanos - right.nanos)
 
 
 def concat_lists(budget: Budget, left: Any, right: Any) -> list[Any]:
-    """List + list; lists are copied, and an element takes as much memory as several characters."""
+    """Return list + list; lists are copied, and an element takes as much memory as several characters."""
     budget.spend(1 + traversal(len(left) + len(right), 0.5))
     if isinstance(left, (SetList, MapList)):
         return left.merged(budget, right, nested_equals)
     return [*left, *right]
 
 
-# --- selection ---
+# --- Selection.
 
 
 def _key(key: Any) -> Any:
@@ -247,12 +247,12 @@ def _key(key: Any) -> Any:
 
 
 def unkey(key: Any) -> Any:
-    """The key as the expression sees it."""
+    """Return the map key as a value of the language."""
     return key.value if isinstance(key, BoolKey) else key
 
 
 def index_list(values: Any, index: Any) -> Any:
-    """list[index]; a whole double is an index as well."""
+    """Evaluate `list[index]`; a whole double is a valid index."""
     if isinstance(index, bool) or not isinstance(index, (int, float)):
         fail()
     if isinstance(index, float):
@@ -265,7 +265,7 @@ def index_list(values: Any, index: Any) -> Any:
 
 
 def index_map(values: Any, key: Any) -> Any:
-    """map[key]."""
+    """Evaluate `map[key]`."""
     try:
         return values[_key(key)]
     except (KeyError, TypeError):
@@ -273,7 +273,7 @@ def index_map(values: Any, key: Any) -> Any:
 
 
 def index(values: Any, key: Any) -> Any:
-    """Index whatever it is."""
+    """Index a value of unknown type."""
     if isinstance(values, dict):
         return index_map(values, key)
     if isinstance(values, (list, tuple)):
@@ -284,14 +284,14 @@ def index(values: Any, key: Any) -> Any:
 
 
 def text_of_key(key: Any) -> str:
-    """The key as messages print it."""
+    """Return the key as messages print it."""
     if isinstance(key, bool):
         return str(key).lower()
     return str(key)
 
 
 def select(value: Any, field: str) -> Any:
-    """value.field on a map."""
+    """Evaluate `value.field` on a map."""
     if isinstance(value, dict):
         return index_map(value, field)
     if isinstance(value, Optional):
@@ -300,12 +300,12 @@ def select(value: Any, field: str) -> Any:
 
 
 def select_attribute(value: Any, attribute: str) -> Any:
-    """value.field on a host object, whose fields are always there."""
+    """Evaluate `value.field` on a host object, whose fields are always present."""
     return getattr(value, attribute)
 
 
 def has(value: Any, field: str) -> bool:
-    """Report whether the field is there."""
+    """Evaluate `has(value.field)`."""
     if isinstance(value, dict):
         return _find(value, field).present
     if isinstance(value, Optional):
@@ -314,7 +314,7 @@ def has(value: Any, field: str) -> bool:
 
 
 def _find(values: dict[Any, Any], key: Any) -> Optional:
-    """The value of a key; a map of domains has one for every domain, though not every domain is `in` it."""
+    """Return the value of a key; a map of domains has one for every domain, though not every domain is `in` it."""
     try:
         return Optional(values[key])
     except KeyError:
@@ -322,7 +322,7 @@ def _find(values: dict[Any, Any], key: Any) -> Optional:
 
 
 def optional_index(values: Any, key: Any) -> Optional:
-    """values[?key]."""
+    """Evaluate `values[?key]`."""
     if isinstance(values, Optional):
         if not values.present:
             return NONE
@@ -337,7 +337,7 @@ def optional_index(values: Any, key: Any) -> Optional:
 
 
 def optional_select(value: Any, field: str) -> Optional:
-    """value.?field."""
+    """Evaluate `value.?field`."""
     if isinstance(value, Optional):
         if not value.present:
             return NONE
@@ -347,11 +347,11 @@ def optional_select(value: Any, field: str) -> Optional:
     return _find(value, field)
 
 
-# --- construction ---
+# --- Construction.
 
 
 def optional_elements(*parts: tuple[Any, bool]) -> list[Any]:
-    """A list in which some elements are optional."""
+    """Return a list in which some elements are optional."""
     values: list[Any] = []
     for value, optional in parts:
         if not optional:
@@ -365,7 +365,7 @@ def optional_elements(*parts: tuple[Any, bool]) -> list[Any]:
 
 
 def make_map(*entries: tuple[Any, Any, bool]) -> dict[Any, Any]:
-    """A map; a key may come only once."""
+    """Return a map; a repeated key is an error."""
     made: dict[Any, Any] = {}
     for key, value, optional in entries:
         present = value
@@ -383,7 +383,7 @@ _KEY_CLASSES: Final = (bool, int, str)
 
 
 def put(target: dict[Any, Any], key: Any, value: Any) -> None:
-    """Add an entry to a map that is being made."""
+    """Add an entry to a map under construction."""
     if not isinstance(key, _KEY_CLASSES):
         fail(f"unsupported key type: {type_name(key)}")
     stored = _key(key)
@@ -392,11 +392,11 @@ def put(target: dict[Any, Any], key: Any, value: Any) -> None:
     target[stored] = value
 
 
-# --- types ---
+# --- Types.
 
 
 def type_name(value: Any) -> str:
-    """The run-time name of the value's type."""
+    """Return the run-time name of the value's type."""
     kind = kind_of_class(type(value))
     return opaque_name(type(value)) if kind is Kind.OPAQUE else _TYPE_NAMES.get(kind, str(kind.value))
 

@@ -1,4 +1,4 @@
-"""Types and values from the structural schema of a custom resource."""
+"""Types and values of a custom resource, from its structural schema."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dray.cel.values import MapList, SetList
 
 Converter = Callable[[Any], Any]
 
-# What a request may have at most; whatever declares no bound is bounded by it.
+# The maximum size of a request, which bounds whatever declares no bound.
 _REQUEST_BYTES_MAX: Final = 3 * 1024 * 1024
-# Serialized sizes: the shortest forms of JSON values, and what a key with its quotes, colon and comma adds.
+# Serialized sizes: the shortest JSON values, and the quotes, colon and comma of a key.
 _MIN_SIZES: Final = {"boolean": 4, "integer": 1, "number": 1, "string": 2, "array": 2, "object": 2}
 _KEY_OVERHEAD: Final = 6
 _FORMAT_LENGTHS: Final = {"duration": 32, "date": 10, "date-time": 20}
@@ -32,7 +32,7 @@ _RESERVED: Final = KEYWORDS | RESERVED
 
 
 def escape_property(name: str) -> str | None:
-    """The name by which an expression reaches a property, if it can."""
+    """Return the identifier by which an expression accesses a property, None if it cannot."""
     if _ACCESSIBLE.fullmatch(name) is None:
         return None
     if name in _RESERVED:
@@ -41,7 +41,7 @@ def escape_property(name: str) -> str | None:
 
 
 def schema_type(schema: Document, *, is_root: bool = False) -> Type | None:
-    """The type of a schema's values, or nothing when expressions cannot see them."""
+    """Return the type of a schema's values, None when expressions cannot access them."""
     if schema.get("x-kubernetes-int-or-string"):
         return types.DYN.sized(_REQUEST_BYTES_MAX - 2)
     builder = _BUILDERS.get(schema.get("type", ""))
@@ -53,7 +53,7 @@ def schema_type(schema: Document, *, is_root: bool = False) -> Type | None:
 
 
 def _with_object_fields(schema: Document) -> Document:
-    """The schema with what every object has, whatever it declares itself."""
+    """Return the schema with the fields of every object, whether declared or not."""
     text = {"type": "string"}
     metadata = {"type": "object", "properties": {"name": text, "generateName": text}}
     properties = {"apiVersion": text, "kind": text, **(schema.get("properties") or {}), "metadata": metadata}
@@ -74,7 +74,7 @@ def _object_type(schema: Document) -> Type | None:
         escaped, declared = escape_property(name), schema_type(property_schema)
         if escaped is not None and declared is not None:
             fields[escaped] = Field(declared, name)
-    # Kubernetes counts nothing for comparing whole objects, so that `self == oldSelf` needs no bounds.
+    # Kubernetes charges nothing for comparing whole objects, so that `self == oldSelf` needs no bounds.
     return types.object_type("object", fields).sized(0)
 
 
@@ -104,7 +104,7 @@ def _bound(declared: Any, otherwise: int) -> int:
 
 
 def _min_size(schema: Document) -> int:
-    """The fewest bytes a value takes: its brackets, and what it must have inside."""
+    """Return the minimum serialized size of a value: its brackets and its required content."""
     size = _MIN_SIZES.get(schema.get("type", ""), 1)
     if schema.get("type") == "object":
         properties = schema.get("properties") or {}
@@ -125,11 +125,11 @@ _BUILDERS: Final[Mapping[str, Callable[[Document], Type | None]]] = {
 }
 
 
-# --- values ---
+# --- Values.
 
 
 def converter_of(schema: Document) -> Converter | None:
-    """What makes values of the language out of JSON; nothing when they are already."""
+    """Return the converter from JSON to values of the language, None when none is needed."""
     kind = schema.get("type")
     if kind == "number" and not schema.get("x-kubernetes-int-or-string"):
         return _to_double
@@ -168,7 +168,7 @@ def _list_converter(schema: Document) -> Converter | None:
 
 
 def _wrapper(schema: Document) -> Callable[[list[Any]], list[Any]] | None:
-    """What makes a set or a map of a list."""
+    """Return the constructor of a set or map list."""
     list_type = schema.get("x-kubernetes-list-type")
     if list_type == "set":
         return SetList

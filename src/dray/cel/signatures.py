@@ -1,4 +1,4 @@
-"""Function declarations, and the choice between their overloads at run time.
+"""Function declarations, and overload resolution at run time.
 
 A declaration is written as `size(string) -> int`, a method with its receiver before two colons:
 `string::charAt(int) -> string`. Single capitals are type parameters.
@@ -37,10 +37,10 @@ _DISPATCH_CACHE_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One way to call a function; `params` begin with the receiver of a method.
+    """An overload of a function; `params` begin with the receiver of a method.
 
-    `charge` says from the arguments how much a call costs beyond what the static cost covers; a `budgeted`
-    implementation takes the budget as its first argument and pays by itself.
+    `charge` returns the cost of a call beyond the static cost, given the arguments; a `budgeted` implementation takes
+    the budget as its first argument and charges it itself.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Overload:
         return self.budgeted or self.charge is not None
 
     def with_budget(self) -> Callable[..., Any]:
-        """The implementation that takes the budget first."""
+        """Return the implementation that takes the budget first."""
         if self.budgeted:
             return self.implementation
         charge, implementation = self.charge, self.implementation
@@ -97,7 +97,7 @@ class Registry:
         self.functions.setdefault(name, []).append(overload)
 
     def merged(self, *others: Registry) -> Registry:
-        """All functions together."""
+        """Return a registry with all functions."""
         together: dict[str, list[Overload]] = {}
         for registry in (self, *others):
             for name, overloads in registry.functions.items():
@@ -106,7 +106,7 @@ class Registry:
 
 
 class _Words:
-    """The words of a signature, one after the other."""
+    """The tokens of a signature."""
 
     def __init__(self, signature: str) -> None:
         self._words: list[str] = _WORDS.findall(signature)
@@ -121,7 +121,7 @@ class _Words:
 
 
 def _params(words: _Words) -> tuple[Type, ...]:
-    """The types between parentheses."""
+    """Parse the types between parentheses."""
     found: list[Type] = []
     words.next()
     while words.peek() != ")":
@@ -174,7 +174,7 @@ _OPAQUE_NAMES: Final[Mapping[type, str]] = {
 
 
 def kind_of_class(cls: type) -> Kind:
-    """The kind of the values of a Python class."""
+    """Return the kind of the values of a Python class."""
     kind = _KINDS.get(cls)
     if kind is None and issubclass(cls, (dict, list)):
         kind = Kind.MAP if issubclass(cls, dict) else Kind.LIST
@@ -182,7 +182,7 @@ def kind_of_class(cls: type) -> Kind:
 
 
 def opaque_name(cls: type) -> str:
-    """The type name of the values of a class that is no basic kind."""
+    """Return the type name of the values of a class that is not of a basic kind."""
     return _OPAQUE_NAMES.get(cls) or str(getattr(cls, "type_name", cls.__name__))
 
 
@@ -198,7 +198,7 @@ def _accepts(wanted: Type, cls: type) -> bool:
 
 
 class Dispatcher:
-    """Calls the overload that fits the classes of the arguments."""
+    """Calls the overload that matches the classes of the arguments."""
 
     def __init__(self, name: str, overloads: list[Overload], *, budgeted: bool) -> None:
         self._name = name

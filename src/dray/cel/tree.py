@@ -1,4 +1,4 @@
-"""The parsed expression. Macros stay what the author wrote; nothing is expanded into folds."""
+"""The syntax tree. Macros are kept as nodes; nothing is expanded into folds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-# Deeper expressions are refused: every stage recurses over the tree, within Python's own limit of a thousand
+# Deeper expressions are rejected: every stage recurses over the tree, within Python's limit of a thousand
 # calls. Chains of operators deepen the tree; brackets also cost the parser several calls each.
 DEPTH_MAX: Final = 200
 NESTING_MAX: Final = 100
 
 
 class Macro(enum.StrEnum):
-    """The comprehensions, by what they make of the elements."""
+    """The comprehensions, by their result."""
 
     ALL = "all"
     EXISTS = "exists"
@@ -69,7 +69,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListNode:
-    """A list; an optional element counts only when it has a value."""
+    """A list; an optional element is included only when it has a value."""
 
     offset: int
     depth: int
@@ -87,7 +87,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructNode:
-    """A message; no environment declares one, so it never checks."""
+    """A message; no environment declares one, so it never passes the checker."""
 
     offset: int
     depth: int
@@ -96,7 +96,7 @@ class StructNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comprehension:
-    """A macro over a list or map; `condition` filters or decides, `transform` makes the result."""
+    """A macro over a list or map; `condition` filters or decides, `transform` computes the result."""
 
     offset: int
     depth: int
@@ -145,7 +145,7 @@ NOT_EQUALS: Final = "_!=_"
 
 
 def qualified_name(node: Node | None) -> str | None:
-    """The dotted name a chain of selections spells, if it is one."""
+    """Return the dotted name of a chain of selections, None if it is not one."""
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test and not node.optional:
@@ -155,7 +155,7 @@ def qualified_name(node: Node | None) -> str | None:
 
 
 def children(node: Node) -> list[Node]:
-    """The nodes directly below."""
+    """Return the child nodes."""
     found: list[Node | None] = []
     if isinstance(node, Select):
         found = [node.operand]
@@ -175,7 +175,7 @@ def children(node: Node) -> list[Node]:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """The node and all below it."""
+    """Yield the node and its descendants."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

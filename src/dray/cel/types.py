@@ -1,4 +1,4 @@
-"""The types that the checker reasons about; also the values of CEL's `type()`."""
+"""The types of the checker, which are also the values of CEL's `type()`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Kind(enum.Enum):
-    """What sort of type it is; the value is the name that messages use."""
+    """The kind of a type; the value is the name in messages."""
 
     DYN = "dyn"
     ANY = "any"
@@ -33,7 +33,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A declared field: its type, and where the value is found in the host's value."""
+    """A declared field: its type, and its name in the host value."""
 
     type: Type
     key: str
@@ -41,7 +41,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type; `size_max` bounds the size of its values for cost estimates and is no part of its identity.
+    """A type; `size_max` bounds the size of its values for cost estimates and is not part of its identity.
 
     `fields` belong to object types. Their values are mappings, or with `by_attribute` Python objects.
     """
@@ -54,7 +54,7 @@ class Type:
     by_attribute: bool = field(default=False, compare=False)
 
     def sized(self, size_max: int) -> Type:
-        """The same type with a bound on the size of its values."""
+        """Return the type with a bound on the size of its values."""
         return replace(self, size_max=size_max)
 
     @property
@@ -64,7 +64,7 @@ class Type:
 
     @property
     def is_dyn(self) -> bool:
-        """Report whether nothing is known of the values."""
+        """Report whether the type is dynamic."""
         return self.kind in _DYNAMIC
 
     @property
@@ -80,7 +80,7 @@ class Type:
 
     @property
     def type_name(self) -> str:
-        """The name by which `type()` prints at run time."""
+        """Return the name that `type()` prints at run time."""
         return _RUNTIME_NAMES.get(self.kind) or self.name or self.kind.value
 
 
@@ -114,36 +114,36 @@ CIDR: Final = Type(Kind.OPAQUE, "net.CIDR")
 
 
 def list_of(element: Type, size_max: int | None = None) -> Type:
-    """A list type."""
+    """Return a list type."""
     return Type(Kind.LIST, params=(element,), size_max=size_max)
 
 
 def map_of(key: Type, value: Type, size_max: int | None = None) -> Type:
-    """A map type."""
+    """Return a map type."""
     return Type(Kind.MAP, params=(key, value), size_max=size_max)
 
 
 def optional_of(value: Type) -> Type:
-    """An optional type."""
+    """Return an optional type."""
     return Type(Kind.OPAQUE, "optional_type", (value,))
 
 
 def type_of(value: Type) -> Type:
-    """The type of a type."""
+    """Return the type of a type."""
     return Type(Kind.TYPE, params=(value,))
 
 
 def object_type(name: str, fields: Mapping[str, Field], *, by_attribute: bool = False) -> Type:
-    """A type with declared fields."""
+    """Return a type with declared fields."""
     return Type(Kind.OBJECT, name, fields=fields, by_attribute=by_attribute)
 
 
 def param(name: str) -> Type:
-    """A type parameter of a function declaration."""
+    """Return a type parameter of a function declaration."""
     return Type(Kind.PARAM, name)
 
 
-# Names that stand for types in expressions.
+# Names of types in expressions.
 TYPE_NAMES: Final[Mapping[str, Type]] = {
     "bool": BOOL,
     "int": INT,
@@ -168,15 +168,15 @@ TYPE_NAMES: Final[Mapping[str, Type]] = {
 
 
 class Substitution:
-    """What the type parameters of one expression stand for so far."""
+    """The current bindings of an expression's type parameters."""
 
     def __init__(self) -> None:
         self.bindings: dict[str, Type] = {}
-        # What bindings were before, newest last, to take back a failed attempt.
+        # Previous bindings, newest last, to undo a failed attempt.
         self._undo: list[tuple[str, Type | None]] = []
 
     def assignable_all(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        """Report whether every given type fits its wanted one; bindings change only when all do."""
+        """Report whether every given type is assignable to its wanted one; bindings change only when all are."""
         self._undo.clear()
         if all(map(self._assign, given, wanted)):
             return True
@@ -192,11 +192,11 @@ class Substitution:
         self.bindings[name] = to
 
     def assignable(self, given: Type, wanted: Type) -> bool:
-        """Report whether a value of the given type may be used where the wanted one is."""
+        """Report whether a value of the given type can be used where the wanted one is expected."""
         return self.assignable_all([given], [wanted])
 
     def apply(self, target: Type, *, unbound_to_dyn: bool = False) -> Type:
-        """The type with its parameters replaced."""
+        """Return the type with its parameters replaced."""
         if target.kind is Kind.PARAM:
             bound = self.bindings.get(target.name)
             if bound is None:
@@ -243,7 +243,7 @@ _NULLABLE: Final = frozenset({Kind.NULL, Kind.OPAQUE, Kind.OBJECT, Kind.TIMESTAM
 
 
 def _more_general(one: Type, other: Type) -> bool:
-    """Report whether one says no more than the other, and less somewhere."""
+    """Report whether one type is strictly more general than the other."""
     if one.is_dyn or other.is_dyn or Kind.PARAM in (one.kind, other.kind):
         return one.is_dyn and not other.is_dyn and other.kind is not Kind.PARAM
     return one.kind is other.kind and any(map(_more_general, one.params, other.params))

@@ -1,7 +1,7 @@
-"""The values of the language that Python has no type for.
+"""The values of the language without a Python type.
 
 Booleans, int64, doubles, strings, bytes, lists, maps and null are Python's own; an unsigned integer is an int
-of the class `Uint`, so that numbers compare across types as the language wants.
+of the class `Uint`, so that numbers compare across types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Uint(int):
 
 
 class BoolKey(enum.Enum):
-    """A boolean as a map key; Python's own True would be the same key as 1."""
+    """A boolean as a map key; Python's True would equal the key 1."""
 
     TRUE = True
     FALSE = False
@@ -37,7 +37,7 @@ class BoolKey(enum.Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A signed span of nanoseconds."""
+    """A signed duration in nanoseconds."""
 
     nanos: int
 
@@ -48,7 +48,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment in nanoseconds since 1970."""
+    """A time in nanoseconds since 1970."""
 
     nanos: int
 
@@ -67,23 +67,23 @@ class Optional:
 
 NONE: Final = Optional(None, present=False)
 
-# How much work passes between two looks at the interrupt.
+# The work between two checks of the interrupt.
 INTERRUPT_INTERVAL: Final = 1000
 
 
 class Budget:
-    """The work an evaluation may still do."""
+    """The remaining work of an evaluation."""
 
     __slots__ = ("_checkpoint", "_interrupt", "remaining")
 
     def __init__(self, limit: int, interrupt: Callable[[], bool] | None = None) -> None:
         self.remaining = limit
         self._interrupt = interrupt
-        # With an interrupt the first step already looks at it.
+        # With an interrupt, the first step checks it.
         self._checkpoint = limit if interrupt is not None else 0
 
     def spend(self, amount: int) -> None:
-        """Pay for work about to be done; an error when there is not enough left or nobody waits for it."""
+        """Charge work in advance; raises an error when the budget is exhausted or the evaluation is cancelled."""
         self.remaining -= amount
         if self.remaining < self._checkpoint:
             self._check()
@@ -111,13 +111,13 @@ class SetList(list[Any]):
         return len(self) == len(other) and all(any(same(budget, mine, yours) for yours in other) for mine in self)
 
     def merged(self, budget: Budget, other: list[Any], same: Equals) -> SetList:
-        """The elements of this list, then those of the other that are new."""
+        """Return the elements of this list, then the new ones of the other."""
         budget.spend(len(self) * len(other) // 2)
         return SetList([*self, *(yours for yours in other if not any(same(budget, mine, yours) for mine in self))])
 
 
 class MapList(list[Any]):
-    """A list of `x-kubernetes-list-type: map`; its elements are known by the values of some fields."""
+    """A list of `x-kubernetes-list-type: map`; the values of its keys identify an element."""
 
     __slots__ = ("keys",)
 
@@ -133,7 +133,7 @@ class MapList(list[Any]):
         return all(key in yours and same(budget, value, yours[key]) for key, value in self._by_key(self).items())
 
     def merged(self, budget: Budget, other: list[Any], _: Equals) -> MapList:
-        """The elements of this list in their places, overwritten by those of the other with the same key."""
+        """Return the elements in order, replaced by those of the other list with the same key."""
         budget.spend(len(self) + len(other))
         return MapList(list((self._by_key(self) | self._by_key(other)).values()), self.keys)
 

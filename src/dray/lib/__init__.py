@@ -1,1 +1,1 @@
-"""Tools with no opinion: data structures and the `Clock` protocol; standard library only, never I/O."""
+"""General data structures and the `Clock` protocol; standard library only, no I/O."""

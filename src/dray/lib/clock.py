@@ -1,4 +1,4 @@
-"""Time as an argument: the `Clock` protocol, and a virtual clock that moves only when told to."""
+"""The `Clock` protocol, and a virtual clock for tests and simulations."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """What a component may ask of time."""
+    """The time source of a component."""
 
     def now(self) -> datetime:
-        """The wall-clock time, aware, in UTC."""
+        """Return the wall-clock time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Return monotonic seconds; only differences are meaningful."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; zero or less lets others run once."""
+        """Wait; zero or less yields to other tasks once."""
 
 
 class Waiter(Protocol):
-    """What a sleeper waits on; an event loop's future is one."""
+    """What a sleeper waits on, for example a future."""
 
     def done(self) -> bool:
         """Report whether it was woken or cancelled."""
@@ -35,22 +35,22 @@ class Waiter(Protocol):
 
 
 class VirtualClock:
-    """A clock for tests and simulations; sleepers wake, in order of their time, when `advance` passes it."""
+    """A clock that `advance` moves; it wakes the sleepers that are due, in order of their times."""
 
     def __init__(self, new_waiter: Callable[[], Waiter], start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._new_waiter = new_waiter
         self._start = start
         self._elapsed = 0.0
         self._count = 0
-        # (time, order of arrival, sleeper); the second keeps equal times first come first served.
+        # (time, sequence number, sleeper); the sequence number orders equal times.
         self._sleepers: list[tuple[float, int, Waiter]] = []
 
     def now(self) -> datetime:
-        """The start plus what was advanced."""
+        """Return the start time plus the elapsed time."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
-        """Seconds advanced so far."""
+        """Return the elapsed seconds."""
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:
@@ -61,7 +61,7 @@ class VirtualClock:
         await waiter
 
     def advance(self, seconds: float) -> None:
-        """Move time forward and wake whoever is due."""
+        """Move time forward and wake the sleepers that are due."""
         assert seconds >= 0, "time does not go back"
         self._elapsed += seconds
         while self._sleepers and self._sleepers[0][0] <= self._elapsed:
@@ -71,7 +71,7 @@ class VirtualClock:
 
     @property
     def next_wakeup(self) -> float | None:
-        """When the next sleeper is due, as `monotonic` counts; None when nobody sleeps."""
+        """Return the monotonic time of the next sleeper, None when there is none."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

@@ -1,4 +1,4 @@
-"""A set that remembers its most recently used members, up to a bound."""
+"""A bounded set of the most recently used members."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ M = TypeVar("M", bound=Hashable)
 
 
 class LRUSet(Generic[M]):
-    """Forgets the member unused for longest when there are more than `count_max`."""
+    """A set that evicts the least recently used member when it exceeds `count_max`."""
 
     def __init__(self, count_max: int) -> None:
         assert count_max > 0, "a set that can hold nothing"
         self._count_max = count_max
-        # Oldest first. A plain dict finds its first entry by passing over all that were there before it.
+        # Oldest first. Finding the first entry of a plain dict is slow after many deletions.
         self._members: OrderedDict[M, None] = OrderedDict()
 
     def add(self, member: M) -> None:
-        """Remember the member as the newest."""
+        """Add the member as the most recently used."""
         self._members[member] = None
         self._members.move_to_end(member)
         if len(self._members) > self._count_max:
             self._members.popitem(last=False)
 
     def discard(self, member: M) -> None:
-        """Forget the member."""
+        """Remove the member."""
         self._members.pop(member, None)
 
     def __contains__(self, member: M) -> bool:
-        """Report whether it is remembered; asking counts as use."""
+        """Report membership, which counts as a use."""
         if member not in self._members:
             return False
         self.add(member)

@@ -1,4 +1,4 @@
-"""Named formats: what a text must look like to be a label, a name, a URI and so on."""
+"""Named formats of strings: labels, names, URIs and so on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Check = Callable[[str], list[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFormat:
-    """A format; `check` lists what is wrong with a text."""
+    """A format; `check` returns the validation messages of a string."""
 
     type_name: ClassVar[str] = "kubernetes.NamedFormat"
 
@@ -75,7 +75,7 @@ def _pattern(expression: str, message: str, length_max: int, *, prefix: bool = F
     compiled = pattern(expression)
 
     def check(text: str) -> list[str]:
-        # A prefix is a name that something is still appended to.
+        # A prefix is a name with a suffix still to be appended.
         tested = f"{text[:-1]}a" if prefix and text.endswith("-") else text
         wrong = [f"must be no more than {length_max} bytes"] if len(text.encode()) > length_max else []
         if compiled.fullmatch(tested) is None:

@@ -1,4 +1,4 @@
-"""What Kubernetes adds for its own values: quantities, semantic versions, regular expressions."""
+"""Functions of Kubernetes' types: quantities, semantic versions, regular expressions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _walk(text: str, *_: Any) -> int:
     return traversal(len(text))
 
 
-# --- quantities ---
+# --- Quantities.
 
 
 def _quantity(text: str) -> Quantity:
@@ -43,7 +43,7 @@ def _as_integer(quantity: Quantity) -> int:
 
 
 def compare_quantities(left: Quantity, right: Quantity) -> int:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1."""
     return (left.nanos > right.nanos) - (left.nanos < right.nanos)
 
 
@@ -61,7 +61,7 @@ _declare("quantity::add(int) -> quantity", lambda left, right: left + Quantity.p
 _declare("quantity::sub(quantity) -> quantity", lambda left, right: left - right)
 _declare("quantity::sub(int) -> quantity", lambda left, right: left - Quantity.parse(right))
 
-# --- versions ---
+# --- Versions.
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002 - the language passes it by place
@@ -86,7 +86,7 @@ _declare("semver::major() -> int", lambda version: version.major)
 _declare("semver::minor() -> int", lambda version: version.minor)
 _declare("semver::patch() -> int", lambda version: version.patch)
 
-# --- regular expressions ---
+# --- Regular expressions.
 
 
 def _options() -> Any:
@@ -101,7 +101,7 @@ _OPTIONS: Final = _options()
 
 @lru_cache(maxsize=_PATTERN_CACHE_SIZE)
 def pattern(text: str) -> Any:
-    """The compiled pattern; RE2 takes linear time whatever the pattern."""
+    """Return the compiled pattern; RE2 matches any pattern in linear time."""
     try:
         return re2.compile(text, _OPTIONS)
     except re2.error as error:

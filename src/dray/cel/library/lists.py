@@ -114,7 +114,7 @@ def _sort_by(budget: Budget, values: list[Any], keys: list[Any]) -> list[Any]:
     if len(values) != len(keys):
         fail("sort keys do not match the list")
     _comparable(keys)
-    # Each comparison may walk a whole key.
+    # Each comparison may read a whole key.
     longest = max(map(size_of, keys), default=0)
     budget.spend(len(values) * (1 + math.ceil(math.log2(len(values) + 1))) * (1 + traversal(longest)))
     order = sorted(range(len(values)), key=keys.__getitem__)
@@ -149,8 +149,8 @@ def _intersects(budget: Budget, left: list[Any], right: list[Any]) -> bool:
     return any(nested_equals(budget, one, other) for one in left for other in right)
 
 
-def _walk_elements(values: list[Any], *_: Any) -> int:
-    """Every element, and the characters of the texts among them."""
+def _elements_cost(values: list[Any], *_: Any) -> int:
+    """Return the cost of traversing the elements and their characters."""
     return sum(1 + traversal(size_of(value)) for value in values)
 
 
@@ -159,13 +159,13 @@ def _length(values: list[Any], *_: Any) -> int:
 
 
 for _kind in sorted(_ORDERED):
-    _declare(f"list({_kind})::isSorted() -> bool", _is_sorted, charge=_walk_elements)
-    _declare(f"list({_kind})::min() -> {_kind}", _least, charge=_walk_elements)
-    _declare(f"list({_kind})::max() -> {_kind}", _greatest, charge=_walk_elements)
+    _declare(f"list({_kind})::isSorted() -> bool", _is_sorted, charge=_elements_cost)
+    _declare(f"list({_kind})::min() -> {_kind}", _least, charge=_elements_cost)
+    _declare(f"list({_kind})::max() -> {_kind}", _greatest, charge=_elements_cost)
     _declare(f"list({_kind})::sort() -> list({_kind})", _sort, budgeted=True)
     _declare(f"list(A)::@sortByAssociatedKeys(list({_kind})) -> list(A)", _sort_by, budgeted=True)
 for _kind in _SUMMED:
-    _declare(f"list({_kind})::sum() -> {_kind}", _sum, charge=_walk_elements)
+    _declare(f"list({_kind})::sum() -> {_kind}", _sum, charge=_elements_cost)
 _declare("list(A)::indexOf(A) -> int", _index_of, budgeted=True)
 _declare("list(A)::lastIndexOf(A) -> int", _last_index_of, budgeted=True)
 _declare("list(A)::slice(int, int) -> list(A)", _slice, charge=_length)

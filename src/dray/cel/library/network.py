@@ -1,4 +1,4 @@
-"""IP addresses, networks and URLs, as strict as Kubernetes takes them."""
+"""IP addresses, networks and URLs, as strict as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _declare("cidr::masked() -> cidr", lambda network: ip_interface(network.network)
 _declare("cidr::prefixLength() -> int", lambda network: network.network.prefixlen)
 _declare("string(cidr) -> string", str)
 
-# --- URLs ---
+# --- URLs.
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(.*)", re.DOTALL | re.ASCII)
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%A-Za-z\-]*)\]|([^\[\]:]*))(?::([0-9]*))?", re.ASCII)
@@ -147,7 +147,7 @@ def _url(text: str) -> Url:
 
 
 def parse_url(text: str) -> Url | None:
-    """Read what may stand in a request line: a scheme and what follows it, or a path from the root."""
+    """Parse the target of a request line: a scheme and its rest, or an absolute path."""
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
     if not rest.startswith("/") or _FORBIDDEN.search(text) or len(text) > _TEXT_LENGTH_MAX:

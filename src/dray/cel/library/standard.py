@@ -1,4 +1,4 @@
-"""The functions and operators of the language definition itself."""
+"""The functions and operators of the language definition."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _bytes_to_string(data: bytes) -> str:
 
 
 def double_to_string(value: float) -> str:
-    """The shortest text that reads back as the same double, laid out as Go's %g."""
+    """Return the shortest text that parses to the same double, formatted as Go's %g."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -99,7 +99,7 @@ def double_to_string(value: float) -> str:
 
 
 def _decompose(mantissa: str, exponent: int) -> tuple[str, int]:
-    """Significant digits, and the power of ten of the first of them."""
+    """Return the significant digits, and the power of ten of the first one."""
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     fraction = fraction.rstrip("0")
     digits = (whole + fraction).lstrip("0")
@@ -108,7 +108,7 @@ def _decompose(mantissa: str, exponent: int) -> tuple[str, int]:
 
 
 def type_of_value(value: Any) -> Type:
-    """`type(value)`."""
+    """Evaluate `type(value)`."""
     kind = kind_of_class(type(value))
     if kind is Kind.OPAQUE:
         name = opaque_name(type(value))

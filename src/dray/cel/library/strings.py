@@ -17,12 +17,12 @@ from dray.cel.values import Budget, Duration, Timestamp
 REGISTRY: Final = Registry()
 _declare = REGISTRY.declare
 
-# More digits than any double has; asking for more would only fill memory.
+# More digits than any double has; a larger precision would only use memory.
 _PRECISION_MAX: Final = 100
 _PRECISION_DEFAULT: Final = 6
 _ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _ASCII_UPPER: Final = {lower: lower - 32 for lower in range(ord("a"), ord("z") + 1)}
-# What Go's strings.TrimSpace drops: the characters with Unicode's White_Space property.
+# The characters that Go's strings.TrimSpace removes: those with Unicode's White_Space property.
 _SPACES: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -60,7 +60,7 @@ def _replace(text: str, old: str, new: str, count: int = -1) -> str:
 
 
 def _replace_cost(text: str, old: str, new: str, count: int = -1) -> int:
-    """The walk over the text, and the result, whose size is known before it is made."""
+    """Return the cost of reading the text and of the result, whose size is known in advance."""
     found = text.count(old) if count < 0 else min(count, text.count(old))
     return traversal(len(text), 0.2) + traversal(max(0, found * (len(new) - len(old))))
 
@@ -117,7 +117,7 @@ def _quote(text: str) -> str:
     return f'"{text.translate(_QUOTED)}"'
 
 
-# --- format ---
+# --- format().
 
 
 def _format(budget: Budget, template: str, args: list[Any]) -> str:
@@ -151,7 +151,7 @@ def _read_clause(template: str, position: int) -> tuple[str, int | None, int]:
         while template[end : end + 1].isdigit():
             end += 1
         digits = template[position + 1 : end]
-        # Four digits are already more than allowed.
+        # Four digits are already too many.
         precision = int(digits[:4] or 0)
         if len(digits) > 3 or precision > _PRECISION_MAX:  # noqa: PLR2004
             fail(f"could not parse formatting clause: precision is larger than {_PRECISION_MAX}")

@@ -1,4 +1,4 @@
-"""Timestamps and durations: reading, printing and taking apart."""
+"""Timestamps and durations: parsing, formatting and components."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _UNITS: Final = {
     "h": 3600 * NANOS,
 }
 _OFFSET: Final = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
-# Longer texts are no duration that fits int64.
+# Longer texts are never durations that fit int64.
 _DURATION_LENGTH_MAX: Final = 256
 _ZONE_CACHE_SIZE: Final = 64
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Read an RFC 3339 time."""
+    """Parse an RFC 3339 time."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise _timestamp_error()
@@ -61,7 +61,7 @@ def _timestamp_error() -> CELRuntimeError:
 
 
 def timestamp_to_string(moment: Timestamp) -> str:
-    """Print as RFC 3339 in UTC, with no more fraction than needed."""
+    """Format as RFC 3339 in UTC, with as much fraction as needed."""
     seconds, nanos = divmod(moment.nanos, NANOS)
     text = (_EPOCH + timedelta(seconds=seconds)).strftime("%m-%dT%H:%M:%S")
     year = (_EPOCH + timedelta(seconds=seconds)).year
@@ -70,7 +70,7 @@ def timestamp_to_string(moment: Timestamp) -> str:
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a Go duration such as `1h30m` or `1.5s`."""
+    """Parse a Go duration such as `1h30m` or `1.5s`."""
     if text in ("0", "+0", "-0"):
         return Duration(0)
     if len(text) > _DURATION_LENGTH_MAX or _DURATION.fullmatch(text) is None:
@@ -84,7 +84,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def duration_to_string(span: Duration) -> str:
-    """Print in seconds."""
+    """Format in seconds."""
     whole, nanos = divmod(abs(span.nanos), NANOS)
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
     return f"{'-' if span.nanos < 0 else ''}{whole}{fraction}s"
@@ -136,6 +136,6 @@ DURATION_GETTERS: Final[Mapping[str, int]] = {
 
 
 def whole_units(span: Duration, divisor: int) -> int:
-    """The whole units in the span, towards zero."""
+    """Return the number of whole units in the duration, rounded towards zero."""
     whole = abs(span.nanos) // divisor
     return -whole if span.nanos < 0 else whole
