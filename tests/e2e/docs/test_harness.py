@@ -1,4 +1,4 @@
-"""What the harness takes for commands, and that it notices what goes wrong."""
+"""The harness reads pages correctly and reports failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.docs.harness import Step, folder_of_reader, read_page, run_page
+from tests.e2e.docs.harness import Step, read_page, reader_folder, run_page
 
 PAGE = """
 Save this as `a.yaml`:
@@ -49,7 +49,7 @@ exit 4
 """
 
 
-def test_commands_files_and_what_is_left_out() -> None:
+def test_commands_files_and_skipped_blocks() -> None:
     page = read_page(PAGE)
     assert page.files == {"a.yaml": "# a.yaml\nx: 1\n"}
     assert page.steps == (
@@ -61,12 +61,12 @@ def test_commands_files_and_what_is_left_out() -> None:
 
 
 def test_steps_share_a_shell() -> None:
-    with folder_of_reader() as folder:
+    with reader_folder() as folder:
         assert run_page(read_page(PAGE), folder) == ["# a.yaml\nx: 1\n", "hello world\n", "", "indented\n"]
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("```sh\necho a\nfalse\necho b\n```\n```sh\necho c\n```\n", "ended by 1 in\necho a"),
         ("```sh\nfalse\n```\n", "false"),
@@ -74,13 +74,13 @@ def test_steps_share_a_shell() -> None:
         ("```console\n$ echo a\n```\n", "expected:\n\n"),
     ],
 )
-def test_what_goes_wrong_is_noticed(text: str, complaint: str) -> None:
-    with folder_of_reader() as folder, pytest.raises(AssertionError) as failure:
+def test_failures_are_reported(text: str, message: str) -> None:
+    with reader_folder() as folder, pytest.raises(AssertionError) as failure:
         run_page(read_page(text), folder)
-    assert complaint in str(failure.value)
+    assert message in str(failure.value)
 
 
-def test_what_a_page_starts_ends_with_it() -> None:
-    with folder_of_reader() as folder:
+def test_background_processes_end_with_the_page() -> None:
+    with reader_folder() as folder:
         (output,) = run_page(read_page("```sh\nsleep 1000 &\necho $!\n```\n"), folder)
     assert not Path(f"/proc/{output.strip()}").exists()

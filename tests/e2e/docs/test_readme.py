@@ -1,4 +1,4 @@
-"""The README's commands do what it says, its links lead somewhere, and what it installs is complete."""
+"""The commands and links of the README work, and the installed package is complete."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.docs.harness import ROOT, folder_of_reader, has_programs, read_page, run_page
+from tests.e2e.docs.harness import ROOT, has_programs, read_page, reader_folder, run_page
 
 README = (ROOT / "README.md").read_text()
 INSTALL = "pip install .\n"
-# What make runs once everything is set up; that it is so is a test of its own.
+# The command of `make demo`; a test below verifies it.
 DEMO = "dray demo --keep"
 
 
-def made_by(target: str) -> str:
-    """The command of a target; nothing is run and nothing is set up."""
-    # The tests themselves may run below make, whose variables change what this one prints.
+def command_of(target: str) -> str:
+    """Return the command of a make target without running it."""
+    # The tests may run below make, whose variables change the output.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "-n", "--no-print-directory", target]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -28,18 +28,18 @@ def made_by(target: str) -> str:
 
 
 @pytest.mark.skipif(not has_programs("make"), reason="needs make")
-def test_what_make_runs() -> None:
-    assert made_by("demo").endswith(f"python -m {DEMO}")
-    assert re.search(r"python -m pytest .*-q", made_by("test"))
+def test_commands_of_make_targets() -> None:
+    assert command_of("demo").endswith(f"python -m {DEMO}")
+    assert re.search(r"python -m pytest .*-q", command_of("test"))
 
 
 @pytest.mark.skipif(not has_programs("kubectl"), reason="needs kubectl")
-def test_the_commands_work() -> None:
+def test_commands_work() -> None:
     assert README.count("make demo  ") == 1
     text = README.replace("make demo  ", f"{DEMO}  ").replace("make test  ", "true  ")
     assert INSTALL in text
     page = read_page(text.replace(INSTALL, "true\n"))
-    with folder_of_reader() as folder:
+    with reader_folder() as folder:
         outputs = run_page(page, folder)
     story, tried, _, nodes = outputs
     assert "Its dashboard:\n\n  http://127.0.0.1:" in story
@@ -50,24 +50,24 @@ def test_the_commands_work() -> None:
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
-def test_links_lead_somewhere(name: str) -> None:
+def test_links_resolve(name: str) -> None:
     page = ROOT / name
     links = re.findall(r"\]\(([^)#]+)(#[^)]+)?\)", page.read_text())
     assert links
     for target, anchor in links:
-        place = page.parent / target
-        assert place.exists(), target
-        assert not anchor or anchor in anchors(place), f"{target}{anchor}"
+        path = page.parent / target
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}{anchor}"
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors of headings, as GitHub creates them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {"#" + re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_what_is_installed_is_complete(tmp_path: Path) -> None:
-    """Without what it depends on, which is here already, and without asking anybody for the tool that builds it."""
+def test_installed_package_is_complete(tmp_path: Path) -> None:
+    """Installs without dependencies and build isolation, because both are present in the test environment."""
     command = [sys.executable, "-m", *INSTALL.split()[:2], "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--disable-pip-version-check", f"--target={tmp_path / 'installed'}", str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,18 +1,18 @@
-"""Every command of the tutorials."""
+"""The commands of every tutorial."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.docs.harness import check_page, pages_below
+from tests.e2e.docs.harness import check_page, pages_in
 
-TUTORIALS = pages_below("docs/tutorials")
+TUTORIALS = pages_in("docs/tutorials")
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_the_commands_of_a_tutorial(name: str) -> None:
+def test_commands_of_a_tutorial(name: str) -> None:
     check_page(name)
 
 
-def test_there_are_tutorials() -> None:
+def test_number_of_tutorials() -> None:
     assert len(TUTORIALS) == 6

@@ -1,4 +1,4 @@
-"""The pages belong together: links lead somewhere, every page can be found, and every block says what it is."""
+"""Links resolve, every page is listed, and every code block has a language."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 @cache
 def _anchors(path: Path) -> frozenset[str]:
-    """As GitHub makes them from headings."""
+    """Return the anchors of headings, as GitHub creates them."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", path.read_text()), re.MULTILINE)
     return frozenset(re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings)
 
@@ -28,7 +28,7 @@ def _links(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_NAMES)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for link in _links(page):
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
@@ -39,7 +39,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_NAMES)
 def test_every_block_has_a_language(page: Path) -> None:
     unnamed = [body for language, body in _FENCE.findall(page.read_text()) if not language]
-    assert not unnamed, "commands that no test runs hide there; text is `text`"
+    assert not unnamed, "no test runs commands in these blocks; mark plain text as `text`"
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
