@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
@@ -22,6 +22,7 @@ from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
+from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
@@ -31,11 +32,6 @@ from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-
-
-class _Controller(Protocol):
-    def run(self) -> Coroutine[Any, Any, None]:
-        """Work until cancelled."""
 
 
 def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller has
@@ -52,36 +48,39 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     gates = gates or FeatureGates()
     informers = SharedInformerFactory(client, clock, rng)
-    controllers: list[_Controller] = [
-        GarbageCollector(client, informers, clock, metrics, whole=_followed_in_whole(gates)),
-        NamespaceController(client, informers, clock, metrics),
-        ClusterRoleAggregationController(client, informers, clock, metrics),
-        ServiceAccountController(client, informers, clock, root_ca=root_ca, metrics=metrics),
-        ResourceQuotaController(client, informers, clock, gates=gates, metrics=metrics),
-        *_workload_controllers(client, informers, clock, metrics, rng),
-        *_node_controllers(client, informers, clock, metrics, nodes or NodeControl()),
+    context = ControllerContext(client, informers, clock, metrics, gates, rng)
+    controllers: list[Reconciler[Any]] = [
+        GarbageCollector(context, shared=_cached_kinds(gates)),
+        NamespaceController(context),
+        ClusterRoleAggregationController(context),
+        ServiceAccountController(context, root_ca=root_ca),
+        ResourceQuotaController(context),
+        DeploymentController(context),
+        ReplicaSetController(context),
+        DaemonSetController(context),
+        JobController(context),
+        TTLAfterFinishedController(context),
+        *_node_controllers(context, nodes or NodeControl()),
     ]
     if gates.enabled("DynamicResourceAllocation"):
-        controllers.append(ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics))
+        controllers.append(ResourceClaimController(context))
         if gates.enabled("DRADeviceTaints"):
-            controllers.append(DeviceTaintEvictionController(client, informers, clock, gates=gates, metrics=metrics))
+            controllers.append(DeviceTaintEvictionController(context))
         if gates.enabled("DRAControlPlaneController"):
-            controllers.append(ClassicClaimController(client, informers, clock, metrics))
+            controllers.append(ClassicClaimController(context))
     group.spawn(informers.run(), "informers")
     for controller in controllers:
         group.spawn(controller.run(), type(controller).__name__)
 
 
-def _followed_in_whole(gates: FeatureGates) -> Iterator[Resource[Any]]:
-    """Kinds that come in numbers and that a controller other than the garbage collector follows."""
+def _cached_kinds(gates: FeatureGates) -> Iterator[Resource[Any]]:
+    """Yield numerous kinds whose full objects a controller other than the garbage collector caches."""
     yield from (PODS, NODES, REPLICA_SETS, JOBS)
     if gates.enabled("DynamicResourceAllocation"):
         yield RESOURCE_CLAIMS
 
 
-def _node_controllers(
-    client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics, settings: NodeControl
-) -> tuple[_Controller, ...]:
+def _node_controllers(context: ControllerContext, settings: NodeControl) -> tuple[Reconciler[Any], ...]:
     timing = LifecycleTiming(
         settings.node_monitor_period, settings.node_monitor_grace_period, settings.node_startup_grace_period
     )
@@ -92,27 +91,11 @@ def _node_controllers(
         settings.large_cluster_size_threshold,
     )
     return (
-        NodeLifecycleController(client, informers, clock, timing=timing, rates=rates, metrics=metrics),
-        TaintEvictionController(client, informers, clock, metrics=metrics),
+        NodeLifecycleController(context, timing=timing, rates=rates),
+        TaintEvictionController(context),
         PodGarbageCollector(
-            client,
-            informers,
-            clock,
+            context,
             finished_max=settings.terminated_pod_gc_threshold,
             quarantine_seconds=settings.pod_gc_quarantine,
-            metrics=metrics,
         ),
     )
-
-
-def _workload_controllers(
-    client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics, rng: random.Random
-) -> list[_Controller]:
-    """Those that make Pods of what users ask for."""
-    return [
-        DeploymentController(client, informers, clock, metrics=metrics),
-        ReplicaSetController(client, informers, clock, rng=rng, metrics=metrics),
-        DaemonSetController(client, informers, clock, rng=rng, metrics=metrics),
-        JobController(client, informers, clock, rng=rng, metrics=metrics),
-        TTLAfterFinishedController(client, informers, clock, metrics=metrics),
-    ]

@@ -1,4 +1,4 @@
-"""Writes the gathered rules of aggregated ClusterRoles."""
+"""Writes the rules of aggregated ClusterRoles: those of the roles that their selectors match."""
 
 from __future__ import annotations
 
@@ -9,42 +9,35 @@ from typing import Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.selectors import LabelSelector
-from dray.client.controller import Controller, Result
-from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.controller import Result
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.resources import CLUSTER_ROLES, FieldManager
-from dray.client.shared_informers import SharedInformerFactory
-from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
+from dray.controllers.reconciler import ControllerContext, Reconciler
 
 _VERSION: Final = GroupVersion("rbac.authorization.k8s.io", "v1")
 _OPTIONS: Final = WriteOptions(field_manager=FieldManager.CLUSTER_ROLE_AGGREGATION)
 
 
-class ClusterRoleAggregationController:
-    """Runs until cancelled."""
+class ClusterRoleAggregationController(Reconciler[str]):
+    """Keeps the rules of aggregated ClusterRoles up to date; keys are names of ClusterRoles."""
 
-    def __init__(
-        self, client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics | None = None
-    ) -> None:
-        self._client = client
-        self.controller: Controller[str] = Controller("ClusterRoleAggregator", self.reconcile, clock, metrics=metrics)
-        self._roles = informers.informer(CLUSTER_ROLES)
-        # Any role may be chosen by any aggregated one; there are few of those.
+    name = "ClusterRoleAggregator"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._roles = context.informers.informer(CLUSTER_ROLES)
+        # Any role may be selected by any aggregated role; there are few of those.
         self.controller.watch(self._roles, lambda _role: self._aggregated())
 
-    async def run(self) -> None:
-        """Aggregate until cancelled."""
-        await self.controller.run()
-
     async def reconcile(self, name: str) -> Result:
-        """Bring one aggregated role up to date."""
+        """Write the rules of one aggregated role."""
         role = self._roles.lister.get(name)
         if role is None or not is_aggregated(role):
             return None
         rules = plan_rules(role, self._roles.lister.list())
         if rules is None:
             return None
-        # The version keeps the patch off a role that changed, or went and came again, meanwhile.
+        # The resource version rejects the patch if the role was changed or recreated meanwhile.
         patch = {"metadata": {"resourceVersion": role["metadata"]["resourceVersion"]}, "rules": rules}
         with suppress(NotFoundError):
             await self._client.patch(CLUSTER_ROLES, name, "", Patch(PatchType.MERGE, patch), _OPTIONS)
@@ -56,12 +49,12 @@ class ClusterRoleAggregationController:
 
 
 def is_aggregated(role: Document) -> bool:
-    """Whether the role's rules are gathered from others."""
+    """Return whether the role's rules are aggregated from other roles."""
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
 def plan_rules(role: Document, roles: Iterable[Document]) -> list[Document] | None:
-    """The rules to write, None when they are there already."""
+    """Return the rules of the selected roles, each once, in name order; None if the role has them already."""
     selectors = [LabelSelector.from_document(item) for item in role["aggregationRule"]["clusterRoleSelectors"]]
     wanted: list[Document] = []
     for other in sorted(roles, key=lambda item: item["metadata"]["name"]):

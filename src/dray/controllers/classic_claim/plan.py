@@ -1,4 +1,4 @@
-"""What a Pod's templates and a claim's users need. Pure."""
+"""Which claims to create and reserve for a Pod, and which consumers to remove from a claim. Pure."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod, PodResourceClaim
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
-from dray.controllers.claim_control import Problem
+from dray.client.resources import PODS
+from dray.controllers.claim_control import FindPod, Problem
+from dray.controllers.pod_control.ownership import controller_reference
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
 
 FindClaim = Callable[[str], ResourceClaim | None]
-FindPod = Callable[[str], Pod | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """The claims to create for a Pod, by entry, those to reserve, and what stands in the way of others."""
+    """Claims to create for a Pod, by entry, claims to reserve, and problems to report."""
 
     create: tuple[tuple[str, ResourceClaim], ...] = ()
-    # Claims with the Pod added to their users.
+    # Claims with the Pod added to their consumers.
     reserve: tuple[ResourceClaim, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -44,14 +45,14 @@ class PodPlan:
 NOTHING: Final = PodPlan()
 
 
-def is_unserved(pod: Pod) -> bool:
-    """Whether nothing is made for the Pod any more."""
+def needs_no_claims(pod: Pod) -> bool:
+    """Return whether no claims are created for the Pod any more."""
     return pod.metadata.deletion_timestamp is not None or is_pod_done(pod)
 
 
 def plan_pod(pod: Pod | None, find: FindClaim, node: Node | None) -> PodPlan:
-    """Compare the Pod's entries with the claims of their names; `node` is the Pod's, if it has one."""
-    if pod is None or is_unserved(pod):
+    """Compare the Pod's entries with the existing claims; `node` is the Pod's node, if it has one."""
+    if pod is None or needs_no_claims(pod):
         return NOTHING
     create: list[tuple[str, ResourceClaim]] = []
     reserve: list[ResourceClaim] = []
@@ -62,14 +63,14 @@ def plan_pod(pod: Pod | None, find: FindClaim, node: Node | None) -> PodPlan:
         if claim is None:
             create.append((wanted.entry, make_claim(pod, wanted.claim_name, templates[wanted.entry])))
         elif wanted.generated and not is_made_for(claim, pod):
-            problems.append(foreign(pod, wanted.entry, wanted.claim_name))
+            problems.append(not_owned(pod, wanted.entry, wanted.claim_name))
         elif not wanted.optional and needs_reservation(pod, claim, node):
             reserve.append(with_user(claim, pod))
     return PodPlan(tuple(create), tuple(reserve), tuple(problems))
 
 
 def needs_reservation(pod: Pod, claim: ResourceClaim, node: Node | None) -> bool:
-    """Whether the Pod came to its node after the scheduler had given up on it, and the claim is there all the same."""
+    """Return whether the Pod was bound without a reservation of a claim that is available on its node."""
     if not pod.spec.node_name or node is None or is_reserved_for(claim, pod):
         return False
     if state_of(claim) not in (State.ALLOCATED, State.IN_USE) or not has_room(claim):
@@ -78,8 +79,8 @@ def needs_reservation(pod: Pod, claim: ResourceClaim, node: Node | None) -> bool
     return selector is None or compile_selector(selector)(NodeInfo(node, {}))
 
 
-def foreign(pod: Pod, entry: str, name: str) -> Problem:
-    """The claim belongs to somebody else and is not touched; it has to go, or be given to the Pod."""
+def not_owned(pod: Pod, entry: str, name: str) -> Problem:
+    """Return the problem that the claim belongs to another owner; it has to be deleted or handed over by the user."""
     namespace = pod.metadata.namespace
     text = (
         f"ResourceClaim {namespace}/{name} was not created for pod {namespace}/{pod.metadata.name} (pod is not owner)"
@@ -88,30 +89,22 @@ def foreign(pod: Pod, entry: str, name: str) -> Problem:
 
 
 def make_claim(pod: Pod, name: str, entry: PodResourceClaim) -> ResourceClaim:
-    """The claim that an entry's template describes; it goes with the Pod."""
+    """Return the claim that an entry's template describes; the Pod owns it."""
     template = entry.template
     assert template is not None
-    owner = OwnerReference(
-        api_version="v1",
-        kind="Pod",
-        name=pod.metadata.name or "",
-        uid=pod.metadata.uid or "",
-        controller=True,
-        block_owner_deletion=True,
-    )
     metadata = ObjectMeta(
         name=name,
         namespace=pod.metadata.namespace,
         labels=dict(template.metadata.labels),
         annotations=dict(template.metadata.annotations),
-        owner_references=(owner,),
+        owner_references=(controller_reference(PODS.group_version_kind, pod.metadata),),
     )
     return ResourceClaim(metadata=metadata, spec=template.spec)
 
 
 def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
-    """Whether reconciling the Pod could do something; asked at every change of a Pod."""
-    if not pod.spec.resource_claims or is_unserved(pod):
+    """Return whether reconciling the Pod could do something; called for every Pod event."""
+    if not pod.spec.resource_claims or needs_no_claims(pod):
         return False
     for wanted in classic_entries(pod, lambda name: find(name) is not None):
         claim = find(wanted.claim_name)
@@ -127,9 +120,9 @@ def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """The users that stay, if any go, and whether the claim itself goes."""
+    """The remaining consumers, if any is removed, and whether to delete the claim."""
 
-    users: tuple[OwnerReference, ...] | None = None
+    consumers: tuple[OwnerReference, ...] | None = None
     delete: bool = False
 
 
@@ -137,24 +130,24 @@ KEEP_CLAIM: Final = ClaimPlan()
 
 
 def pods_to_confirm(claim: ResourceClaim, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> tuple[str, ...]:
-    """Pods on whose end something depends and of which the cache may only be behind."""
+    """Return the Pods that the cache lacks and that decide about the claim: the cache may be stale."""
     owner = owning_pod(claim)
     users = [user for user in status_of(claim).reserved_for if is_pod_reference(user)]
-    names = {user.name for user in users if not is_deleted(user.uid) and not _is_known(user, find_pod)}
-    if owner is not None and not is_deleted(owner.uid) and not _is_known(owner, find_pod):
+    names = {user.name for user in users if not is_deleted(user.uid) and not _is_cached(user, find_pod)}
+    if owner is not None and not is_deleted(owner.uid) and not _is_cached(owner, find_pod):
         names.add(owner.name)
     return tuple(sorted(names))
 
 
-def _is_known(reference: OwnerReference, find_pod: FindPod) -> bool:
+def _is_cached(reference: OwnerReference, find_pod: FindPod) -> bool:
     pod = find_pod(reference.name)
     return pod is not None and pod.metadata.uid == reference.uid
 
 
 def plan_claim(claim: ResourceClaim | None, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> ClaimPlan:
-    """Forget users that are done; a claim made for a Pod goes with it. `find_pod` has been confirmed.
+    """Remove finished consumers and delete a claim whose owning Pod has finished; `find_pod` was confirmed.
 
-    A claim that its user made stays allocated between users: freeing it is for its user, or for a scheduler in need.
+    A claim that a user created stays allocated without consumers. The user or the scheduler deallocates it.
     """
     if claim is None:
         return KEEP_CLAIM
@@ -167,7 +160,7 @@ def plan_claim(claim: ResourceClaim | None, find_pod: FindPod, is_deleted: Calla
 
 
 def _is_alive(reference: OwnerReference, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> bool:
-    """The Pod is there and not done, also when its node has not been heard of for long."""
+    """Return whether the Pod exists and has not finished; an unreachable node does not matter."""
     pod = find_pod(reference.name)
     if is_deleted(reference.uid) or pod is None or pod.metadata.uid != reference.uid:
         return False
@@ -175,6 +168,6 @@ def _is_alive(reference: OwnerReference, find_pod: FindPod, is_deleted: Callable
 
 
 def owning_pod(claim: ResourceClaim) -> OwnerReference | None:
-    """The Pod that the claim was made for."""
+    """Return the Pod that the claim was created for."""
     owners = (owner for owner in claim.metadata.owner_references if owner.controller)
     return next((owner for owner in owners if is_pod_reference(owner)), None)

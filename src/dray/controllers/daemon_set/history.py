@@ -1,4 +1,4 @@
-"""The revisions of a DaemonSet's template; pure."""
+"""Revisions of a DaemonSet's template. Pure."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from dray.controllers.pod_control.pod_templates import template_hash
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The revision of the present template, and those before it."""
+    """The revision of the current template, and older ones."""
 
     current: ControllerRevision
     old: tuple[ControllerRevision, ...]
-    # Whether the current one must be created, or changed, first.
+    # Whether the current one has to be created or updated.
     create: bool = False
     update: bool = False
 
     @property
     def revision_hash(self) -> str:
-        """What the Pods of the present template are labelled with."""
+        """The hash label of Pods of the current template."""
         return self.current.metadata.labels.get(HASH_LABEL, "")
 
 
 def template_patch(daemon_set: DaemonSet) -> Document:
-    """What brings a DaemonSet back to this template, as a strategic patch."""
-    # Through JSON, since what is compared with it has come that way.
+    """Return the strategic patch that restores this template."""
+    # By a JSON round trip, since it is compared with decoded data.
     template = msgspec.json.decode(msgspec.json.encode(daemon_set.spec.template))
     return {"spec": {"template": {**template, "$patch": "replace"}}}
 
 
 def plan_history(daemon_set: DaemonSet, revisions: Sequence[ControllerRevision]) -> History:
-    """Find the present template among the revisions, or make one; it always has the highest number."""
+    """Find the revision of the current template, or make one; it always gets the highest number."""
     patch = template_patch(daemon_set)
     same = [item for item in revisions if item.data == patch]
     if not same:
@@ -75,7 +75,7 @@ def _make(daemon_set: DaemonSet, patch: Document, number: int) -> ControllerRevi
 
 
 def surplus_history(daemon_set: DaemonSet, history: History, live: Collection[str]) -> tuple[ControllerRevision, ...]:
-    """The oldest revisions beyond the limit; those whose hash a Pod still has are kept."""
+    """Return the oldest revisions beyond the limit, except those that Pods still use."""
     limit = daemon_set.spec.revision_history_limit
     surplus = len(history.old) - (10 if limit is None else limit)
     if surplus <= 0:

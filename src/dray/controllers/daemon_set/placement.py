@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet is meant for, and how its Pods are bound to them; pure."""
+"""Which nodes run a DaemonSet's Pods, and how the Pods are pinned to them. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _tolerate(condition: str, effect: str) -> Toleration:
     return Toleration(key=_PREFIX + condition, operator="Exists", effect=effect)
 
 
-# A daemon belongs to its node as long as the node exists, whatever state that is in.
+# Daemon Pods stay on a node whatever its condition.
 _TOLERATIONS: Final = (
     _tolerate("not-ready", _NO_EXECUTE),
     _tolerate("unreachable", _NO_EXECUTE),
@@ -50,25 +50,25 @@ _HOST_NETWORK_TOLERATION: Final = _tolerate("network-unavailable", _NO_SCHEDULE)
 
 
 def owner_of(daemon_set: DaemonSet) -> Owner:
-    """The DaemonSet as an owner of Pods and revisions."""
+    """Return the DaemonSet as an owner of Pods and revisions."""
     return Owner(KIND, daemon_set.metadata, selector_of(daemon_set.spec.selector))
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a Pod should be on the node, and whether one that is there may stay."""
+class NodeFit:
+    """Whether a Pod should run on the node, and whether an existing one continues to run."""
 
     should_run: bool
-    may_stay: bool
+    should_continue: bool
 
 
-_NO: Final = Verdict(should_run=False, may_stay=False)
-_STAY: Final = Verdict(should_run=False, may_stay=True)
-_YES: Final = Verdict(should_run=True, may_stay=True)
+_NO: Final = NodeFit(should_run=False, should_continue=False)
+_STAY: Final = NodeFit(should_run=False, should_continue=True)
+_YES: Final = NodeFit(should_run=True, should_continue=True)
 
 
 class Placement:
-    """A DaemonSet's wishes about nodes, read once for many of them."""
+    """A DaemonSet's node requirements, prepared once for many nodes."""
 
     def __init__(self, daemon_set: DaemonSet) -> None:
         spec = daemon_set.spec.template.spec
@@ -77,8 +77,8 @@ class Placement:
         self._required = _required(spec)
         self._tolerations = with_tolerations(spec).tolerations
 
-    def judge(self, node: Node) -> Verdict:
-        """Whether the node is one of those meant."""
+    def evaluate(self, node: Node) -> NodeFit:
+        """Return whether the node should run the DaemonSet's Pod."""
         name, labels = node.metadata.name or "", node.metadata.labels
         if self._node_name and self._node_name != name:
             return _NO
@@ -86,12 +86,12 @@ class Placement:
             return _NO
         if self._required is not None and matching_term(self._required, name, labels) is None:
             return _NO
-        intolerable = [taint for taint in node.spec.taints if self._is_intolerable(taint)]
-        if not intolerable:
+        untolerated = [taint for taint in node.spec.taints if self._is_untolerated(taint)]
+        if not untolerated:
             return _YES
-        return _NO if any(taint.effect == _NO_EXECUTE for taint in intolerable) else _STAY
+        return _NO if any(taint.effect == _NO_EXECUTE for taint in untolerated) else _STAY
 
-    def _is_intolerable(self, taint: Taint) -> bool:
+    def _is_untolerated(self, taint: Taint) -> bool:
         if taint.effect not in (_NO_EXECUTE, _NO_SCHEDULE):
             return False
         return not any(tolerates(toleration, taint) for toleration in self._tolerations)
@@ -103,7 +103,7 @@ def _required(spec: PodSpec) -> NodeSelector | None:
 
 
 def with_tolerations(spec: PodSpec) -> PodSpec:
-    """The spec with what every daemon tolerates; a toleration of the same taint is replaced."""
+    """Return the spec with the tolerations of every daemon Pod; they replace equal ones."""
     wanted = (*_TOLERATIONS, *((_HOST_NETWORK_TOLERATION,) if spec.host_network else ()))
     kept = [item for item in spec.tolerations if not any(_is_same(item, other) for other in wanted)]
     return msgspec.structs.replace(spec, tolerations=(*kept, *wanted))
@@ -118,8 +118,8 @@ def _is_same(first: Toleration, second: Toleration) -> bool:
     )
 
 
-def bound_to(spec: PodSpec, node: str) -> PodSpec:
-    """The spec with only that node left to the scheduler; other requirements stay."""
+def pinned_to(spec: PodSpec, node: str) -> PodSpec:
+    """Return the spec with node affinity to that node only; other requirements stay."""
     (only,) = local_selector(node).node_selector_terms
     required = _required(spec)
     terms: Iterable[NodeSelectorTerm] = required.node_selector_terms if required is not None else ()
@@ -132,14 +132,14 @@ def bound_to(spec: PodSpec, node: str) -> PodSpec:
     return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, node_affinity=nodes))
 
 
-def make_daemon(owner: Owner, daemon_set: DaemonSet, node: str, revision_hash: str) -> Pod:
-    """The Pod for a node."""
+def make_daemon_pod(owner: Owner, daemon_set: DaemonSet, node: str, revision_hash: str) -> Pod:
+    """Return the Pod for a node."""
     template = with_labels(daemon_set.spec.template, {HASH_LABEL: revision_hash})
-    return make_pod(owner, template, spec=bound_to(with_tolerations(template.spec), node))
+    return make_pod(owner, template, spec=pinned_to(with_tolerations(template.spec), node))
 
 
 def node_of(pod: Pod) -> str:
-    """The node that the Pod is on, or is meant for while it has none; empty when it is meant for none."""
+    """Return the Pod's node, or the one it is pinned to while unscheduled; empty if there is none."""
     if pod.spec.node_name:
         return pod.spec.node_name
     required = _required(pod.spec)

@@ -1,10 +1,8 @@
-"""The DaemonSet controller's hands."""
+"""Creates and deletes the Pods of DaemonSets, keeps their revisions and reports their status."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -12,73 +10,55 @@ from dray.api.document import NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
-from dray.client.controller import Controller, Result
+from dray.client.controller import Result
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import Client, DeleteOptions, ignore_not_found
+from dray.client.interface import DeleteOptions, ignore_not_found
 from dray.client.objects import controller_of, key_of
 from dray.client.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES
-from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.daemon_set import plan
 from dray.controllers.daemon_set.backoff import FailureBackoff
 from dray.controllers.daemon_set.history import History, plan_history, surplus_history
-from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon, owner_of
-from dray.controllers.loop import run_telling
-from dray.controllers.pod_control.ownership import Owner, wake_owners
-from dray.controllers.pod_control.pod_control import OWNER_INDEXES, Keeper, NewPod, PodControl, claim
+from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon_pod, owner_of
+from dray.controllers.pod_control.adoption import claim_dependents
+from dray.controllers.pod_control.ownership import Owner, enqueue_owners
+from dray.controllers.pod_control.pod_control import OWNER_INDEXES, NewPod, PodControl
 from dray.controllers.pod_control.pod_status import next_available_seconds
-from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
-
-KEEPER: Final = Keeper(DAEMON_SETS, "daemonset-controller")
-NAME: Final = "daemonset"
-WORKERS: Final = 2
+from dray.controllers.reconciler import ControllerContext, Reconciler, own_key
 
 
-class DaemonSetController:
-    """Runs until cancelled."""
+class DaemonSetController(Reconciler[NamespacedName]):
+    """Runs one Pod of each DaemonSet on every node it selects."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        *,
-        rng: random.Random,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._client = client
-        self._clock = clock
+    name = "daemonset"
+    component = "daemonset-controller"
+    workers = 2
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
         self._backoff = FailureBackoff()
-        self._control = PodControl(client, informers, clock, KEEPER, rng=rng)
-        self.controller: Controller[NamespacedName] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
-        self._daemon_sets = informers.informer(DAEMON_SETS)
-        self._revisions = informers.informer(CONTROLLER_REVISIONS, indexes=OWNER_INDEXES)
-        self._nodes = informers.informer(NODES)
-        wake = wake_owners(self._daemon_sets, owner_of, self.controller.queue.add)
-        self.controller.watch(self._daemon_sets, lambda daemon_set: (key_of(daemon_set),))
-        self.controller.follow(self._control.pods, wake)
-        self.controller.follow(self._revisions, wake)
+        self._control = PodControl(context, DAEMON_SETS, self._recorder)
+        self._daemon_sets = context.informers.informer(DAEMON_SETS)
+        self._revisions = context.informers.informer(CONTROLLER_REVISIONS, indexes=OWNER_INDEXES)
+        self._nodes = context.informers.informer(NODES)
+        enqueue = enqueue_owners(self._daemon_sets, owner_of, self.controller.queue.add)
+        self.controller.watch(self._daemon_sets, own_key)
+        self.controller.follow(self._control.pods, enqueue)
+        self.controller.follow(self._revisions, enqueue)
         self.controller.follow(self._nodes, self._node_changed)
 
-    async def run(self) -> None:
-        """Keep daemons until cancelled."""
-        await run_telling(self.controller, self._control.recorder)
-
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Nodes report all the time; only what decides about daemons matters."""
-        if old is not None and new is not None and _traits(old) == _traits(new):
+        """Enqueue the DaemonSets whose placement changes; most Node events are heartbeats."""
+        if old is not None and new is not None and _scheduling_fields(old) == _scheduling_fields(new):
             return
         for daemon_set in self._daemon_sets.lister.list():
             placement = Placement(daemon_set)
-            before = placement.judge(old) if old is not None else None
-            after = placement.judge(new) if new is not None else None
+            before = placement.evaluate(old) if old is not None else None
+            after = placement.evaluate(new) if new is not None else None
             if before != after:
                 self.controller.queue.add(key_of(daemon_set))
 
     async def reconcile(self, key: NamespacedName) -> Result:
-        """Bring one DaemonSet's Pods to its nodes, and report."""
+        """Create and delete Pods until every selected node runs one, and update the status."""
         daemon_set = self._daemon_sets.lister.get_key(key)
         if daemon_set is None or daemon_set.metadata.deletion_timestamp is not None:
             return None
@@ -88,34 +68,34 @@ class DaemonSetController:
             return None
         pods = await self._control.claim(owner)
         nodes = self._nodes.lister.list()
-        scene = plan.make_scene(daemon_set, nodes, pods, history.revision_hash, self._clock.now())
-        wanted = plan.plan_daemons(scene, lambda node: self._wait_for(daemon_set, node))
+        state = plan.make_state(daemon_set, nodes, pods, history.revision_hash, self._clock.now())
+        wanted = plan.plan_pods(state, lambda node: self._backoff_seconds(daemon_set, node))
         error = await self._write(owner, daemon_set, wanted, history.revision_hash)
-        await self._forget_surplus(daemon_set, history, pods)
-        await self._report(daemon_set, plan.status_of(scene))
+        await self._delete_surplus(daemon_set, history, pods)
+        await self._report(daemon_set, plan.status_of(state))
         if error is not None:
             raise error
-        ready = next_available_seconds(pods, daemon_set.spec.min_ready_seconds or 0, scene.now)
+        ready = next_available_seconds(pods, daemon_set.spec.min_ready_seconds or 0, state.now)
         wait = min((item for item in (ready, wanted.requeue_seconds) if item is not None), default=None)
-        return self._control.sooner(owner, wait)
+        return self._control.requeue_after(owner, wait)
 
     async def _write(
         self, owner: Owner, daemon_set: DaemonSet, wanted: plan.Plan, revision_hash: str
     ) -> APIError | None:
-        for found in wanted.ended:
-            self._tell_ended(daemon_set, found)
-        new = [NewPod(make_daemon(owner, daemon_set, node, revision_hash), node) for node in wanted.create]
+        for found in wanted.replaced:
+            self._record_replaced(daemon_set, found)
+        new = [NewPod(make_daemon_pod(owner, daemon_set, node, revision_hash), node) for node in wanted.create]
         failed = await self._control.create(owner, daemon_set, new) if new else None
         refused = await self._control.delete(daemon_set, wanted.delete) if wanted.delete else None
         return failed or refused
 
-    def _tell_ended(self, daemon_set: DaemonSet, found: plan.Found) -> None:
+    def _record_replaced(self, daemon_set: DaemonSet, found: plan.FinishedPod) -> None:
         if found.failed:
-            self._backoff.served(_backoff_key(daemon_set, found.node), self._clock.monotonic())
+            self._backoff.next(_backoff_key(daemon_set, found.node), self._clock.monotonic())
         event_type, reason = (WARNING, plan.FAILED_POD) if found.failed else (NORMAL, plan.SUCCEEDED_POD)
-        self._control.recorder.event(KIND, daemon_set, event_type, reason, found.message)
+        self._recorder.event(KIND, daemon_set, event_type, reason, found.message)
 
-    def _wait_for(self, daemon_set: DaemonSet, node: str) -> float:
+    def _backoff_seconds(self, daemon_set: DaemonSet, node: str) -> float:
         return self._backoff.remaining(_backoff_key(daemon_set, node), self._clock.monotonic())
 
     async def _report(self, daemon_set: DaemonSet, status: DaemonSetStatus) -> None:
@@ -127,8 +107,8 @@ class DaemonSetController:
     # --- Revisions. ---
 
     async def _history(self, owner: Owner, daemon_set: DaemonSet) -> History | None:
-        """The revisions, the present one written; None when its name is taken, which the next try avoids."""
-        history = plan_history(daemon_set, await claim(self._client, self._revisions, DAEMON_SETS, owner))
+        """Write the current revision and return all; None on a name collision, which the next attempt avoids."""
+        history = plan_history(daemon_set, await claim_dependents(self._client, self._revisions, DAEMON_SETS, owner))
         if history.update:
             await self._client.update(CONTROLLER_REVISIONS, history.current)
         if history.create and not await self._create_revision(daemon_set, history.current):
@@ -149,17 +129,17 @@ class DaemonSetController:
             return False
         return True
 
-    async def _forget_surplus(self, daemon_set: DaemonSet, history: History, pods: Sequence[Pod]) -> None:
+    async def _delete_surplus(self, daemon_set: DaemonSet, history: History, pods: Sequence[Pod]) -> None:
         live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods}
         for revision in surplus_history(daemon_set, history, live):
             key, options = key_of(revision), DeleteOptions(uid=revision.metadata.uid or "")
             await ignore_not_found(self._client.delete(CONTROLLER_REVISIONS, key.name, key.namespace, options))
 
 
-def _traits(node: Node) -> tuple[object, ...]:
+def _scheduling_fields(node: Node) -> tuple[object, ...]:
     return node.metadata.uid, node.metadata.labels, node.spec.taints
 
 
 def _backoff_key(daemon_set: DaemonSet, node: str) -> tuple[object, ...]:
-    # A new template deserves a new try.
+    # A new template resets the backoff.
     return daemon_set.metadata.uid, daemon_set.status.observed_generation, node

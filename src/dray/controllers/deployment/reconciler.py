@@ -1,4 +1,4 @@
-"""The Deployment controller's hands."""
+"""Creates, scales and deletes the ReplicaSets of Deployments and reports their status."""
 
 from __future__ import annotations
 
@@ -8,60 +8,47 @@ from dray.api.document import NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import Deployment, ReplicaSet
 from dray.api.types.core_v1 import Pod
-from dray.client.controller import Controller, Requeue, Result
-from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, Source
-from dray.client.interface import Client, DeleteOptions, ignore_not_found
+from dray.client.controller import Requeue, Result
+from dray.client.event_recorder import NORMAL, WARNING
+from dray.client.interface import DeleteOptions, ignore_not_found
 from dray.client.objects import controller_of, key_of
 from dray.client.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.deployment import plan
 from dray.controllers.deployment.conditions import CREATE_FAILED
 from dray.controllers.deployment.revisions import KIND, has_template_of
 from dray.controllers.deployment.rollout import Create, Update
-from dray.controllers.loop import run_telling
-from dray.controllers.pod_control.ownership import wake_owners
+from dray.controllers.pod_control.adoption import claim_dependents
+from dray.controllers.pod_control.ownership import enqueue_owners
 from dray.controllers.pod_control.pod_control import (
     OWNER_INDEXES,
-    claim,
     is_namespace_terminating,
 )
 from dray.controllers.pod_control.pod_status import is_finished
-from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
+from dray.controllers.reconciler import ControllerContext, Reconciler, own_key
 
-NAME: Final = "deployment"
-COMPONENT: Final = "deployment-controller"
 SCALING: Final = "ScalingReplicaSet"
-WORKERS: Final = 5
 
 
-class DeploymentController:
-    """Runs until cancelled."""
+class DeploymentController(Reconciler[NamespacedName]):
+    """Rolls out Deployments by ReplicaSets."""
 
-    def __init__(
-        self, client: Client, informers: SharedInformerFactory, clock: Clock, *, metrics: Metrics | None = None
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._recorder = EventRecorder(client, clock, Source(COMPONENT))
-        self.controller: Controller[NamespacedName] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
-        self._deployments = informers.informer(DEPLOYMENTS)
-        self._replica_sets = informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
-        self._pods = informers.informer(PODS, indexes=OWNER_INDEXES)
-        self.controller.watch(self._deployments, lambda deployment: (key_of(deployment),))
+    name = "deployment"
+    component = "deployment-controller"
+    workers = 5
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._deployments = context.informers.informer(DEPLOYMENTS)
+        self._replica_sets = context.informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
+        self._pods = context.informers.informer(PODS, indexes=OWNER_INDEXES)
+        self.controller.watch(self._deployments, own_key)
         self.controller.follow(
-            self._replica_sets, wake_owners(self._deployments, plan.owner_of, self.controller.queue.add)
+            self._replica_sets, enqueue_owners(self._deployments, plan.owner_of, self.controller.queue.add)
         )
         self.controller.follow(self._pods, self._pod_changed)
 
-    async def run(self) -> None:
-        """Roll out until cancelled."""
-        await run_telling(self.controller, self._recorder)
-
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """A Pod that has ended may be the last that the next ones of a recreated Deployment waited for."""
+        """Enqueue the Deployment of a finished Pod: with the strategy Recreate new Pods wait for the last old one."""
         if old is None or is_finished(old) or (new is not None and not is_finished(new)):
             return
         owner = controller_of(old)
@@ -73,11 +60,11 @@ class DeploymentController:
             self.controller.queue.add(NamespacedName(old.metadata.namespace or "", deployment.name))
 
     async def reconcile(self, key: NamespacedName) -> Result:
-        """Take one Deployment a step further."""
+        """Take one Deployment a step further in its rollout."""
         deployment = self._deployments.lister.get_key(key)
         if deployment is None:
             return None
-        replica_sets = await claim(self._client, self._replica_sets, DEPLOYMENTS, plan.owner_of(deployment))
+        replica_sets = await claim_dependents(self._client, self._replica_sets, DEPLOYMENTS, plan.owner_of(deployment))
         wanted = plan.plan_deployment(deployment, replica_sets, self._has_running_pods, self._clock.now())
         for write in wanted.write:
             if not await self._write(deployment, write):
@@ -92,7 +79,7 @@ class DeploymentController:
         return any(not is_finished(pod) for pod in self._pods.lister.owned_by(replica_set.metadata.uid or ""))
 
     async def _write(self, deployment: Deployment, write: Create | Update) -> bool:
-        """Write one ReplicaSet; False when the rest of the plan no longer holds."""
+        """Write one ReplicaSet; return False if the rest of the plan is obsolete."""
         if isinstance(write, Update):
             await self._client.update(REPLICA_SETS, write.replica_set)
         elif not await self._create(deployment, write.replica_set):
@@ -109,12 +96,12 @@ class DeploymentController:
             return False
         except APIError as error:
             if not is_namespace_terminating(error):
-                await self._tell_failure(deployment, replica_set, error)
+                await self._record_failure(deployment, replica_set, error)
             raise
         return True
 
     async def _resolve_collision(self, deployment: Deployment, replica_set: ReplicaSet) -> None:
-        """It may be our own, which the informer will tell of; else another name must be found."""
+        """Accept a ReplicaSet of this Deployment that the informer has not delivered; otherwise change the hash."""
         key = key_of(replica_set)
         found = await self._client.get(REPLICA_SETS, key.name, key.namespace)
         controller = controller_of(found)
@@ -122,7 +109,7 @@ class DeploymentController:
         if not ours or not has_template_of(deployment, found):
             await self._report(plan.after_collision(deployment))
 
-    async def _tell_failure(self, deployment: Deployment, replica_set: ReplicaSet, error: APIError) -> None:
+    async def _record_failure(self, deployment: Deployment, replica_set: ReplicaSet, error: APIError) -> None:
         failure = plan.creation_failure(replica_set.metadata.name or "", error.message)
         self._recorder.event(KIND, deployment, WARNING, CREATE_FAILED, failure)
         report = plan.after_failed_creation(deployment, failure, self._clock.now())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dray.api.types.apps_v1 import Deployment, ReplicaSet, RollingUpdateDeployment
-from dray.controllers.pod_control.replicas import scaled
+from dray.controllers.pod_control.replicas import scaled_value
 
 RECREATE: Final = "Recreate"
 _NOTHING: Final = RollingUpdateDeployment()
@@ -27,8 +27,8 @@ def fenceposts(deployment: Deployment) -> tuple[int, int]:
     """Surge rounded up and unavailable rounded down; when both come to nothing, one may be unavailable."""
     rolling = deployment.spec.strategy.rolling_update or _NOTHING
     wanted = replicas_of(deployment)
-    surge = scaled(rolling.max_surge, wanted, round_up=True)
-    unavailable = scaled(rolling.max_unavailable, wanted, round_up=False)
+    surge = scaled_value(rolling.max_surge, wanted, round_up=True)
+    unavailable = scaled_value(rolling.max_unavailable, wanted, round_up=False)
     return (surge, unavailable) if surge or unavailable else (0, 1)
 
 

@@ -1,7 +1,7 @@
-"""Which claims have devices with a NoExecute taint that they do not tolerate, and when their Pods must go.
+"""Which allocated devices have NoExecute taints that their claims do not tolerate, and when Pods are evicted. Pure.
 
-Thinks only. Claims are found by device, pool or driver, so that a change costs what it concerns: a slice its own
-devices, a rule the claims its selector can reach.
+Claims are indexed by device, pool and driver, so that an event costs only what it affects: a slice its own devices, a
+rule the claims that its selector can match.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """When Pods must go, and by which rules' doing; taints of slices have no name."""
+    """When Pods are evicted and because of which rules; taints of slices belong to no rule."""
 
     when: datetime
     # Uids, sorted.
@@ -56,7 +56,7 @@ class Eviction:
 
 
 def eviction_time(taint: DeviceTaint, time_added: datetime, tolerations: Iterable[DeviceToleration]) -> datetime | None:
-    """When the taint drives out a claim with these tolerations; None for never."""
+    """Return when the taint evicts the consumers of a claim with these tolerations; None for never."""
     matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
     if any(toleration.toleration_seconds is None for toleration in matching):
         return None
@@ -64,12 +64,12 @@ def eviction_time(taint: DeviceTaint, time_added: datetime, tolerations: Iterabl
     try:
         return time_added + timedelta(seconds=seconds)
     except OverflowError:
-        # Longer than time can be written.
+        # Beyond the range of timestamps.
         return None
 
 
 class _Slice(NamedTuple):
-    """What matters of a slice."""
+    """The relevant part of a slice."""
 
     generation: int
     devices: tuple[str, ...]
@@ -78,7 +78,7 @@ class _Slice(NamedTuple):
 
 
 class Pools:
-    """The NoExecute taints of published devices; of each pool the newest generation counts."""
+    """NoExecute taints of published devices, from the newest generation of each pool."""
 
     def __init__(self) -> None:
         # Pool -> name of a slice -> the slice.
@@ -87,7 +87,7 @@ class Pools:
         self._taints: dict[tuple[str, str], dict[str, tuple[DeviceTaint, ...]]] = {}
 
     def change(self, old: ResourceSlice | None, new: ResourceSlice | None) -> list[DeviceId]:
-        """Take in a slice; returns the devices whose taints are others now."""
+        """Update a slice; return the devices whose taints changed."""
         changed: list[DeviceId] = []
         if old is not None and (new is None or _pool_of(old) != _pool_of(new)):
             changed += self._put(_pool_of(old), old.metadata.name or "", None)
@@ -96,11 +96,11 @@ class Pools:
         return changed
 
     def taints(self, device: DeviceId) -> tuple[DeviceTaint, ...]:
-        """The NoExecute taints of one device."""
+        """Return the NoExecute taints of one device."""
         return self._taints.get((device.driver, device.pool), {}).get(device.device, ())
 
     def count_selected(self, rule: TaintRule) -> int:
-        """How many published devices a rule selects."""
+        """Return how many published devices a rule selects."""
         return sum(
             rule.selects(driver, pool, device)
             for (driver, pool), slices in self._slices.items()
@@ -126,37 +126,37 @@ class Pools:
 
 
 class Claims:
-    """Allocated claims, found by what they hold."""
+    """Allocated claims, indexed by their devices."""
 
     def __init__(self) -> None:
         self._claims: dict[NamespacedName, ResourceClaim] = {}
-        # (driver, pool, device), (driver, pool) and (driver,) -> keys of claims, in order of arrival.
+        # (driver, pool, device), (driver, pool) and (driver,) -> keys of claims, in insertion order.
         self._holders: dict[tuple[str, ...], dict[NamespacedName, None]] = {}
 
     def put(self, key: NamespacedName, claim: ResourceClaim | None) -> None:
-        """Take in a claim; None or one without allocation holds nothing."""
+        """Update a claim; None removes it."""
         old = self._claims.pop(key, None)
         if old is not None:
-            for place in _places(old):
-                holders = self._holders.get(place, {})
+            for index_key in _index_keys(old):
+                holders = self._holders.get(index_key, {})
                 holders.pop(key, None)
                 if not holders:
-                    self._holders.pop(place, None)
+                    self._holders.pop(index_key, None)
         if claim is not None and is_allocated(claim):
             self._claims[key] = claim
-            for place in _places(claim):
-                self._holders.setdefault(place, {})[key] = None
+            for index_key in _index_keys(claim):
+                self._holders.setdefault(index_key, {})[key] = None
 
     def get(self, key: NamespacedName) -> ResourceClaim | None:
-        """One allocated claim."""
+        """Return one allocated claim."""
         return self._claims.get(key)
 
     def holding(self, device: DeviceId) -> tuple[NamespacedName, ...]:
-        """The claims that hold a device."""
+        """Return the claims that a device is allocated to."""
         return tuple(self._holders.get(device, ()))
 
     def selected(self, rule: TaintRule) -> tuple[NamespacedName, ...]:
-        """The claims with a device that the rule selects."""
+        """Return the claims with a device that the rule selects."""
         parts = (rule.driver, rule.pool, rule.device)
         known = next((index for index, part in enumerate(parts) if part is None), len(parts))
         candidates = self._holders.get(tuple(part or "" for part in parts[:known]), {}) if known else self._claims
@@ -167,8 +167,8 @@ class Claims:
         )
 
 
-class TaintBook:
-    """All that evictions are decided by."""
+class DeviceTaints:
+    """Pools, claims and rules: everything that decides about evictions."""
 
     def __init__(self) -> None:
         self.pools = Pools()
@@ -176,12 +176,12 @@ class TaintBook:
         # Rules that evict, by name.
         self.rules: dict[str, Rule] = {}
 
-    def claim_eviction(self, claim: ResourceClaim, pretended: Rule | None = None) -> Eviction | None:
-        """When the users of an allocated claim must go; with a pretended rule only that one counts."""
+    def claim_eviction(self, claim: ResourceClaim, simulated: Rule | None = None) -> Eviction | None:
+        """Return when the consumers of a claim are evicted; with a simulated rule only that rule counts."""
         when: datetime | None = None
         rules: set[str] = set()
         for result in results_of(claim):
-            for taint, time_added, uid in self._taints(result, pretended):
+            for taint, time_added, uid in self._taints(result, simulated):
                 due = eviction_time(taint, time_added, result.tolerations)
                 if due is None:
                     continue
@@ -190,15 +190,15 @@ class TaintBook:
                     rules.add(uid)
         return Eviction(when, tuple(sorted(rules))) if when is not None else None
 
-    def pod_eviction(self, pod: Pod, pretended: Rule | None = None) -> Eviction | None:
-        """When the Pod must go: with the first of its claims."""
-        # A Pod without a node uses nothing yet, and one that is done nothing any more.
+    def pod_eviction(self, pod: Pod, simulated: Rule | None = None) -> Eviction | None:
+        """Return when the Pod is evicted: with the first of its claims."""
+        # Unscheduled and finished Pods use no devices.
         if not pod.spec.node_name or is_pod_done(pod):
             return None
         evictions = [
             eviction
             for claim in self._claims_of(pod)
-            if (eviction := self.claim_eviction(claim, pretended)) is not None
+            if (eviction := self.claim_eviction(claim, simulated)) is not None
         ]
         if not evictions:
             return None
@@ -218,30 +218,30 @@ class TaintBook:
             yield special
 
     def _taints(
-        self, result: DeviceRequestAllocationResult, pretended: Rule | None
+        self, result: DeviceRequestAllocationResult, simulated: Rule | None
     ) -> Iterator[tuple[DeviceTaint, datetime, str]]:
-        """The taints of an allocated device, since when, and the rule each comes from."""
-        if pretended is None:
+        """Yield the taints of an allocated device with the time each was added and the uid of its rule."""
+        if simulated is None:
             for taint in self.pools.taints(DeviceId(result.driver, result.pool, result.device)):
                 if taint.time_added is not None:
                     yield taint, taint.time_added, ""
-        for rule in self.rules.values() if pretended is None else (pretended,):
+        for rule in self.rules.values() if simulated is None else (simulated,):
             if rule.time_added is not None and rule.selector.selects(result.driver, result.pool, result.device):
                 yield rule.selector.taint, rule.time_added, rule.uid
 
 
 def is_allocated(claim: ResourceClaim | None) -> bool:
-    """Whether there is a claim and it has devices; others concern nobody here."""
+    """Return whether there is a claim and it is allocated."""
     return claim is not None and claim.status.allocation is not None
 
 
 def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The devices of a claim."""
+    """Return the devices of a claim."""
     allocation = claim.status.allocation
     return allocation.devices.results if allocation is not None else ()
 
 
-def _places(claim: ResourceClaim) -> set[tuple[str, ...]]:
+def _index_keys(claim: ResourceClaim) -> set[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
     for item in results_of(claim):
         found |= {DeviceId(item.driver, item.pool, item.device), (item.driver, item.pool), (item.driver,)}

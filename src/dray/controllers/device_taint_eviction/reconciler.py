@@ -1,4 +1,4 @@
-"""The device taint eviction controller's hands."""
+"""Evicts Pods that use devices with NoExecute taints, and reports the progress of DeviceTaintRules."""
 
 from __future__ import annotations
 
@@ -7,39 +7,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import NotFoundError
-from dray.api.features import FeatureGates
 from dray.api.pod_claims import extended_resource_claim_name, is_pod_reference, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
-from dray.client.controller import Controller, Requeue, Result
-from dray.client.event_recorder import NORMAL, EventRecorder, ObjectReference, Source
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
+from dray.client.controller import Requeue, Result
+from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of, uid_of
 from dray.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, FieldManager
-from dray.client.shared_informers import SharedInformer, SharedInformerFactory
+from dray.client.shared_informers import SharedInformer
 from dray.controllers.device_taint_eviction import plan, status
-from dray.controllers.eviction import EvictionMetrics, disruption_patch
-from dray.controllers.loop import run_telling
-from dray.lib.clock import Clock
+from dray.controllers.eviction import EvictionKey, EvictionMetrics, EvictionReason, PodEvictor
+from dray.controllers.reconciler import ControllerContext, Reconciler, newest
 from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
 
-NAME: Final = "device_taint_eviction_controller"
-SOURCE: Final = "device-taint-eviction-controller"
-WORKERS: Final = 8
-# Pods known to be evicted; forgetting one costs a request.
+REASON: Final = EvictionReason(plan.EVENT_REASON, plan.CONDITION_REASON, plan.CONDITION_MESSAGE)
+# Size of the cache of evicted Pods; a miss costs one request.
 EVICTED_MAX: Final = 500
-_STATUS: Final = WriteOptions(subresource="status")
 _APPLY: Final = WriteOptions(field_manager=FieldManager.DEVICE_TAINT_EVICTION, force=True, subresource="status")
-
-
-@dataclass(frozen=True, slots=True)
-class PodKey:
-    """A Pod that may have to go."""
-
-    key: NamespacedName
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,128 +35,118 @@ class RuleKey:
     uid: str
 
 
-class DeviceTaintEvictionController:
-    """Runs until cancelled."""
+class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
+    """Deletes Pods when the tolerations of their devices' NoExecute taints have run out."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        *,
-        gates: FeatureGates | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._metrics = EvictionMetrics(metrics or Metrics(), NAME)
-        self._recorder = EventRecorder(client, clock, Source(SOURCE))
-        self._book = plan.TaintBook()
-        # Claims whose users must go, now or later.
-        self._doomed: set[NamespacedName] = set()
-        self._planned: dict[PodKey, plan.Eviction] = {}
+    name = "device_taint_eviction_controller"
+    component = "device-taint-eviction-controller"
+    workers = 8
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        informers = context.informers
+        self._metrics = EvictionMetrics(context.metrics or Metrics(), self.name)
+        self._evictor = PodEvictor(context.client, self._recorder, REASON)
+        self._taints = plan.DeviceTaints()
+        # Claims whose consumers are evicted, now or later.
+        self._tainted_claims: set[NamespacedName] = set()
+        self._planned: dict[EvictionKey, plan.Eviction] = {}
         self._evicted: LRUSet[str] = LRUSet(EVICTED_MAX)
         # Uid of a rule -> Pods evicted because of it.
         self._evicted_by: dict[str, int] = {}
         # Uid of a rule that evicts -> its name.
         self._rule_names: dict[str, str] = {}
-        self.controller: Controller[PodKey | RuleKey] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
         self._pods = informers.informer(PODS)
         self._rules: SharedInformer[Document] | None = None
         self.controller.follow(informers.informer(RESOURCE_SLICES), self._slice_changed)
         self.controller.follow(informers.informer(RESOURCE_CLAIMS), self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
-        if (gates or FeatureGates()).enabled("DRADeviceTaintRules"):
+        if context.gates.enabled("DRADeviceTaintRules"):
             self._rules = informers.informer(DEVICE_TAINT_RULES)
             self.controller.follow(self._rules, self._rule_changed)
 
-    async def run(self) -> None:
-        """Evict until cancelled."""
-        await run_telling(self.controller, self._recorder)
-
-    async def reconcile(self, key: PodKey | RuleKey) -> Result:
-        """Do what one Pod or one rule needs."""
-        if isinstance(key, PodKey):
+    async def reconcile(self, key: EvictionKey | RuleKey) -> Result:
+        """Evict one Pod if it is due, or write the status of one rule."""
+        if isinstance(key, EvictionKey):
             return await self._reconcile_pod(key)
         return await self._reconcile_rule(key)
 
-    # --- What a change wakes. ---
+    # --- Event handlers. ---
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        for device in self._book.pools.change(old, new):
-            self._wake_users(self._book.claims.holding(device))
+        for device in self._taints.pools.change(old, new):
+            self._enqueue_consumers_of(self._taints.claims.holding(device))
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         if not (plan.is_allocated(old) or plan.is_allocated(new)):
             return
-        claim = new if new is not None else old
-        assert claim is not None
-        key = key_of(claim)
-        self._book.claims.put(key, new)
-        if old is not None and key in self._doomed:
-            # Who no longer uses it may stay.
-            self._wake(old)
-        self._wake_users((key,))
+        key = key_of(newest(old, new))
+        self._taints.claims.put(key, new)
+        if old is not None and key in self._tainted_claims:
+            # Former consumers are no longer evicted.
+            self._enqueue_consumers(old)
+        self._enqueue_consumers_of((key,))
 
     def _rule_changed(self, old: Document | None, new: Document | None) -> None:
         if old is not None and new is not None and old.get("spec") == new.get("spec"):
             return
-        rule = new if new is not None else old
-        assert rule is not None
+        rule = newest(old, new)
         name = key_of(rule).name
         affected: set[NamespacedName] = set()
-        before = self._book.rules.pop(name, None)
+        before = self._taints.rules.pop(name, None)
         if before is not None:
-            affected.update(self._book.claims.selected(before.selector))
+            affected.update(self._taints.claims.selected(before.selector))
             del self._rule_names[before.uid]
         if new is None:
             self._evicted_by.pop(uid_of(rule), None)
         else:
-            # Before any Pod goes: whoever wrote the rule sees at once what it does.
+            # Before any eviction, so that the author of the rule sees its effect at once.
             self.controller.queue.add(RuleKey(name, uid_of(new)))
             if status.effect_of(new) == plan.NO_EXECUTE:
-                after = self._book.rules[name] = status.read_rule(new)
+                after = self._taints.rules[name] = status.read_rule(new)
                 self._rule_names[after.uid] = name
-                affected.update(self._book.claims.selected(after.selector))
-        self._wake_users(sorted(affected))
+                affected.update(self._taints.claims.selected(after.selector))
+        self._enqueue_consumers_of(sorted(affected))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
             assert old is not None
-            self._planned.pop(_key(old), None)
-        elif self._doomed and not _is_same(old, new) and any(key in self._doomed for key in _claim_keys(new)):
-            self.controller.queue.add(_key(new))
+            self._planned.pop(EvictionKey.of(old), None)
+        elif (
+            self._tainted_claims
+            and not _uses_same_devices(old, new)
+            and any(key in self._tainted_claims for key in _claim_keys(new))
+        ):
+            self.controller.queue.add(EvictionKey.of(new))
 
-    def _wake_users(self, keys: Iterable[NamespacedName]) -> None:
+    def _enqueue_consumers_of(self, keys: Iterable[NamespacedName]) -> None:
         for key in keys:
-            claim = self._book.claims.get(key)
-            doomed = claim is not None and self._book.claim_eviction(claim) is not None
-            was_doomed = key in self._doomed
-            if doomed:
-                self._doomed.add(key)
+            claim = self._taints.claims.get(key)
+            tainted = claim is not None and self._taints.claim_eviction(claim) is not None
+            was_tainted = key in self._tainted_claims
+            if tainted:
+                self._tainted_claims.add(key)
             else:
-                self._doomed.discard(key)
-            if claim is not None and (doomed or was_doomed):
-                self._wake(claim)
+                self._tainted_claims.discard(key)
+            if claim is not None and (tainted or was_tainted):
+                self._enqueue_consumers(claim)
 
-    def _wake(self, claim: ResourceClaim) -> None:
-        for key in _users(claim):
+    def _enqueue_consumers(self, claim: ResourceClaim) -> None:
+        for key in _consumers(claim):
             self.controller.queue.add(key)
 
     # --- Pods. ---
 
-    async def _reconcile_pod(self, key: PodKey) -> Result:
+    async def _reconcile_pod(self, key: EvictionKey) -> Result:
         pod = self._pods.lister.get_key(key.key)
         gone = pod is None or pod.metadata.uid != key.uid or pod.metadata.deletion_timestamp is not None
         if pod is None or gone or key.uid in self._evicted:
             self._planned.pop(key, None)
             return None
-        eviction = self._book.pod_eviction(pod)
+        eviction = self._taints.pod_eviction(pod)
         if eviction is None:
             if self._planned.pop(key, None) is not None:
-                self._tell(key, "Cancelling deletion")
+                self._evictor.record(key, "Cancelling deletion")
             return None
         if self._planned.get(key) != eviction:
             self._planned[key] = eviction
@@ -179,7 +154,7 @@ class DeviceTaintEvictionController:
         wait = (eviction.when - self._clock.now()).total_seconds()
         if wait > 0:
             return Requeue(wait)
-        if await self._evict(key, pod):
+        if await self._evictor.evict(key, pod, "Marking for deletion", self._clock.now()):
             self._metrics.deleted((self._clock.now() - eviction.when).total_seconds())
             for rule in eviction.rules:
                 self._evicted_by[rule] = self._evicted_by.get(rule, 0) + 1
@@ -188,29 +163,12 @@ class DeviceTaintEvictionController:
         self._evicted.add(key.uid)
         return None
 
-    async def _evict(self, key: PodKey, pod: Pod) -> bool:
-        """Delete the Pod, saying why; returns whether it was still there."""
-        body = disruption_patch(pod, plan.CONDITION_REASON, plan.CONDITION_MESSAGE, self._clock.now())
-        name, namespace = key.key.name, key.key.namespace
-        self._tell(key, "Marking for deletion")
-        try:
-            if body is not None:
-                await self._client.patch(PODS, name, namespace, Patch(PatchType.STRATEGIC, body), _STATUS)
-            await self._client.delete(PODS, name, namespace, DeleteOptions(uid=key.uid))
-        except NotFoundError:
-            return False
-        return True
-
     def _update_rules_later(self, eviction: plan.Eviction) -> None:
-        """More Pods are likely to follow: one status tells of all."""
+        """Enqueue the rules with a delay: one status write covers the evictions until then."""
         for uid in eviction.rules:
             name = self._rule_names.get(uid)
             if name is not None:
                 self.controller.queue.add_after(RuleKey(name, uid), status.STATUS_SECONDS)
-
-    def _tell(self, key: PodKey, message: str) -> None:
-        about = ObjectReference(PODS.group_version_kind, key.key.namespace, key.key.name, key.uid)
-        self._recorder.event_for(about, NORMAL, plan.EVENT_REASON, message)
 
     # --- Rules. ---
 
@@ -225,10 +183,7 @@ class DeviceTaintEvictionController:
         condition = status.plan_condition(rule, self._count(rule), now)
         if condition is not None:
             patch = Patch(PatchType.APPLY, status.status_patch(rule, condition))
-            try:
-                await self._client.patch(DEVICE_TAINT_RULES, key.name, "", patch, _APPLY)
-            except NotFoundError:
-                return None
+            await ignore_not_found(self._client.patch(DEVICE_TAINT_RULES, key.name, "", patch, _APPLY))
         return None
 
     def _count(self, rule: Document) -> status.Counts:
@@ -237,15 +192,19 @@ class DeviceTaintEvictionController:
         effect = status.effect_of(rule)
         if effect not in (plan.NO_EXECUTE, status.NO_EFFECT):
             return status.Counts(evicted=evicted)
-        claims = [claim for key in self._book.claims.selected(read.selector) if (claim := self._book.claims.get(key))]
-        pretended = read if effect == status.NO_EFFECT else None
-        going = {key for claim in claims for key in _users(claim) if self._goes(key, read, pretended)}
-        if pretended is None:
-            return status.Counts(len(going), len({key.key.namespace for key in going}), evicted=evicted)
+        claims = [
+            claim for key in self._taints.claims.selected(read.selector) if (claim := self._taints.claims.get(key))
+        ]
+        simulated = read if effect == status.NO_EFFECT else None
+        evicted_pods = {
+            key for claim in claims for key in _consumers(claim) if self._is_evicted_by(key, read, simulated)
+        }
+        if simulated is None:
+            return status.Counts(len(evicted_pods), len({key.key.namespace for key in evicted_pods}), evicted=evicted)
         return status.Counts(
-            len(going),
-            len({key.key.namespace for key in going}),
-            published=self._book.pools.count_selected(read.selector),
+            len(evicted_pods),
+            len({key.key.namespace for key in evicted_pods}),
+            published=self._taints.pools.count_selected(read.selector),
             allocated=sum(
                 read.selector.selects(item.driver, item.pool, item.device)
                 for claim in claims
@@ -254,23 +213,19 @@ class DeviceTaintEvictionController:
             evicted=evicted,
         )
 
-    def _goes(self, key: PodKey, rule: plan.Rule, pretended: plan.Rule | None) -> bool:
+    def _is_evicted_by(self, key: EvictionKey, rule: plan.Rule, simulated: plan.Rule | None) -> bool:
         pod = self._pods.lister.get_key(key.key)
         if pod is None or pod.metadata.uid != key.uid or pod.metadata.deletion_timestamp is not None:
             return False
-        eviction = self._book.pod_eviction(pod, pretended)
+        eviction = self._taints.pod_eviction(pod, simulated)
         return eviction is not None and rule.uid in eviction.rules
 
 
-def _key(pod: Pod) -> PodKey:
-    return PodKey(key_of(pod), pod.metadata.uid or "")
-
-
-def _users(claim: ResourceClaim) -> Iterator[PodKey]:
+def _consumers(claim: ResourceClaim) -> Iterator[EvictionKey]:
     namespace = claim.metadata.namespace or ""
     for user in claim.status.reserved_for:
         if is_pod_reference(user):
-            yield PodKey(NamespacedName(namespace, user.name), user.uid)
+            yield EvictionKey(NamespacedName(namespace, user.name), user.uid)
 
 
 def _claim_keys(pod: Pod) -> Iterator[NamespacedName]:
@@ -283,7 +238,7 @@ def _claim_keys(pod: Pod) -> Iterator[NamespacedName]:
         yield NamespacedName(namespace, special)
 
 
-def _is_same(old: Pod | None, new: Pod) -> bool:
+def _uses_same_devices(old: Pod | None, new: Pod) -> bool:
     return (
         old is not None
         and old.spec.node_name == new.spec.node_name

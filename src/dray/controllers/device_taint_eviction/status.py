@@ -1,4 +1,4 @@
-"""What a DeviceTaintRule says of its evictions; thinks only."""
+"""The condition EvictionInProgress of a DeviceTaintRule. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dray.controllers.device_taint_eviction.plan import NO_EXECUTE, Rule
 
 CONDITION: Final = "EvictionInProgress"
 NO_EFFECT: Final = "None"
-# Kubernetes': a rule's status is not written more often while Pods go.
+# As in Kubernetes: minimal time between two status writes of a rule.
 STATUS_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a rule does, or would do."""
+    """Effects of a rule, actual or simulated."""
 
     pods: int = 0
     namespaces: int = 0
@@ -29,13 +29,13 @@ class Counts:
 
 
 def effect_of(rule: Document) -> str:
-    """The effect of the rule's taint."""
+    """Return the effect of the rule's taint."""
     effect: str = ((rule.get("spec") or {}).get("taint") or {}).get("effect") or ""
     return effect
 
 
 def read_rule(rule: Document) -> Rule:
-    """The rule as evictions need it."""
+    """Decode the parts of a rule that evictions depend on."""
     text = ((rule.get("spec") or {}).get("taint") or {}).get("timeAdded") or ""
     try:
         time_added = parse_time(text) if text else None
@@ -45,13 +45,13 @@ def read_rule(rule: Document) -> Rule:
 
 
 def existing_condition(rule: Document) -> Document | None:
-    """The condition as it was last written."""
+    """Return the condition as last written."""
     conditions = (rule.get("status") or {}).get("conditions") or ()
     return next((item for item in conditions if item.get("type") == CONDITION), None)
 
 
 def wait_seconds(rule: Document, now: datetime) -> float:
-    """How long until the status may be written again; a changed spec need not wait."""
+    """Return the seconds until the status may be written again; 0 after a change of the spec."""
     old = existing_condition(rule)
     if old is None or old.get("observedGeneration") != (rule.get("metadata") or {}).get("generation"):
         return 0.0
@@ -60,8 +60,8 @@ def wait_seconds(rule: Document, now: datetime) -> float:
 
 
 def plan_condition(rule: Document, counts: Counts, now: datetime) -> Document | None:
-    """The condition to write; None when it is written already."""
-    status, reason, message = _words(effect_of(rule), counts)
+    """Return the condition to write; None if it is written already."""
+    status, reason, message = _condition_text(effect_of(rule), counts)
     if counts.evicted:
         message = f"{message} {_number(counts.evicted, 'pod')} evicted since starting the controller.".lstrip()
     wanted: Document = {
@@ -78,7 +78,7 @@ def plan_condition(rule: Document, counts: Counts, now: datetime) -> Document | 
 
 
 def status_patch(rule: Document, condition: Document) -> Document:
-    """The apply patch with the condition; only for this very rule."""
+    """Return the apply patch with the condition; it fails for another rule of the same name."""
     return {
         "apiVersion": "resource.k8s.io/v1beta2",
         "kind": "DeviceTaintRule",
@@ -87,7 +87,7 @@ def status_patch(rule: Document, condition: Document) -> Document:
     }
 
 
-def _words(effect: str, counts: Counts) -> tuple[str, str, str]:
+def _condition_text(effect: str, counts: Counts) -> tuple[str, str, str]:
     if effect == NO_EXECUTE:
         if counts.pods:
             need = "needs" if counts.pods == 1 else "need"

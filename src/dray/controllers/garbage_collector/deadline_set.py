@@ -1,40 +1,40 @@
-"""Who is looked at later, all by one timer; pure."""
+"""Objects with a common grace period, all served by one timer. Pure, time is an argument."""
 
 from __future__ import annotations
 
 from dray.api.document import UID
 
 
-class Patience:
-    """Objects that are given the same time; most are gone before it is over, and then cost nothing more."""
+class DeadlineSet:
+    """Objects that are due after the same delay; most are removed before, which costs one dictionary lookup."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        # Uid -> when its time is over; in that order, since all have the same time.
-        self._until: dict[UID, float] = {}
+        # Uid -> deadline; in this order, since all have the same delay.
+        self._deadlines: dict[UID, float] = {}
 
-    def begin(self, uid: UID, now: float) -> bool:
-        """Give the object time, unless it has some already; returns whether nobody was waiting."""
-        first = not self._until
-        self._until.setdefault(uid, now + self._seconds)
+    def add(self, uid: UID, now: float) -> bool:
+        """Add an object, unless it is in the set; return whether the set was empty."""
+        first = not self._deadlines
+        self._deadlines.setdefault(uid, now + self._seconds)
         return first
 
-    def forget(self, uid: UID) -> None:
-        """The object is gone."""
-        self._until.pop(uid, None)
+    def discard(self, uid: UID) -> None:
+        """Remove an object."""
+        self._deadlines.pop(uid, None)
 
-    def ended(self, now: float) -> tuple[UID, ...]:
-        """Those whose time is over; told once."""
-        over = []
-        for uid, until in self._until.items():
-            if until > now:
+    def pop_expired(self, now: float) -> tuple[UID, ...]:
+        """Remove and return the objects whose deadline has passed."""
+        expired = []
+        for uid, deadline in self._deadlines.items():
+            if deadline > now:
                 break
-            over.append(uid)
-        for uid in over:
-            del self._until[uid]
-        return tuple(over)
+            expired.append(uid)
+        for uid in expired:
+            del self._deadlines[uid]
+        return tuple(expired)
 
-    def left(self, now: float) -> float | None:
-        """How long the next one has; None when nobody waits."""
-        until = next(iter(self._until.values()), None)
-        return max(0.0, until - now) if until is not None else None
+    def next_seconds(self, now: float) -> float | None:
+        """Return the seconds until the next deadline; None if the set is empty."""
+        deadline = next(iter(self._deadlines.values()), None)
+        return max(0.0, deadline - now) if deadline is not None else None

@@ -1,7 +1,7 @@
-"""Who owns whom: the graph of all objects by uid, and what each change of it makes worth a look.
+"""The graph of owners and dependents by uid, and which objects have to be checked after a change of it. Pure.
 
-An owner that was named but never seen is in the graph too, not `observed`. Changing the graph returns the
-uids to look at; looking (and only that) decides on deletion, with live reads.
+An owner that is referenced but was never seen is a node without `observed`. Methods that change the graph return the
+uids to check. Only the check, with live reads, decides on deletion.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ORPHAN: Final = "orphan"
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
-    """What garbage collection needs to know of one object."""
+    """What garbage collection needs of one object."""
 
-    # No part of a cycle, so no header for the collector of those.
+    # `gc=False`: never part of a reference cycle, so Python's collector need not track it.
 
     uid: UID
     resource: GroupResource
@@ -35,16 +35,16 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     being_deleted: bool = False
     resource_version: str = ""
 
-    # Informers keep these instead of whole objects, so they stand in for an object and its metadata.
+    # Informers cache these instead of whole objects, so they have the attributes of an object and its metadata.
 
     @property
     def metadata(self) -> Observed:
-        """Where name, namespace, uid and version are found."""
+        """The object itself: it has name, namespace, uid and resource version."""
         return self
 
     @property
-    def is_held(self) -> bool:
-        """Whether somebody else's finalizer keeps it from going at once."""
+    def has_foreign_finalizer(self) -> bool:
+        """Whether a finalizer of another controller would delay its deletion."""
         return not self.being_deleted and any(name not in (FOREGROUND, ORPHAN) for name in self.finalizers)
 
     @property
@@ -59,7 +59,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
 
 
 def observe(resource: GroupResource, document: Document) -> Observed:
-    """Read what matters from an object's metadata."""
+    """Read the relevant metadata of a document."""
     metadata = document.get("metadata") or {}
     return Observed(
         UID(metadata.get("uid") or ""),
@@ -74,7 +74,7 @@ def observe(resource: GroupResource, document: Document) -> Observed:
 
 
 def observe_structure(resource: GroupResource, obj: Any) -> Observed:
-    """Read what matters from an object that is a typed structure."""
+    """Read the relevant metadata of a typed object."""
     metadata = obj.metadata
     return Observed(
         UID(metadata.uid or ""),
@@ -98,17 +98,17 @@ class Node:
     uid: UID
     # None until the object itself was seen.
     observed: Observed | None = None
-    # Dependents by uid, in the order they were seen; most objects have none, and share the empty map.
+    # Dependents by uid, in the order they were seen; objects without any share one empty map.
     dependents: Mapping[UID, Node] = field(default_factory=lambda: _NONE)
 
     def adopt(self, dependent: Node) -> None:
-        """Have one more dependent."""
+        """Add a dependent."""
         if not isinstance(self.dependents, dict):
             self.dependents = {}
         self.dependents[dependent.uid] = dependent
 
     def release(self, dependent: Node) -> None:
-        """Have one dependent less."""
+        """Remove a dependent."""
         if isinstance(self.dependents, dict):
             self.dependents.pop(dependent.uid, None)
 
@@ -118,7 +118,7 @@ class Node:
         return self.observed is not None and self.observed.deleting_dependents
 
     def blocking_dependents(self) -> tuple[Node, ...]:
-        """The dependents that must be gone before this object may go."""
+        """Return the dependents that must be deleted before this object."""
         return tuple(node for node in self.dependents.values() if _blocks(node, self.uid))
 
 
@@ -128,23 +128,23 @@ def _blocks(dependent: Node, owner_uid: UID) -> bool:
 
 
 class Graph:
-    """All nodes; every method returns the uids worth a look, in a fixed order."""
+    """All nodes; methods that change it return the uids to check, in a fixed order."""
 
     def __init__(self) -> None:
         self._nodes: dict[UID, Node] = {}
 
     def node(self, uid: UID) -> Node | None:
-        """The node of a uid."""
+        """Return the node of a uid."""
         return self._nodes.get(uid)
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def put(self, new: Observed, *, as_owner: bool = False) -> tuple[UID, ...]:
-        """An object was added or changed.
+        """Add or update an object.
 
-        One that owns nothing, is owned by nothing and stays is not kept, since there may be very many; it is
-        put again `as_owner` before the first object that names it.
+        An object without owners and dependents that is not being deleted is not stored, since there may be very many.
+        It is added `as_owner` before the first object that references it.
         """
         node = self._nodes.get(new.uid)
         if node is None:
@@ -152,40 +152,40 @@ class Graph:
                 return ()
             node = self._make(new.uid)
         old, node.observed = node.observed, new
-        look: dict[UID, None] = {}
+        check: dict[UID, None] = {}
         before = old.owners if old is not None else ()
         if before != new.owners:
-            self._relink(node, before, new.owners, look)
-        self._note_transitions(node, old, new, look)
+            self._relink(node, before, new.owners, check)
+        self._note_transitions(node, old, new, check)
         if old is None and any(not self.is_observed(owner.uid) for owner in new.owners):
-            # Its owner may have gone before it came: only a live read can tell.
-            look[new.uid] = None
+            # Its owner may have been deleted before: only a live read can tell.
+            check[new.uid] = None
         if old is not None and not new.being_deleted and old.owners != new.owners:
-            look[new.uid] = None
-        return tuple(look)
+            check[new.uid] = None
+        return tuple(check)
 
     def remove(self, uid: UID) -> tuple[UID, ...]:
-        """An object is gone: its dependents lost an owner, its waiting owners a dependent."""
+        """Remove a deleted object; its dependents and its waiting owners have to be checked."""
         node = self._nodes.get(uid)
         if node is None or node.observed is None:
             return ()
-        look: dict[UID, None] = dict.fromkeys(node.dependents)
-        self._relink(node, node.observed.owners, (), look)
+        check: dict[UID, None] = dict.fromkeys(node.dependents)
+        self._relink(node, node.observed.owners, (), check)
         node.observed = None
         self._drop_if_unused(node)
-        return tuple(look)
+        return tuple(check)
 
     def remove_resource(self, resource: GroupResource) -> tuple[UID, ...]:
-        """A whole kind is no longer served."""
+        """Remove all objects of a kind that is no longer served."""
         gone = [node.uid for node in self._nodes.values() if node.observed and node.observed.resource == resource]
-        return tuple(dict.fromkeys(uid for one in gone for uid in self.remove(one)))
+        return tuple(dict.fromkeys(uid for removed in gone for uid in self.remove(removed)))
 
     def _make(self, uid: UID) -> Node:
         node = self._nodes[uid] = Node(uid)
         return node
 
     def is_observed(self, uid: UID) -> bool:
-        """Whether the object itself is in the graph, not only its uid."""
+        """Return whether the object itself is in the graph, not only its uid."""
         node = self._nodes.get(uid)
         return node is not None and node.observed is not None
 
@@ -194,7 +194,7 @@ class Graph:
         node: Node,
         before: Iterable[OwnerReference],
         after: Iterable[OwnerReference],
-        look: dict[UID, None],
+        check: dict[UID, None],
     ) -> None:
         old = {owner.uid: owner for owner in before}
         new = {owner.uid: owner for owner in after}
@@ -203,25 +203,27 @@ class Graph:
         for uid, owner in old.items():
             kept = new.get(uid)
             unblocked = owner.block_owner_deletion and (kept is None or not kept.block_owner_deletion)
-            self._loosen(node, uid, look, unlinked=kept is None, unblocked=unblocked)
+            self._update_owner(node, uid, check, unlinked=kept is None, unblocked=unblocked)
 
-    def _loosen(self, node: Node, owner_uid: UID, look: dict[UID, None], *, unlinked: bool, unblocked: bool) -> None:
+    def _update_owner(
+        self, node: Node, owner_uid: UID, check: dict[UID, None], *, unlinked: bool, unblocked: bool
+    ) -> None:
         owner = self._nodes.get(owner_uid)
         if owner is None:
             return
         if unlinked:
             owner.release(node)
         if (unlinked or unblocked) and owner.deleting_dependents:
-            look[owner_uid] = None
+            check[owner_uid] = None
         self._drop_if_unused(owner)
 
     def _drop_if_unused(self, node: Node) -> None:
         if node.observed is None and not node.dependents:
             self._nodes.pop(node.uid, None)
 
-    def _note_transitions(self, node: Node, old: Observed | None, new: Observed, look: dict[UID, None]) -> None:
+    def _note_transitions(self, node: Node, old: Observed | None, new: Observed, check: dict[UID, None]) -> None:
         if new.deleting_dependents and not (old and old.deleting_dependents):
-            look.update(dict.fromkeys(node.dependents))
-            look[new.uid] = None
+            check.update(dict.fromkeys(node.dependents))
+            check[new.uid] = None
         if new.orphaning and not (old and old.orphaning):
-            look[new.uid] = None
+            check[new.uid] = None

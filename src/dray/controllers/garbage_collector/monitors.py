@@ -1,10 +1,10 @@
-"""How the collector follows one kind: by metadata alone, or through an informer that others read too."""
+"""How the collector watches a kind: by an informer that caches compact metadata, or by a shared informer. Pure."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -13,30 +13,99 @@ from dray.client.interface import Resource
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.graph import Observed, observe, observe_structure
 
+_UID_LENGTH: Final = 36
+
+
+class CompactMetadata(msgspec.Struct, frozen=True, gc=False):
+    """An object without owners and finalizers that is not being deleted.
+
+    As numbers, uid and resource version take half the memory.
+    """
+
+    namespace: str
+    name: str
+    uid_number: int
+    version_number: int
+
+    # Has the attributes of an object and its metadata, as `Observed` does.
+
+    @property
+    def metadata(self) -> CompactMetadata:
+        """The object itself: it has name, namespace, uid and resource version."""
+        return self
+
+    @property
+    def uid(self) -> UID:
+        """The uid as text."""
+        return _uid_text(self.uid_number)
+
+    @property
+    def resource_version(self) -> str:
+        """The resource version as text."""
+        return str(self.version_number)
+
+    def observed(self, resource: GroupResource) -> Observed:
+        """Return the full form."""
+        return Observed(self.uid, resource, self.namespace, self.name, resource_version=self.resource_version)
+
+
+ReducedMetadata: TypeAlias = CompactMetadata | Observed
+
+
+def reduce_metadata(resource: GroupResource, document: Document) -> ReducedMetadata:
+    """Return what the informer caches of an object: the compact form where it loses nothing."""
+    metadata = document.get("metadata") or {}
+    if metadata.get("ownerReferences") or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+        return observe(resource, document)
+    uid, version = metadata.get("uid") or "", metadata.get("resourceVersion") or ""
+    if len(uid) != _UID_LENGTH or not version.isdecimal():
+        return observe(resource, document)
+    try:
+        compact = CompactMetadata(
+            sys.intern(metadata.get("namespace") or ""),
+            metadata.get("name") or "",
+            int(uid.replace("-", ""), 16),
+            int(version),
+        )
+    except ValueError:
+        return observe(resource, document)
+    # Upper case and leading zeros would be lost.
+    return compact if compact.uid == uid and compact.resource_version == version else observe(resource, document)
+
+
+def full_metadata(resource: GroupResource, cached: ReducedMetadata) -> Observed:
+    """Return the full form of what the informer cached."""
+    return cached.observed(resource) if isinstance(cached, CompactMetadata) else cached
+
+
+def _uid_text(number: int) -> UID:
+    digits = f"{number:032x}"
+    return UID(f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}")
+
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """A kind whose informer keeps nothing but what matters."""
+    """A kind whose informer caches reduced metadata."""
 
     kind: GroupResource
-    # How the server is asked for single objects.
+    # For live reads of single objects.
     requests: Resource[Document]
     informer: SharedInformer[Any]
-    # When the kind began to be followed.
+    # When the monitor was started.
     since: float
 
     def find(self, name: str, namespace: str) -> Observed | None:
-        """One object, as far as the informer knows."""
+        """Return one object from the cache."""
         obj = self.informer.lister.get(name, namespace if self.requests.namespaced else "")
         return self.observe(obj) if obj is not None else None
 
     def observe(self, obj: Any) -> Observed:
-        """What matters of an object that the informer tells of."""
-        return full(self.kind, obj)
+        """Return what the graph needs of a cached object."""
+        return full_metadata(self.kind, obj)
 
-    def is_news(self, old: Any, new: Any) -> bool:
-        """Whether anything that matters has changed; most writes change a status."""
-        if isinstance(old, Plain) and isinstance(new, Plain):
+    def is_relevant_change(self, old: Any, new: Any) -> bool:
+        """Return whether owners, finalizers or deletion have changed; most writes change a status only."""
+        if isinstance(old, CompactMetadata) and isinstance(new, CompactMetadata):
             return False
         before, after = self.observe(old), self.observe(new)
         return (before.finalizers, before.being_deleted, before.owners) != (
@@ -48,84 +117,17 @@ class Monitor:
 
 @dataclass(frozen=True, slots=True)
 class SharedMonitor(Monitor):
-    """A kind whose informer keeps whole objects, since others need them."""
+    """A kind whose informer caches whole objects, since other controllers need them."""
 
     def observe(self, obj: Any) -> Observed:
-        """What matters of an object that the informer tells of."""
+        """Return what the graph needs of a cached object."""
         return observe_structure(self.kind, obj)
 
-    def is_news(self, old: Any, new: Any) -> bool:
-        """Whether anything that matters has changed; most writes change a status."""
+    def is_relevant_change(self, old: Any, new: Any) -> bool:
+        """Return whether owners, finalizers or deletion have changed; most writes change a status only."""
         before, after = old.metadata, new.metadata
         return bool(
             before.finalizers != after.finalizers
             or (before.deletion_timestamp is None) != (after.deletion_timestamp is None)
             or before.owner_references != after.owner_references
         )
-
-
-_UID_LENGTH = 36
-
-
-class Plain(msgspec.Struct, frozen=True, gc=False):
-    """An object that has no owners and no finalizers and stays; as numbers uid and version take half the memory."""
-
-    namespace: str
-    name: str
-    uid_number: int
-    version_number: int
-
-    # It stands in for an object and its metadata, as `Observed` does.
-
-    @property
-    def metadata(self) -> Plain:
-        """Where name, namespace, uid and version are found."""
-        return self
-
-    @property
-    def uid(self) -> UID:
-        """The uid as it is written."""
-        return _uid_text(self.uid_number)
-
-    @property
-    def resource_version(self) -> str:
-        """The version as it is written."""
-        return str(self.version_number)
-
-    def observed(self, resource: GroupResource) -> Observed:
-        """The same at full length."""
-        return Observed(self.uid, resource, self.namespace, self.name, resource_version=self.resource_version)
-
-
-Kept: TypeAlias = Plain | Observed
-
-
-def keep(resource: GroupResource, document: Document) -> Kept:
-    """What to keep of an object's metadata; one whose uid or version is of another form is kept at full length."""
-    metadata = document.get("metadata") or {}
-    if metadata.get("ownerReferences") or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
-        return observe(resource, document)
-    uid, version = metadata.get("uid") or "", metadata.get("resourceVersion") or ""
-    if len(uid) != _UID_LENGTH or not version.isdecimal():
-        return observe(resource, document)
-    try:
-        plain = Plain(
-            sys.intern(metadata.get("namespace") or ""),
-            metadata.get("name") or "",
-            int(uid.replace("-", ""), 16),
-            int(version),
-        )
-    except ValueError:
-        return observe(resource, document)
-    # Upper case and leading zeros would come back otherwise than they were.
-    return plain if plain.uid == uid and plain.resource_version == version else observe(resource, document)
-
-
-def full(resource: GroupResource, kept: Kept) -> Observed:
-    """All that matters of what was kept."""
-    return kept.observed(resource) if isinstance(kept, Plain) else kept
-
-
-def _uid_text(number: int) -> UID:
-    digits = f"{number:032x}"
-    return UID(f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}")

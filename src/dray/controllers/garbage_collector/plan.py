@@ -1,7 +1,7 @@
-"""What to do about one object, given live facts; pure.
+"""What to do with one object, given live reads of it and its owners. Pure.
 
-The rules: an object is deleted when none of its owners exists; an owner that waits for its dependents counts as
-going, so the object goes too; an object with one real owner left only loses its references to the others.
+An object is deleted when none of its owners exists. An owner that waits for its dependents to be deleted counts as
+absent. An object with at least one present owner only loses its references to the absent ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Node, O
 
 
 class OwnerState(enum.Enum):
-    """What a live read said about an owner."""
+    """Result of a live read of an owner."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -27,7 +27,7 @@ class OwnerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Leave it."""
+    """No action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class DropOwners:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Delete it; with `unblock` first stop blocking its owners, which breaks a cycle of waiting."""
+    """Delete the object; with `unblock` first stop blocking its owners, which breaks a deadlock."""
 
     policy: PropagationPolicy
     unblock: bool = False
@@ -47,35 +47,35 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class FinishForeground:
-    """Nothing blocks it any more: remove the finalizer it waited with."""
+    """No dependent blocks the deletion any more: remove the finalizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopBlocking:
-    """It waits, through others, for itself: stop blocking its owners, which opens the circle."""
+    """The object waits, through others, for itself: stop blocking its owners, which breaks the deadlock."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtDependents:
-    """It waits for these dependents; see to each."""
+class CheckDependents:
+    """The object waits for these dependents; check each."""
 
     uids: tuple[UID, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanDependents:
-    """Remove its uid from the references of these dependents, then its own finalizer."""
+    """Remove the owner references of these dependents, then the object's finalizer."""
 
     uids: tuple[UID, ...]
 
 
 Step: TypeAlias = (
-    Nothing | DropOwners | DeleteObject | FinishForeground | StopBlocking | LookAtDependents | OrphanDependents
+    Nothing | DropOwners | DeleteObject | FinishForeground | StopBlocking | CheckDependents | OrphanDependents
 )
 
 
 def plan_being_deleted(live: Observed, node: Node) -> Step:
-    """What an object that is being deleted waits for."""
+    """Decide what to do with an object that is being deleted."""
     assert live.being_deleted
     if live.orphaning:
         return OrphanDependents(tuple(node.dependents))
@@ -86,11 +86,11 @@ def plan_being_deleted(live: Observed, node: Node) -> Step:
         return FinishForeground()
     if _waits_for_itself(node):
         return StopBlocking()
-    return LookAtDependents(tuple(dependent.uid for dependent in blocking if not dependent.deleting_dependents))
+    return CheckDependents(tuple(dependent.uid for dependent in blocking if not dependent.deleting_dependents))
 
 
 def _waits_for_itself(node: Node) -> bool:
-    """Whether a chain of waiting objects, each blocking the one before, comes back to this one."""
+    """Return whether a chain of waiting objects, each blocking its predecessor, leads back to this one."""
     seen: set[UID] = set()
     pending = [node]
     while pending:
@@ -104,7 +104,7 @@ def _waits_for_itself(node: Node) -> bool:
 
 
 def plan_owned(live: Observed, states: Mapping[UID, OwnerState], dependents: Sequence[Node]) -> Step:
-    """What the state of its owners means for an object that is not being deleted."""
+    """Decide what to do with an object that is not being deleted, given the states of its owners."""
     assert not live.being_deleted
     if not live.owners:
         return Nothing()
@@ -113,15 +113,15 @@ def plan_owned(live: Observed, states: Mapping[UID, OwnerState], dependents: Seq
         return DropOwners(going) if going else Nothing()
     waiting = any(state is OwnerState.DELETING_DEPENDENTS for state in states.values())
     if waiting and dependents:
-        # An owner waits, so this one must not go before its own dependents. If one of them waits for its
-        # dependents already there may be a circle of waiting; not blocking the owners opens it.
-        circle = any(node.deleting_dependents for node in dependents)
-        return DeleteObject(PropagationPolicy.FOREGROUND, unblock=circle)
+        # An owner waits, so this object must be deleted after its own dependents. If one of them waits for its
+        # dependents already there may be a deadlock; not blocking the owners breaks it.
+        deadlock = any(node.deleting_dependents for node in dependents)
+        return DeleteObject(PropagationPolicy.FOREGROUND, unblock=deadlock)
     return DeleteObject(_own_policy(live.finalizers))
 
 
 def _own_policy(finalizers: Sequence[str]) -> PropagationPolicy:
-    """A finalizer that is there already says how its owner wanted it deleted."""
+    """Return the policy that an existing finalizer implies."""
     if ORPHAN in finalizers:
         return PropagationPolicy.ORPHAN
     if FOREGROUND in finalizers:
@@ -129,30 +129,32 @@ def _own_policy(finalizers: Sequence[str]) -> PropagationPolicy:
     return PropagationPolicy.BACKGROUND
 
 
-def _guarded(document: Document, changes: Document) -> Document:
+def _with_preconditions(document: Document, changes: Document) -> Document:
     metadata = document["metadata"]
     return {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], **changes}}
 
 
 def patch_without_owners(document: Document, uids: frozenset[UID]) -> Document | None:
-    """The merge patch that removes owner references, bound to the version read; None when there is none."""
+    """Return the merge patch that removes owner references, bound to the version read; None if there are none."""
     references: list[dict[str, Any]] = document["metadata"].get("ownerReferences") or []
     kept = [item for item in references if item.get("uid") not in uids]
     if len(kept) == len(references):
         return None
-    return _guarded(document, {"ownerReferences": kept or None})
+    return _with_preconditions(document, {"ownerReferences": kept or None})
 
 
 def patch_unblocking(document: Document) -> Document:
-    """The merge patch after which the object blocks none of its owners."""
+    """Return the merge patch after which the object blocks none of its owners."""
     references: list[dict[str, Any]] = document["metadata"].get("ownerReferences") or []
-    return _guarded(document, {"ownerReferences": [{**item, "blockOwnerDeletion": False} for item in references]})
+    return _with_preconditions(
+        document, {"ownerReferences": [{**item, "blockOwnerDeletion": False} for item in references]}
+    )
 
 
 def patch_without_finalizer(document: Document, finalizer: str) -> Document | None:
-    """The merge patch that removes a finalizer, bound to the version read; None when it is not there."""
+    """Return the merge patch that removes a finalizer, bound to the version read; None if it is not set."""
     finalizers: list[str] = document["metadata"].get("finalizers") or []
     if finalizer not in finalizers:
         return None
     kept = [item for item in finalizers if item != finalizer]
-    return _guarded(document, {"finalizers": kept or None})
+    return _with_preconditions(document, {"finalizers": kept or None})

@@ -1,4 +1,4 @@
-"""The garbage collector's hands: follows every served kind, looks at objects live, writes what the plan says."""
+"""Watches every served kind, checks candidates by live reads and performs what the plan decides."""
 
 from __future__ import annotations
 
@@ -9,96 +9,86 @@ from typing import Any, Final
 
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
 from dray.api.errors import ConflictError, NotFoundError
-from dray.client.controller import Controller, Requeue, Result
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, ServedResource
+from dray.client.controller import Requeue, Result
+from dray.client.interface import DeleteOptions, Patch, PatchType, Resource, ServedResource, ignore_not_found
 from dray.client.objects import OwnerReference, uid_of
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector import plan
-from dray.controllers.garbage_collector.deadline_set import Patience
+from dray.controllers.garbage_collector.deadline_set import DeadlineSet
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe
-from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor, keep
-from dray.lib.clock import Clock
+from dray.controllers.garbage_collector.monitors import Monitor, SharedMonitor, reduce_metadata
+from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.lib.lru import LRUSet
 from dray.runtime.logs import fields
-from dray.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-# Events have no owners that matter and come in great numbers.
+# Events are numerous and have no owners.
 IGNORED: Final = frozenset({GroupResource("", "events"), GroupResource("events.k8s.io", "events")})
 NEEDED_VERBS: Final = frozenset({"delete", "list", "watch"})
 CRDS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-WORKERS: Final = 20
-# As many as the most common owner has dependents in one wave of deletions.
+# Covers the dependents of one owner that are checked in a row.
 ABSENT_MAX: Final = 500
-# Custom resource definitions wake discovery at once; this only covers servers that have none, or lost events.
+# Custom resource definitions trigger discovery at once; this covers servers without them and missed events.
 DISCOVERY_SECONDS: Final = 30.0
-# How long the objects of a kind that cannot be listed are waited for before others go on without them.
-SYNC_PATIENCE_SECONDS: Final = 10.0
-# An owner that is there but not in the graph yet will be; until then the dependent is looked at again.
+# How long collection waits for the first list of a new kind.
+SYNC_TIMEOUT_SECONDS: Final = 10.0
+# How soon a dependent is checked again whose owner exists but is not in the graph yet.
 UNOBSERVED_OWNER_SECONDS: Final = 5.0
-# Who put a finalizer on an object often tidies up by itself when the owner goes; deleting the object meanwhile would
-# only make their writes and ours refuse each other.
-FINALIZER_PATIENCE_SECONDS: Final = 1.0
+# A controller that sets a finalizer often deletes the object itself when the owner is deleted; deleting it at the same
+# time would only cause conflicts.
+FINALIZER_GRACE_SECONDS: Final = 1.0
 CONFLICTS_MAX: Final = 5
 
-# The key that stands for "find out which kinds are served".
+# The key of discovery.
 _DISCOVERY: Final = UID("")
-# The key that stands for "whose time is over".
-_PATIENCE: Final = UID("patience")
+# The key of dependents whose grace period has ended.
+_DEADLINES: Final = UID("deadlines")
 
 
 class UnknownKindError(Exception):
-    """An owner reference names a kind that is not served (now)."""
+    """An owner reference names a kind that is not served at present."""
 
 
-class GarbageCollector:
-    """Runs until cancelled; everything it knows can be rebuilt from the server.
+class GarbageCollector(Reconciler[UID]):
+    """Deletes objects whose owners are gone; its whole state can be rebuilt from the API server.
 
-    `whole` are the kinds that others follow with the same informers: of these no metadata is asked for beside.
+    `shared` are the kinds whose full objects other controllers cache: their informers are used, so that no metadata is
+    requested in addition.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        metrics: Metrics | None = None,
-        *,
-        whole: Iterable[Resource[Any]] = (),
-    ) -> None:
-        self._client = client
-        self._informers = informers
-        self._clock = clock
+    name = "garbage_collector"
+    workers = 20
+
+    def __init__(self, context: ControllerContext, *, shared: Iterable[Resource[Any]] = ()) -> None:
+        super().__init__(context)
+        self._informers = context.informers
         self._graph = Graph()
-        self._whole = {resource.group_resource: resource for resource in whole}
+        self._shared = {resource.group_resource: resource for resource in shared}
         self._monitors: dict[GroupResource, Monitor] = {}
-        # Monitors whose objects are not all known yet.
+        # Monitors whose first list is not complete.
         self._new_kinds: dict[GroupResource, Monitor] = {}
-        # Dependents of an owner that is gone, held by somebody's finalizer.
-        self._held = Patience(FINALIZER_PATIENCE_SECONDS)
+        # Dependents of a deleted owner that have a finalizer of another controller.
+        self._deadlines = DeadlineSet(FINALIZER_GRACE_SECONDS)
         self._by_kind: dict[GroupVersionKind, ServedResource] = {}
-        # Owners known to be gone: a uid that was seen to go, or a whole reference that a live read denied.
+        # Owners known to be absent: uids of deleted objects, and references that a live read could not resolve.
         self._absent: LRUSet[tuple[str, ...]] = LRUSet(ABSENT_MAX)
-        self.controller: Controller[UID] = Controller(
-            "garbage_collector", self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
 
     async def run(self) -> None:
         """Collect garbage until cancelled."""
         self.controller.queue.add(_DISCOVERY)
-        await self.controller.run()
+        await super().run()
 
     async def reconcile(self, uid: UID) -> Result:
-        """Look at one object, at which kinds there are, or at whose time is over."""
+        """Check one object, repeat discovery, or check the dependents whose grace period has ended."""
         if uid == _DISCOVERY:
             await self._discover()
             return Requeue(DISCOVERY_SECONDS)
-        if uid == _PATIENCE:
-            return self._end_patience()
-        return await self._look(uid)
+        if uid == _DEADLINES:
+            return self._check_expired()
+        return await self._check(uid)
 
-    async def _look(self, uid: UID) -> Result:
+    async def _check(self, uid: UID) -> Result:
         await self._wait_for_new_kinds()
         node = self._graph.node(uid)
         if node is None or node.observed is None:
@@ -108,15 +98,15 @@ class GarbageCollector:
             return None
         document = await self._read(known)
         if document is None:
-            # Gone already; the watch will say so, and then its dependents are looked at.
+            # Deleted already; the watch event enqueues its dependents.
             return None
         live = observe(known.resource, document)
         if (live.deleting_dependents, live.orphaning) != (known.deleting_dependents, known.orphaning):
-            # The graph is behind; the watch's news of this very change will have it looked at again.
+            # The graph is stale; the watch event of this change enqueues the object again.
             return None
         return await self._act(node, document, live)
 
-    # --- Which kinds are there. ---
+    # --- Discovery and monitors. ---
 
     async def _discover(self) -> None:
         served = await self._client.resources()
@@ -126,12 +116,12 @@ class GarbageCollector:
         }
         for resource in tuple(self._monitors):
             if resource not in wanted:
-                self._unfollow(resource)
+                self._stop_monitor(resource)
         for resource, item in wanted.items():
             if resource not in self._monitors:
-                self._follow(resource, item)
+                self._start_monitor(resource, item)
 
-    def _follow(self, resource: GroupResource, item: ServedResource) -> None:
+    def _start_monitor(self, resource: GroupResource, item: ServedResource) -> None:
         monitor = self._monitors[resource] = self._new_kinds[resource] = self._monitor(resource, item)
         if resource == CRDS:
             monitor.informer.add_handler(lambda _old, _new: self.controller.queue.add(_DISCOVERY))
@@ -139,58 +129,58 @@ class GarbageCollector:
 
     def _monitor(self, resource: GroupResource, item: ServedResource) -> Monitor:
         requests, now = item.resource(metadata_only=True), self._clock.monotonic()
-        whole = self._whole.get(resource)
-        if whole is not None:
-            return SharedMonitor(resource, requests, self._informers.informer(whole), now)
-        informer = self._informers.transformed(requests, lambda document: keep(resource, document))
+        shared = self._shared.get(resource)
+        if shared is not None:
+            return SharedMonitor(resource, requests, self._informers.informer(shared), now)
+        informer = self._informers.transformed(requests, lambda document: reduce_metadata(resource, document))
         return Monitor(resource, requests, informer, now)
 
-    def _unfollow(self, resource: GroupResource) -> None:
+    def _stop_monitor(self, resource: GroupResource) -> None:
         if isinstance(self._monitors[resource], SharedMonitor):
-            # Not ours to stop; it knows as well as anybody whether there is anything left of the kind.
+            # Other controllers use the informer.
             return
         monitor = self._monitors.pop(resource)
         self._new_kinds.pop(resource, None)
         self._informers.stop(monitor.requests)
-        self._look_at(self._graph.remove_resource(resource))
+        self._enqueue(self._graph.remove_resource(resource))
 
     def _changed(self, monitor: Monitor, old: Any, new: Any) -> None:
         if new is None:
             self._gone(uid_of(old))
-        elif old is None or monitor.is_news(old, new):
+        elif old is None or monitor.is_relevant_change(old, new):
             observed = monitor.observe(new)
-            self._know_owners(observed)
-            self._look_at(self._graph.put(observed))
+            self._add_owners(observed)
+            self._enqueue(self._graph.put(observed))
 
     def _gone(self, uid: UID) -> None:
         self._absent.add((uid,))
-        self._held.forget(uid)
-        self._look_at_dependents(self._graph.remove(uid))
+        self._deadlines.discard(uid)
+        self._enqueue_dependents(self._graph.remove(uid))
 
-    def _look_at_dependents(self, uids: tuple[UID, ...]) -> None:
-        """An owner is gone: whoever holds a dependent by a finalizer is given time to do away with it."""
+    def _enqueue_dependents(self, uids: tuple[UID, ...]) -> None:
+        """Enqueue the dependents of a deleted owner; those with foreign finalizers after a grace period."""
         for uid in uids:
             node = self._graph.node(uid)
-            if node is not None and node.observed is not None and node.observed.is_held:
-                if self._held.begin(uid, self._clock.monotonic()):
-                    self.controller.queue.add_after(_PATIENCE, FINALIZER_PATIENCE_SECONDS)
+            if node is not None and node.observed is not None and node.observed.has_foreign_finalizer:
+                if self._deadlines.add(uid, self._clock.monotonic()):
+                    self.controller.queue.add_after(_DEADLINES, FINALIZER_GRACE_SECONDS)
             else:
                 self.controller.queue.add(uid)
 
-    def _end_patience(self) -> Result:
+    def _check_expired(self) -> Result:
         now = self._clock.monotonic()
-        self._look_at(self._held.ended(now))
-        left = self._held.left(now)
+        self._enqueue(self._deadlines.pop_expired(now))
+        left = self._deadlines.next_seconds(now)
         return Requeue(left) if left is not None else None
 
-    def _know_owners(self, dependent: Observed) -> None:
-        """Put owners into the graph that were of no interest until now."""
+    def _add_owners(self, dependent: Observed) -> None:
+        """Add the cached owners of a dependent to the graph."""
         for owner in dependent.owners:
             if self._graph.is_observed(owner.uid):
                 continue
             known = self._cached(owner, dependent.namespace)
             if known is not None and known.uid == owner.uid:
-                self._look_at(self._graph.put(known, as_owner=True))
+                self._enqueue(self._graph.put(known, as_owner=True))
 
     def _cached(self, owner: OwnerReference, namespace: str) -> Observed | None:
         group, _, version = owner.api_version.rpartition("/")
@@ -198,20 +188,20 @@ class GarbageCollector:
         monitor = self._monitors.get(GroupResource(served.group, served.plural)) if served is not None else None
         return monitor.find(owner.name, namespace) if monitor is not None else None
 
-    def _look_at(self, uids: tuple[UID, ...]) -> None:
+    def _enqueue(self, uids: tuple[UID, ...]) -> None:
         for uid in uids:
             self.controller.queue.add(uid)
 
     async def _wait_for_new_kinds(self) -> None:
-        """Dependents of a kind just discovered must be known before anything is decided."""
+        """Wait for the first list of newly discovered kinds, since it may contain dependents."""
         for resource, monitor in tuple(self._new_kinds.items()):
-            left = monitor.since + SYNC_PATIENCE_SECONDS - self._clock.monotonic()
+            left = monitor.since + SYNC_TIMEOUT_SECONDS - self._clock.monotonic()
             if left > 0 and not monitor.informer.synced:
                 await _within(left, monitor.informer.wait_for_sync)
             if self._new_kinds.get(resource) is monitor:
                 del self._new_kinds[resource]
 
-    # --- Looking at one object. ---
+    # --- Checking one object. ---
 
     async def _act(self, node: Node, document: Document, live: Observed) -> Result:
         if live.being_deleted:
@@ -220,15 +210,15 @@ class GarbageCollector:
         try:
             states = {owner.uid: await self._owner_state(live, owner) for owner in live.owners}
         except _InvalidOwnerError as error:
-            _log.warning("owner cannot be", extra=fields(object=_name(live), error=str(error)))
+            _log.warning("invalid owner reference", extra=fields(object=_name(live), error=str(error)))
             return None
         await self._perform(live, document, plan.plan_owned(live, states, tuple(node.dependents.values())))
-        if not self._rests_on_unobserved(states):
+        if not self._has_only_unobserved_owners(states):
             return None
-        self._know_owners(live)
+        self._add_owners(live)
         return Requeue(UNOBSERVED_OWNER_SECONDS)
 
-    def _rests_on_unobserved(self, states: dict[UID, plan.OwnerState]) -> bool:
+    def _has_only_unobserved_owners(self, states: dict[UID, plan.OwnerState]) -> bool:
         present = [uid for uid, state in states.items() if state is plan.OwnerState.PRESENT]
         nodes = [self._graph.node(uid) for uid in present]
         return bool(nodes) and all(node is None or node.observed is None for node in nodes)
@@ -241,10 +231,7 @@ class GarbageCollector:
         resource = served.resource(metadata_only=True)
         if served.namespaced and not dependent.namespace:
             raise _InvalidOwnerError(f"{owner.kind} {owner.name} is namespaced and its dependent is not")
-        try:
-            document = await self._client.get(resource, owner.name, dependent.namespace)
-        except NotFoundError:
-            document = None
+        document = await ignore_not_found(self._client.get(resource, owner.name, dependent.namespace))
         if document is None or document["metadata"].get("uid") != owner.uid:
             self._absent.add(reference)
             return plan.OwnerState.ABSENT
@@ -260,15 +247,12 @@ class GarbageCollector:
         return served
 
     async def _read(self, known: Observed) -> Document | None:
-        """The object as it is now; None when it, or this uid of it, is gone."""
+        """Read the object from the API server; None if it does not exist or has another uid."""
         resource = self._resource(known)
         if resource is None:
             return None
-        try:
-            document = await self._client.get(resource, known.name, known.namespace)
-        except NotFoundError:
-            return None
-        return document if document["metadata"].get("uid") == known.uid else None
+        document = await ignore_not_found(self._client.get(resource, known.name, known.namespace))
+        return document if document is not None and document["metadata"].get("uid") == known.uid else None
 
     def _resource(self, known: Observed) -> Resource[Document] | None:
         monitor = self._monitors.get(known.resource)
@@ -280,8 +264,8 @@ class GarbageCollector:
         match step:
             case plan.Nothing():
                 return
-            case plan.LookAtDependents(uids):
-                self._look_at(uids)
+            case plan.CheckDependents(uids):
+                self._enqueue(uids)
             case plan.DropOwners(uids):
                 await self._patch(live, document, lambda read: plan.patch_without_owners(read, uids))
             case plan.FinishForeground():
@@ -311,17 +295,14 @@ class GarbageCollector:
             await self._patch(live, document, plan.patch_unblocking)
             version = ""
         _log.debug("deleting", extra=fields(object=_name(live), policy=step.policy.value))
-        # The version guards against an owner that was added after the live read.
+        # The resource version rejects the deletion if an owner was added after the live read.
         options = DeleteOptions(uid=live.uid, resource_version=version, propagation_policy=step.policy)
-        try:
-            await self._client.delete(resource, live.name, live.namespace, options)
-        except NotFoundError:
-            return
+        await ignore_not_found(self._client.delete(resource, live.name, live.namespace, options))
 
     async def _patch(
         self, known: Observed, document: Document | None, make: Callable[[Document], Document | None]
     ) -> None:
-        """Write a patch bound to what was read; after a conflict read again."""
+        """Write a patch bound to the version read; after a conflict read again and retry."""
         resource = self._resource(known)
         for _ in range(CONFLICTS_MAX):
             body = make(document) if document is not None else None

@@ -1,4 +1,4 @@
-"""How long a Job waits before it replaces failed Pods; pure."""
+"""Backoff before a Job replaces failed Pods. Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Final
 from dray.api.types.core_v1 import Pod
 from dray.controllers.pod_control.pod_status import ready_condition
 
-FIRST_SECONDS: Final = 10.0
-LONGEST_SECONDS: Final = 600.0
-# More doublings than this are cut off anyhow.
+INITIAL_SECONDS: Final = 10.0
+MAX_SECONDS: Final = 600.0
+# Avoids huge powers; the maximum applies earlier.
 _DOUBLINGS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What a Job's Pods have done so far; lost with the process, and then the waiting begins anew."""
+class FailureRecord:
+    """Consecutive failures of a Job's Pods; not persistent, so a restart resets the backoff."""
 
     failures: int = 0
     last_failure: datetime | None = None
 
-    def after(self, succeeded: Iterable[Pod], failed: Iterable[Pod], now: datetime) -> Record:
-        """The record when these have ended too; a success ends a row of failures."""
+    def after(self, succeeded: Iterable[Pod], failed: Iterable[Pod], now: datetime) -> FailureRecord:
+        """Return the record after these Pods have ended; a success resets it."""
         failures, last_failure = self.failures, self.last_failure
         success = max((finish_time(pod, now) for pod in succeeded), default=None)
         times = [finish_time(pod, now) for pod in failed]
@@ -33,23 +33,23 @@ class Record:
             failures, last_failure = 0, None
         if times:
             last_failure = max([*times, *(() if last_failure is None else (last_failure,))])
-        return Record(failures + len(times), last_failure)
+        return FailureRecord(failures + len(times), last_failure)
 
     def remaining(self, now: datetime) -> float:
-        """How long to wait still."""
+        """Return the remaining backoff in seconds."""
         return remaining(self.failures, self.last_failure, now)
 
 
 def remaining(failures: int, last_failure: datetime | None, now: datetime) -> float:
-    """How long to wait still after so many failures, the last one then."""
+    """Return the remaining backoff after so many failures."""
     if failures == 0 or last_failure is None:
         return 0.0
-    wait = min(FIRST_SECONDS * 2 ** min(failures - 1, _DOUBLINGS_MAX), LONGEST_SECONDS)
+    wait = min(INITIAL_SECONDS * 2 ** min(failures - 1, _DOUBLINGS_MAX), MAX_SECONDS)
     return max((last_failure + timedelta(seconds=wait) - now).total_seconds(), 0.0)
 
 
 def finish_time(pod: Pod, now: datetime) -> datetime:
-    """When the Pod ended, as well as can be told."""
+    """Return when the Pod ended, by the best available timestamp."""
     ends = [status.state.terminated for status in pod.status.container_statuses]
     times = [end.finished_at for end in ends if end is not None and end.finished_at is not None]
     if times:

@@ -1,4 +1,4 @@
-"""What a Job's policy says about a failed Pod; pure."""
+"""Evaluation of a Job's Pod failure policy. Pure."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ COUNT: Final = "Count"
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Decision:
     """The action of the first rule that matches; Count when none does."""
 
     action: str = COUNT
-    # What the rule saw; empty when none matched.
+    # What matched; empty if no rule did.
     message: str = ""
 
     @property
     def counts(self) -> bool:
-        """Whether the failure counts towards the limit."""
+        """Whether the failure counts towards the backoff limit."""
         return self.action != IGNORE
 
     @property
     def matched(self) -> bool:
-        """Whether it was a rule that decided."""
+        """Whether a rule matched."""
         return bool(self.message)
 
 
-_COUNTED: Final = Ruling()
+_COUNTED: Final = Decision()
 
 
-def judge(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
-    """Ask the rules in order."""
+def evaluate(policy: PodFailurePolicy | None, pod: Pod) -> Decision:
+    """Return the action of the first rule that matches the Pod."""
     if policy is None or pod.status.phase != FAILED:
         return _COUNTED
-    place = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    pod_key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     for number, rule in enumerate(policy.rules):
         message = ""
         if rule.on_exit_codes is not None:
             container = _exited(rule.on_exit_codes, pod)
             if container is not None and container.state.terminated is not None:
                 code = container.state.terminated.exit_code
-                message = f"Container {container.name} for pod {place} failed with exit code {code}"
+                message = f"Container {container.name} for pod {pod_key} failed with exit code {code}"
         else:
             kind = _condition(rule.on_pod_conditions, pod)
             if kind is not None:
-                message = f"Pod {place} has condition {kind}"
+                message = f"Pod {pod_key} has condition {kind}"
         if message:
-            return Ruling(rule.action, f"{message} matching {rule.action} rule at index {number}")
+            return Decision(rule.action, f"{message} matching {rule.action} rule at index {number}")
     return _COUNTED
 
 

@@ -1,4 +1,4 @@
-"""Sets of completion indexes, written as `1,3-5,7`; pure."""
+"""Sets of completion indexes in the form `1,3-5,7`. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 def parse_indexes(text: str | None, limit: int) -> set[int]:
-    """The indexes below the limit; what is not a list of numbers and ranges counts as nothing."""
+    """Parse the indexes below the limit; invalid parts are ignored."""
     found: set[int] = set()
     for part in (text or "").split(","):
         first, _, last = part.partition("-")
@@ -22,7 +22,7 @@ def parse_indexes(text: str | None, limit: int) -> set[int]:
 
 
 def format_indexes(indexes: Collection[int]) -> str:
-    """Ranges of three or more are written with their ends only, as two that follow each other are."""
+    """Format indexes; consecutive ones as ranges."""
     parts: list[list[int]] = []
     for index in sorted(indexes):
         if parts and parts[-1][-1] + 1 == index:
@@ -33,11 +33,11 @@ def format_indexes(indexes: Collection[int]) -> str:
 
 
 def index_of(pod: Pod) -> int | None:
-    """The Pod's completion index."""
+    """Return the Pod's completion index."""
     return number_in(pod.metadata.annotations, INDEX)
 
 
 def number_in(annotations: Mapping[str, str], key: str) -> int | None:
-    """A number kept in an annotation."""
+    """Return the number in an annotation."""
     text = annotations.get(key, "")
     return int(text) if text.isascii() and text.isdigit() else None

@@ -1,4 +1,4 @@
-"""The Job controller's metrics, by Kubernetes' names."""
+"""Metrics of the Job controller, with the names of Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
 from dray.controllers.job.indexes import parse_indexes
-from dray.controllers.job.job_state import COMPLETE, JOB_FAILED, Scene, completions, find
+from dray.controllers.job.job_state import COMPLETE, JOB_FAILED, JobState, completions, find
 from dray.controllers.job.plan import Action
 from dray.controllers.job.pod_templates import INDEXED, NON_INDEXED, TRACKING, is_indexed
 from dray.controllers.pod_control.pod_status import FAILED, is_finished
@@ -25,13 +25,13 @@ _FAILED: Final = "failed"
 
 @dataclass(slots=True)
 class Sync:
-    """One look at a Job; `action` is what it has come to so far."""
+    """One sync of a Job; `action` is its outcome so far."""
 
     action: Action = Action.RECONCILING
 
 
 class JobMetrics:
-    """Counts what is done for Jobs, and what becomes of them and their Pods."""
+    """Counts syncs, created Pods, and finished Jobs, Pods and indexes."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._sync_seconds = metrics.histogram(
@@ -53,23 +53,23 @@ class JobMetrics:
         self._pods_created = metrics.counter(
             _PREFIX + "job_pods_creation_total", "Attempts to create a Pod, and what for", ("reason", "status")
         )
-        self._judged = metrics.counter(
+        self._failure_policy = metrics.counter(
             _PREFIX + "pod_failures_handled_by_failure_policy_total",
             "Failed Pods that a rule of the failure policy matched",
             ("action",),
         )
-        self._held = metrics.counter(
+        self._with_finalizer = metrics.counter(
             _PREFIX + "terminated_pods_tracking_finalizer_total",
             "Ended Pods that have the finalizer (add), and that have it no more (delete)",
             ("event",),
         )
-        self._others = metrics.counter(
+        self._external = metrics.counter(
             _PREFIX + "jobs_by_external_controller_total", "Jobs that another controller manages", ("controller_name",)
         )
 
     @contextmanager
     def sync(self, job: Job, clock: Clock) -> Iterator[Sync]:
-        """Time one look at a Job."""
+        """Measure one sync of a Job."""
         start, sync = clock.monotonic(), Sync()
         try:
             yield sync
@@ -82,12 +82,12 @@ class JobMetrics:
         self._sync_seconds.labels(*labels).observe(seconds)
         self._syncs.labels(*labels).inc()
 
-    def created(self, scene: Scene, *, success: bool) -> None:
-        """A Pod was created for the Job, or could not be."""
-        self._pods_created.labels(reason_to_create(scene), _SUCCEEDED if success else _FAILED).inc()
+    def created(self, state: JobState, *, success: bool) -> None:
+        """Count an attempt to create a Pod."""
+        self._pods_created.labels(reason_to_create(state), _SUCCEEDED if success else _FAILED).inc()
 
     def reported(self, before: Job, after: Job) -> None:
-        """The Job's status was written: count what it has more than the one before."""
+        """Count what a written status has in addition to the previous one."""
         mode = _mode(after)
         succeeded = (after.status.succeeded or 0) - (before.status.succeeded or 0)
         if is_indexed(after):
@@ -102,7 +102,7 @@ class JobMetrics:
                 self._finished.labels(mode, result, condition.reason or "").inc()
 
     def _count_indexes(self, before: Job, after: Job) -> int:
-        """Count indexes and return how many more have succeeded; one that is out of range by now does not count."""
+        """Count finished indexes; return how many more have succeeded. Indexes out of range do not count."""
         limit = "global" if after.spec.backoff_limit_per_index is None else "perIndex"
         size = completions(after)
         succeeded = _more(before.status.completed_indexes, after.status.completed_indexes, size)
@@ -112,27 +112,27 @@ class JobMetrics:
                 self._indexes_finished.labels(status, limit).inc(number)
         return succeeded
 
-    def judged(self, actions: Iterable[str]) -> None:
-        """Rules of the failure policy were applied."""
+    def failure_policy_applied(self, actions: Iterable[str]) -> None:
+        """Count the actions of failure policy rules."""
         for action in actions:
-            self._judged.labels(action).inc()
+            self._failure_policy.labels(action).inc()
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Follow the Pods that have ended and are held, whoever they belong to."""
-        before, after = _is_held(old), _is_held(new)
+        """Count ended Pods that have or lose the finalizer, whatever their owner."""
+        before, after = _is_ended_with_finalizer(old), _is_ended_with_finalizer(new)
         if before is not after:
-            self._held.labels("add" if after else "delete").inc()
+            self._with_finalizer.labels("add" if after else "delete").inc()
 
     def managed_by_other(self, controller: str) -> None:
-        """A Job appeared that another controller manages."""
-        self._others.labels(controller).inc()
+        """Count a new Job that another controller manages."""
+        self._external.labels(controller).inc()
 
 
-def reason_to_create(scene: Scene) -> str:
-    """What a Job's next Pod is made for."""
-    if scene.failed > 0 and scene.job.spec.pod_replacement_policy == FAILED:
+def reason_to_create(state: JobState) -> str:
+    """Return the metric label for why a Pod is created."""
+    if state.failed > 0 and state.job.spec.pod_replacement_policy == FAILED:
         return "recreate_failed"
-    return "recreate_terminating_or_failed" if scene.failed > 0 or scene.terminating else "new"
+    return "recreate_terminating_or_failed" if state.failed > 0 or state.terminating else "new"
 
 
 def _mode(job: Job) -> str:
@@ -143,6 +143,6 @@ def _more(before: str | None, after: str | None, size: int) -> int:
     return 0 if before == after else len(parse_indexes(after, size)) - len(parse_indexes(before, size))
 
 
-def _is_held(pod: Pod | None) -> bool:
+def _is_ended_with_finalizer(pod: Pod | None) -> bool:
     # The finalizer first: most Pods have none.
     return pod is not None and TRACKING in pod.metadata.finalizers and is_finished(pod)

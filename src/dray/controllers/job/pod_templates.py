@@ -1,4 +1,4 @@
-"""The Pods of a Job; pure."""
+"""Pods of a Job. Pure."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _INDEX_VARIABLE: Final = EnvVar(
 
 
 def owner_of(job: Job) -> Owner:
-    """The Job as an owner of Pods."""
+    """Return the Job as an owner of Pods."""
     return Owner(KIND, job.metadata, selector_of(job.spec.selector))
 
 
 def is_indexed(job: Job) -> bool:
-    """Whether each completion has its own index."""
+    """Return whether each completion has its own index."""
     return job.spec.completion_mode == INDEXED
 
 
 def make_job_pod(owner: Owner, job: Job, index: int | None, failures: dict[str, str]) -> Pod:
-    """A Pod, held by the finalizer until it has been counted; `failures` are annotations about its predecessors."""
+    """Return a Pod with the tracking finalizer; `failures` are annotations about its predecessors."""
     template = job.spec.template
     prefix, spec = pod_name_prefix(owner.name), template.spec
     annotations = {**template.metadata.annotations, **failures}

@@ -1,6 +1,6 @@
-"""What a namespace's status says while its contents go, and which kinds go when; pure.
+"""The order in which a namespace's content is deleted, and the conditions that report it. Pure.
 
-Condition types, reasons and messages are Kubernetes' own: users read them in `kubectl describe namespace`.
+Condition types, reasons and messages are those of Kubernetes, as shown by `kubectl describe namespace`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FINALIZER: Final = "kubernetes"
 PODS: Final = GroupResource("", "pods")
 NEEDED_VERBS: Final = frozenset({"delete", "list"})
 
-# type -> (reason, message) when nothing is wrong.
-_FINE: Final[Mapping[str, tuple[str, str]]] = {
+# type -> (reason, message) when there is no problem.
+_RESOLVED: Final[Mapping[str, tuple[str, str]]] = {
     "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
     "NamespaceDeletionGroupVersionParsingFailure": (
         "ParsedGroupVersions",
@@ -36,16 +36,16 @@ _FINE: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What one pass over a namespace's contents found."""
+    """Result of one pass over a namespace's content."""
 
     discovery_error: str = ""
     deletion_errors: list[str] = field(default_factory=list)
-    # How many objects of a kind are still there, and how many hold which finalizer.
+    # Number of remaining objects by kind, and by finalizer.
     remaining: dict[GroupResource, int] = field(default_factory=dict)
     finalizers: dict[str, int] = field(default_factory=dict)
 
     def count(self, resource: GroupResource, documents: Sequence[Document]) -> None:
-        """Note what is left of a kind."""
+        """Count the remaining objects of a kind."""
         if not documents:
             return
         self.remaining[resource] = len(documents)
@@ -55,60 +55,60 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something could not be found out or deleted."""
+        """Whether discovery or a deletion failed."""
         return bool(self.discovery_error or self.deletion_errors)
 
     @property
     def empty(self) -> bool:
-        """Whether the namespace can go."""
+        """Whether the namespace can be finalized."""
         return not (self.failed or self.remaining)
 
 
 def deletable(served: Iterable[ServedResource]) -> tuple[ServedResource, ...]:
-    """The kinds a namespace can contain, one version each, Pods first: the others may be what they run on."""
+    """Return the namespaced kinds, one version each; Pods first, since they may use the others until they end."""
     kinds = [item for item in served if item.namespaced and item.preferred and item.verbs >= NEEDED_VERBS]
     return tuple(sorted(kinds, key=lambda item: GroupResource(item.group, item.plural) != PODS))
 
 
 def plan_conditions(current: Sequence[Document], outcome: Outcome, now: datetime) -> list[Document] | None:
-    """The namespace's conditions after a pass; None when they stay as they are."""
-    wrong = _wrong(outcome)
+    """Return the namespace's conditions after a pass; None if they do not change."""
+    problems = _problems(outcome)
     before = {condition["type"]: condition for condition in current}
-    after = [item for item in current if item["type"] not in _FINE]
-    for kind, fine in _FINE.items():
-        reason, message = wrong.get(kind, fine)
-        status = "True" if kind in wrong else "False"
+    after = [item for item in current if item["type"] not in _RESOLVED]
+    for kind, resolved in _RESOLVED.items():
+        reason, message = problems.get(kind, resolved)
+        status = "True" if kind in problems else "False"
         after.append(_condition(before.get(kind), kind, (status, reason, message), now))
     return None if after == list(current) else after
 
 
-def _wrong(outcome: Outcome) -> dict[str, tuple[str, str]]:
-    wrong: dict[str, tuple[str, str]] = {}
+def _problems(outcome: Outcome) -> dict[str, tuple[str, str]]:
+    problems: dict[str, tuple[str, str]] = {}
     if outcome.discovery_error:
-        wrong["NamespaceDeletionDiscoveryFailure"] = (
+        problems["NamespaceDeletionDiscoveryFailure"] = (
             "DiscoveryFailed",
             f"Discovery failed for some groups, {outcome.discovery_error}",
         )
     if outcome.deletion_errors:
-        wrong["NamespaceDeletionContentFailure"] = (
+        problems["NamespaceDeletionContentFailure"] = (
             "ContentDeletionFailed",
             f"Failed to delete all resource types, {len(outcome.deletion_errors)} remaining: "
             + ", ".join(sorted(outcome.deletion_errors)),
         )
     if outcome.remaining:
-        # The dot stays for the core group, as Kubernetes prints it.
+        # Kubernetes prints the dot for the core group as well.
         listed = (f"{item.resource}.{item.group} has {n} resource instances" for item, n in _sorted(outcome.remaining))
-        wrong["NamespaceContentRemaining"] = (
+        problems["NamespaceContentRemaining"] = (
             "SomeResourcesRemain",
             f"Some resources are remaining: {', '.join(listed)}",
         )
     if outcome.finalizers:
         listed = (f"{name} in {n} resource instances" for name, n in sorted(outcome.finalizers.items()))
-        wrong["NamespaceFinalizersRemaining"] = (
+        problems["NamespaceFinalizersRemaining"] = (
             "SomeFinalizersRemain",
             f"Some content in the namespace has finalizers remaining: {', '.join(listed)}",
         )
-    return wrong
+    return problems
 
 
 def _sorted(remaining: Mapping[GroupResource, int]) -> list[tuple[GroupResource, int]]:
@@ -128,13 +128,13 @@ def _condition(old: Document | None, kind: str, content: tuple[str, str, str], n
 
 
 def without_finalizer(namespace: Document) -> Document:
-    """The namespace with Kubernetes' own finalizer done."""
+    """Return the namespace without the finalizer `kubernetes`."""
     spec = namespace.get("spec") or {}
     kept = [item for item in spec.get("finalizers") or () if item != FINALIZER]
     return {**namespace, "spec": {**spec, "finalizers": kept}}
 
 
-def is_waiting(namespace: Document) -> bool:
-    """Whether the namespace is being deleted and waits for this controller."""
+def is_terminating(namespace: Document) -> bool:
+    """Return whether the namespace is being deleted and still has this controller's finalizer."""
     metadata, spec = namespace.get("metadata") or {}, namespace.get("spec") or {}
     return bool(metadata.get("deletionTimestamp")) and FINALIZER in (spec.get("finalizers") or ())

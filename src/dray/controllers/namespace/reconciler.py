@@ -1,16 +1,16 @@
-"""The namespace controller's hands: delete everything in a terminating namespace, report, finalize."""
+"""Deletes the content of terminating namespaces, reports the progress and finalizes them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, ConflictError, MethodNotAllowedError, NotFoundError, PathNotFoundError
-from dray.client.controller import Controller, Requeue, Result
+from dray.client.controller import Requeue, Result
 from dray.client.interface import (
-    Client,
     DeleteOptions,
     EventType,
     ListPage,
@@ -24,51 +24,43 @@ from dray.client.interface import (
 )
 from dray.client.objects import key_of
 from dray.client.resources import NAMESPACES
-from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.namespace import plan
-from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
+from dray.controllers.reconciler import ControllerContext, Reconciler
+from dray.runtime.tasks import ChildTasks, first_completed
 
-WORKERS: Final = 10
-# What is left is watched, and its going wakes the namespace at once; this only covers a watch that failed.
+# Remaining objects are watched, and their deletion enqueues the namespace at once; this covers failed watches.
 RECHECK_SECONDS: Final = 15.0
 _BACKGROUND: Final = DeleteOptions(propagation_policy=PropagationPolicy.BACKGROUND)
 
 
 class ContentDeletionError(Exception):
-    """Something in the namespace could not be deleted; told in its conditions, and tried again."""
+    """Some content could not be deleted; the conditions say what, and the namespace is retried."""
 
 
-class NamespaceController:
-    """Runs until cancelled."""
+class NamespaceController(Reconciler[str]):
+    """Empties terminating namespaces; keys are their names."""
 
-    def __init__(
-        self, client: Client, informers: SharedInformerFactory, clock: Clock, metrics: Metrics | None = None
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._tasks: TaskGroup | None = None
-        # Namespaces whose leftovers are being watched.
-        self._waiting: dict[str, asyncio.Task[Any]] = {}
-        self.controller: Controller[str] = Controller(
-            "namespace", self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
-        self._namespaces = informers.informer(NAMESPACES)
-        self.controller.watch(self._namespaces, lambda obj: (key_of(obj).name,) if plan.is_waiting(obj) else ())
+    name = "namespace"
+    workers = 10
 
-    async def run(self) -> None:
-        """Empty namespaces until cancelled."""
-        async with TaskGroup("namespace") as group:
-            self._tasks = group
-            await self.controller.run()
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._watches = ChildTasks("watches of remaining content")
+        # Namespace -> the watch of its remaining content.
+        self._watch_of: dict[str, asyncio.Task[Any]] = {}
+        self._namespaces = context.informers.informer(NAMESPACES)
+        self.controller.watch(self._namespaces, lambda obj: (key_of(obj).name,) if plan.is_terminating(obj) else ())
+
+    def background_tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Supervise the watches of remaining content."""
+        return {"watches of remaining content": self._watches.supervise()}
 
     async def reconcile(self, name: str) -> Result:
-        """Empty one namespace as far as it goes."""
+        """Delete the content of one namespace as far as possible."""
         namespace = await ignore_not_found(self._client.get(NAMESPACES, name))
-        if namespace is None or not plan.is_waiting(namespace):
+        if namespace is None or not plan.is_terminating(namespace):
             return None
-        self._stop_waiting(name)
+        self._stop_watch(name)
         outcome = plan.Outcome()
         left = await self._empty(name, outcome)
         namespace = await self._report(namespace, outcome)
@@ -77,13 +69,13 @@ class NamespaceController:
             return None
         if outcome.failed:
             raise ContentDeletionError(f"namespace {name}: {outcome.discovery_error or outcome.deletion_errors}")
-        self._wait_for(name, left)
+        self._watch_remaining(name, left)
         return Requeue(RECHECK_SECONDS)
 
     # --- Deleting. ---
 
     async def _empty(self, name: str, outcome: plan.Outcome) -> dict[Resource[Document], str]:
-        """Delete everything; returns the kinds with something left, and from which version to watch them."""
+        """Delete everything; return the remaining kinds with the resource version to watch them from."""
         try:
             kinds = plan.deletable(await self._client.resources())
         except APIError as error:
@@ -95,7 +87,7 @@ class NamespaceController:
             try:
                 page = await self._delete_all(item, resource, name)
             except (PathNotFoundError, NotFoundError, MethodNotAllowedError):
-                # The kind went (its definition was deleted), or cannot be deleted this way.
+                # The kind is no longer served (its definition was deleted), or does not support deletion.
                 continue
             except APIError as error:
                 outcome.deletion_errors.append(f"{GroupResource(item.group, item.plural)}: {error.message}")
@@ -104,7 +96,7 @@ class NamespaceController:
             if page.items:
                 left[resource] = page.resource_version
                 if GroupResource(item.group, item.plural) == plan.PODS:
-                    # Pods may still need their Secrets, claims and service accounts to end well.
+                    # Pods may need their Secrets, claims and service accounts until they have terminated.
                     break
         return left
 
@@ -128,40 +120,34 @@ class NamespaceController:
     async def _report(self, namespace: Document, outcome: plan.Outcome) -> Document:
         status = namespace.get("status") or {}
         conditions = plan.plan_conditions(status.get("conditions") or (), outcome, self._clock.now())
-        # An empty namespace goes at once: nobody would read why it had to wait.
+        # An empty namespace is removed next; its conditions would not be read.
         if conditions is None or outcome.empty:
             return namespace
         changed = {**namespace, "status": {**status, "phase": "Terminating", "conditions": conditions}}
         try:
             return await self._client.update_status(NAMESPACES, changed)
         except ConflictError:
-            # Only told, never decided on: the next pass tells again.
+            # No decision depends on the conditions; the next pass writes them again.
             return await self._client.get(NAMESPACES, key_of(namespace).name)
 
     async def _finalize(self, namespace: Document) -> None:
         options = WriteOptions(subresource="finalize")
         await ignore_not_found(self._client.update(NAMESPACES, plan.without_finalizer(namespace), options))
 
-    # --- Waiting for what is left. ---
+    # --- Remaining content. ---
 
-    def _wait_for(self, name: str, left: dict[Resource[Document], str]) -> None:
-        if left and self._tasks is not None:
-            self._waiting[name] = self._tasks.spawn(self._wake_on_deletion(name, left), f"leftovers of {name}")
+    def _watch_remaining(self, name: str, left: dict[Resource[Document], str]) -> None:
+        if left:
+            self._watch_of[name] = self._watches.spawn(self._enqueue_on_deletion(name, left), f"content of {name}")
 
-    def _stop_waiting(self, name: str) -> None:
-        task = self._waiting.pop(name, None)
+    def _stop_watch(self, name: str) -> None:
+        task = self._watch_of.pop(name, None)
         if task is not None:
             task.cancel()
 
-    async def _wake_on_deletion(self, name: str, left: dict[Resource[Document], str]) -> None:
-        watches = [asyncio.ensure_future(self._first_deletion(name, item, version)) for item, version in left.items()]
-        try:
-            await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for watch in watches:
-                watch.cancel()
-            await asyncio.gather(*watches, return_exceptions=True)
-        self._waiting.pop(name, None)
+    async def _enqueue_on_deletion(self, name: str, left: dict[Resource[Document], str]) -> None:
+        await first_completed(*(self._first_deletion(name, item, version) for item, version in left.items()))
+        self._watch_of.pop(name, None)
         self.controller.queue.add(name)
 
     async def _first_deletion(self, name: str, resource: Resource[Document], version: str) -> None:
@@ -172,5 +158,5 @@ class NamespaceController:
                     if isinstance(event, WatchEvent) and event.type is EventType.DELETED:
                         return
         except APIError:
-            # The recheck covers it; waking at once could spin.
+            # The recheck covers it; enqueueing at once could spin.
             await self._clock.sleep(RECHECK_SECONDS)

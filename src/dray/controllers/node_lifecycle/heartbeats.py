@@ -1,7 +1,7 @@
-"""When each node last gave a sign of life; only times at which the controller saw it count, so clocks may differ.
+"""When each node last sent a heartbeat, by the controller's own clock, so that clock skew does not matter. Pure.
 
-A heartbeat costs one write to a dictionary. The heap has one entry for each node that is well: an entry that comes up
-too early, because heartbeats came since, goes back with its later time.
+A heartbeat costs one write to a dictionary. The heap has one entry for each node whose heartbeats arrive. An entry that
+is popped although heartbeats arrived since is pushed again with the later deadline.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from dray.controllers.node_lifecycle.plan import OWN_REASONS, READY, condition
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of one node's signs of life."""
+    """The heartbeats of one node."""
 
-    # When the last one was seen, in monotonic seconds.
+    # When the last heartbeat was seen, in monotonic seconds.
     seen: float
-    # Ready's own heartbeat; None while there is no such condition, or none of the node's own.
+    # Heartbeat time of the condition Ready; None without that condition, or if this controller wrote it.
     heartbeat: datetime | None
     starting: bool
     renewed: datetime | None = None
-    silent: bool = False
-    # The time of its entry in the heap; others of its name are void.
+    # Whether the grace period has passed since the last heartbeat.
+    missed: bool = False
+    # Deadline of the node's valid heap entry; others of its name are stale.
     due: float = 0.0
 
 
-class HeartbeatBook:
-    """All nodes' signs of life; time is an argument."""
+class NodeHeartbeats:
+    """The heartbeats of all nodes; time is an argument."""
 
     def __init__(self, *, grace_seconds: float, startup_grace_seconds: float) -> None:
         self._grace = grace_seconds
         self._startup_grace = startup_grace_seconds
         self._nodes: dict[str, _Node] = {}
-        # (when, name); a node that is not silent has exactly one entry that is not void.
+        # (deadline, name); a node that has not missed its heartbeats has exactly one valid entry.
         self._due: list[tuple[float, str]] = []
 
     def observe_node(self, node: Node, now: float, wall: datetime) -> None:
-        """Take in a Node as the informer has it."""
+        """Record the heartbeat of a Node's status."""
         name = node.metadata.name or ""
         ready = condition(node, READY)
         heartbeat = None if ready is None or ready.reason in OWN_REASONS else ready.last_heartbeat_time
@@ -51,55 +52,55 @@ class HeartbeatBook:
             self._push(name)
             return
         if known.starting and ready is not None:
-            # The shorter time counts from here on.
+            # From now on the shorter grace period applies.
             known.starting = False
             self._push(name)
         if heartbeat is not None and heartbeat != known.heartbeat:
             known.heartbeat = heartbeat
-            self._sign(name, known, now)
+            self._record(name, known, now)
 
     def observe_lease(self, name: str, renewed: datetime | None, now: float) -> bool:
-        """Take in a renewal; returns whether a silent node spoke again."""
+        """Record a Lease renewal; return whether a node that had missed its heartbeats is back."""
         known = self._nodes.get(name)
         if known is None or renewed is None or (known.renewed is not None and renewed <= known.renewed):
             return False
         known.renewed = renewed
-        return self._sign(name, known, now)
+        return self._record(name, known, now)
 
     def forget(self, name: str) -> None:
-        """The Node is gone."""
+        """Remove a deleted Node."""
         self._nodes.pop(name, None)
 
-    def is_silent(self, name: str) -> bool:
-        """Whether the node has been silent for longer than it may."""
+    def is_missed(self, name: str) -> bool:
+        """Return whether the node's grace period has passed without a heartbeat."""
         known = self._nodes.get(name)
-        return known is not None and known.silent
+        return known is not None and known.missed
 
-    def fallen_silent(self, now: float) -> list[str]:
-        """The nodes that have become silent since the last question."""
-        fallen = []
+    def newly_missed(self, now: float) -> list[str]:
+        """Return the nodes whose grace period has passed since the last call."""
+        missed = []
         while self._due and self._due[0][0] < now:
             due, name = heapq.heappop(self._due)
             known = self._nodes.get(name)
-            if known is None or known.silent or known.due != due:
+            if known is None or known.missed or known.due != due:
                 continue
             if self._deadline(known) < now:
-                known.silent = True
-                fallen.append(name)
+                known.missed = True
+                missed.append(name)
             else:
                 self._push(name)
-        return fallen
+        return missed
 
-    def excuse_all(self, now: float) -> None:
-        """Count as if every node had just spoken: it may have been the controller that could not hear."""
+    def reset_all(self, now: float) -> None:
+        """Count as if every node had just sent a heartbeat: it may be the controller that was disconnected."""
         for name, known in self._nodes.items():
-            self._sign(name, known, now)
+            self._record(name, known, now)
 
-    def _sign(self, name: str, known: _Node, now: float) -> bool:
+    def _record(self, name: str, known: _Node, now: float) -> bool:
         known.seen = now
-        if not known.silent:
+        if not known.missed:
             return False
-        known.silent = False
+        known.missed = False
         self._push(name)
         return True
 

@@ -1,4 +1,4 @@
-"""The metrics of nodes and zones, by Kubernetes' names."""
+"""Metrics of nodes and zones, with the names of Kubernetes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PERCENT: Final = 100.0
 
 
 class LifecycleMetrics:
-    """Counts what is emptied, and shows how the zones are."""
+    """Counts evictions and shows the health of zones."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._health = metrics.gauge(_PREFIX + "zone_health", "Healthy nodes of a zone in percent", ("zone",))
@@ -32,17 +32,17 @@ class LifecycleMetrics:
         self._shown: set[str] = set()
 
     def evicted(self, zone: str) -> None:
-        """A node was tainted so that its Pods leave."""
+        """Count a node that was tainted to evict its Pods."""
         self._evictions.labels(zone).inc()
 
     def show(self, zones: Zones) -> None:
-        """Follow the zones."""
+        """Update the gauges of the zones."""
         present = set()
         for name, zone in zones.items():
             present.add(name)
             self._size.labels(name).set(zone.size)
-            self._unhealthy.labels(name).set(len(zone.unwell))
-            self._health.labels(name).set(_PERCENT * len(zone.well) / zone.size if zone.size else _PERCENT)
+            self._unhealthy.labels(name).set(len(zone.unhealthy))
+            self._health.labels(name).set(_PERCENT * len(zone.healthy) / zone.size if zone.size else _PERCENT)
         for name in self._shown - present:
             for gauge in (self._size, self._unhealthy, self._health):
                 gauge.remove(name)

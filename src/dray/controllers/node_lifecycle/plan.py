@@ -1,4 +1,4 @@
-"""What a Node must look like, given its conditions; thinks only."""
+"""The taints, labels and conditions of a Node, given its heartbeats. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STATUS_UNKNOWN: Final = "NodeStatusUnknown"
 STATUS_UNKNOWN_MESSAGE: Final = "Kubelet stopped posting node status."
 NEVER_UPDATED: Final = "NodeStatusNeverUpdated"
 NEVER_UPDATED_MESSAGE: Final = "Kubelet never posted node status."
-# Reasons that this controller writes: no sign that the node lives.
+# Reasons written by this controller: conditions with them are no heartbeats.
 OWN_REASONS: Final = frozenset({STATUS_UNKNOWN, NEVER_UPDATED})
-# Conditions that only the node itself can know; in the order they are written.
+# Conditions that only the node itself reports, in the order they are written.
 _HEARTBEAT_CONDITIONS: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
 
-# Condition -> its status -> the key of the taint that keeps new Pods away.
+# Condition -> its status -> key of the NoSchedule taint.
 CONDITION_TAINTS: Final[Mapping[str, Mapping[str, str]]] = {
     READY: {FALSE: NOT_READY, UNKNOWN: UNREACHABLE},
     "MemoryPressure": {TRUE: "node.kubernetes.io/memory-pressure"},
@@ -40,8 +40,8 @@ CONDITION_TAINTS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 _OWN_KEYS: Final = frozenset(key for keys in CONDITION_TAINTS.values() for key in keys.values()) | {UNSCHEDULABLE}
 _EVICTING_KEYS: Final = frozenset({NOT_READY, UNREACHABLE})
-# A label that the agent may lack, and the one that says the same.
-_LABEL_TWINS: Final = (
+# A deprecated label that the kubelet may not set, and the label it is copied from.
+_COPIED_LABELS: Final = (
     ("beta.kubernetes.io/os", "kubernetes.io/os"),
     ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
 )
@@ -50,18 +50,18 @@ _REGION_LABELS: Final = ("topology.kubernetes.io/region", "failure-domain.beta.k
 
 
 def condition(node: Node, name: str) -> NodeCondition | None:
-    """The Node's condition of that type."""
+    """Return the Node's condition of that type."""
     return next((item for item in node.status.conditions if item.type == name), None)
 
 
 def ready_status(node: Node) -> str | None:
-    """True, False or Unknown; None while the node has never said anything."""
+    """Return True, False or Unknown; None while the node has never posted a status."""
     ready = condition(node, READY)
     return ready.status if ready is not None else None
 
 
 def zone_of(node: Node) -> str:
-    """The failure domain, by the name that Kubernetes' metrics give it."""
+    """Return the failure domain, as the Kubernetes metrics name it."""
     labels = node.metadata.labels
     region = next((labels[name] for name in _REGION_LABELS if name in labels), "")
     zone = next((labels[name] for name in _ZONE_LABELS if name in labels), "")
@@ -69,7 +69,7 @@ def zone_of(node: Node) -> str:
 
 
 def unknown_conditions(node: Node, now: datetime) -> list[Document]:
-    """The conditions to write when the node has been silent for too long; empty when they are written already."""
+    """Return the conditions to write when heartbeats are missing; empty if they are written already."""
     written = (_unknown_condition(node, name, now) for name in _HEARTBEAT_CONDITIONS)
     return [item for item in written if item is not None]
 
@@ -90,53 +90,53 @@ def _unknown_condition(node: Node, name: str, now: datetime) -> Document | None:
 
 
 def status_patch(node: Node, conditions: list[Document]) -> Document:
-    """The strategic patch that holds only if the node has said nothing meanwhile."""
-    return {"metadata": _this_version(node), "status": {"conditions": conditions}}
+    """Return the strategic patch; it fails if the Node has changed meanwhile."""
+    return {"metadata": _precondition(node), "status": {"conditions": conditions}}
 
 
-class Emptying(enum.Enum):
-    """What is to become of the taints that empty a node."""
+class NoExecute(enum.Enum):
+    """What to do with the taints that evict Pods from a node."""
 
-    # As they are: nothing is known of the node yet, or its turn has not come.
     KEEP = enum.auto()
-    WAIT = enum.auto()
+    # Wait for a permit of the eviction limiter.
+    QUEUE = enum.auto()
     REMOVE = enum.auto()
-    HAVE = enum.auto()
+    SET = enum.auto()
 
 
-def plan_emptying(node: Node, *, stopped: bool, has_turn: bool, is_done: bool) -> Emptying:
-    """Whether Pods must leave the node; `stopped` is set while no zone has a healthy node."""
+def plan_no_execute(node: Node, *, stopped: bool, permitted: bool, done: bool) -> NoExecute:
+    """Decide whether to evict from the node; `stopped` is set while no zone has a healthy node."""
     status = ready_status(node)
     if status is None:
-        return Emptying.KEEP
+        return NoExecute.KEEP
     if status == TRUE or stopped:
-        return Emptying.REMOVE
-    if has_turn or any(_is_emptying(taint) for taint in node.spec.taints):
-        return Emptying.HAVE
-    # Whoever took the taint away after us wants the Pods to stay.
-    return Emptying.KEEP if is_done else Emptying.WAIT
+        return NoExecute.REMOVE
+    if permitted or any(_is_eviction_taint(taint) for taint in node.spec.taints):
+        return NoExecute.SET
+    # If the taint was removed after this controller set it, that is respected.
+    return NoExecute.KEEP if done else NoExecute.QUEUE
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """What to change; None and empty mean nothing."""
+    """Changes of a Node; None and empty mean no change."""
 
     taints: tuple[Taint, ...] | None
     labels: Mapping[str, str]
 
     @property
     def empty(self) -> bool:
-        """Whether the Node is as it must be."""
+        """Whether there is nothing to change."""
         return self.taints is None and not self.labels
 
 
-def plan_node(node: Node, emptying: Emptying, now: datetime) -> NodePlan:
-    """The taints and labels that the conditions ask for."""
+def plan_node(node: Node, no_execute: NoExecute, now: datetime) -> NodePlan:
+    """Compare the Node's taints and labels with what its conditions require."""
     wanted = {(key, NO_SCHEDULE) for key in _scheduling_keys(node)}
-    if emptying is Emptying.HAVE:
+    if no_execute is NoExecute.SET:
         wanted.add((CONDITION_TAINTS[READY][ready_status(node) or UNKNOWN], NO_EXECUTE))
     before = node.spec.taints
-    kept = tuple(taint for taint in before if not _is_superfluous(taint, wanted, emptying))
+    kept = tuple(taint for taint in before if not _is_superfluous(taint, wanted, no_execute))
     have = {(taint.key, taint.effect) for taint in kept}
     added = tuple(
         Taint(key=key, effect=effect, time_added=now.replace(microsecond=0)) for key, effect in sorted(wanted - have)
@@ -153,15 +153,15 @@ def _scheduling_keys(node: Node) -> Iterable[str]:
         yield UNSCHEDULABLE
 
 
-def _is_superfluous(taint: Taint, wanted: set[tuple[str, str]], emptying: Emptying) -> bool:
+def _is_superfluous(taint: Taint, wanted: set[tuple[str, str]], no_execute: NoExecute) -> bool:
     if (taint.key, taint.effect) in wanted:
         return False
     if taint.effect == NO_SCHEDULE:
         return taint.key in _OWN_KEYS
-    return _is_emptying(taint) and emptying in (Emptying.REMOVE, Emptying.HAVE)
+    return _is_eviction_taint(taint) and no_execute in (NoExecute.REMOVE, NoExecute.SET)
 
 
-def _is_emptying(taint: Taint) -> bool:
+def _is_eviction_taint(taint: Taint) -> bool:
     return taint.effect == NO_EXECUTE and taint.key in _EVICTING_KEYS
 
 
@@ -169,14 +169,14 @@ def _labels(node: Node) -> dict[str, str]:
     labels = node.metadata.labels
     return {
         copy: labels[original]
-        for copy, original in _LABEL_TWINS
+        for copy, original in _COPIED_LABELS
         if original in labels and labels.get(copy) != labels[original]
     }
 
 
 def node_patch(node: Node, plan: NodePlan) -> Document:
-    """The merge patch that holds only for the Node as it was seen."""
-    metadata = _this_version(node)
+    """Return the merge patch; it fails if the Node has changed meanwhile."""
+    metadata = _precondition(node)
     body: Document = {"metadata": metadata}
     if plan.labels:
         metadata["labels"] = dict(plan.labels)
@@ -185,7 +185,7 @@ def node_patch(node: Node, plan: NodePlan) -> Document:
     return body
 
 
-def _this_version(node: Node) -> Document:
+def _precondition(node: Node) -> Document:
     return {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
 
 
@@ -199,7 +199,7 @@ def _taint_document(taint: Taint) -> Document:
 
 
 def not_ready_patch(pod: Pod, now: datetime) -> Document | None:
-    """The strategic patch that takes the Pod's readiness away; None when it is not ready anyway."""
+    """Return the strategic patch that sets the condition Ready to False; None if the Pod is not ready."""
     ready = condition_of(pod, READY)
     if ready is None or ready.status != TRUE:
         return None

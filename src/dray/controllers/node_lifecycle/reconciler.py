@@ -1,48 +1,40 @@
-"""The node lifecycle controller's hands."""
+"""Monitors heartbeats of nodes: sets conditions, taints and labels, and evicts from unhealthy nodes zone by zone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dray.api.document import NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import Node, Pod
-from dray.client.controller import Controller, Requeue, Result
-from dray.client.event_recorder import NORMAL, WARNING, EventRecorder, ObjectReference, Source
+from dray.client.controller import Requeue, Result
+from dray.client.event_recorder import NORMAL, WARNING, ObjectReference
 from dray.client.informer import Selection
-from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import LEASES, NODES, PODS
-from dray.client.shared_informers import SharedInformerFactory
 from dray.client.workqueue import TokenBucket
-from dray.controllers.kinds import PODS_BY_NODE, node_name_values
 from dray.controllers.node_lifecycle import plan
-from dray.controllers.node_lifecycle.eviction_limiter import Turns
-from dray.controllers.node_lifecycle.heartbeats import HeartbeatBook
+from dray.controllers.node_lifecycle.eviction_limiter import EvictionLimiter
+from dray.controllers.node_lifecycle.heartbeats import NodeHeartbeats
 from dray.controllers.node_lifecycle.metrics import LifecycleMetrics
-from dray.controllers.node_lifecycle.plan import Emptying
+from dray.controllers.node_lifecycle.plan import NoExecute
 from dray.controllers.node_lifecycle.zones import Change, Rates, Zones
-from dray.lib.clock import Clock
+from dray.controllers.reconciler import PODS_BY_NODE, ControllerContext, NodeKey, PodKey, Reconciler, node_name_values
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
-NAME: Final = "node_lifecycle_controller"
-# As kubectl shows it in the events of nodes.
-SOURCE: Final = "node-controller"
-WORKERS: Final = 8
-# Of nodes that come and go; a start among thousands must not be thousands of events.
-NEWS_BURST: Final = 500
-NEWS_RATE_PER_SECOND: Final = 10.0
+# Limits events about registered and removed nodes: a start in a large cluster must not emit thousands.
+NODE_EVENTS_BURST: Final = 500
+NODE_EVENTS_PER_SECOND: Final = 10.0
 _STATUS: Final = WriteOptions(subresource="status")
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleTiming:
-    """Kubernetes' numbers, in seconds."""
+    """Periods in seconds, with the defaults of Kubernetes."""
 
     monitor_period: float = 5.0
     monitor_grace_period: float = 50.0
@@ -50,71 +42,47 @@ class LifecycleTiming:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeKey:
-    """A Node that may not be as its conditions ask."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodKey:
-    """A Pod that cannot be ready, on a node that is not."""
-
-    key: NamespacedName
-
-
-@dataclass(frozen=True, slots=True)
 class ZoneKey:
-    """A zone whose nodes wait to be emptied."""
+    """A zone with nodes that wait for eviction."""
 
     zone: str
 
 
-class NodeLifecycleController:
-    """Runs until cancelled."""
+class NodeLifecycleController(Reconciler[NodeKey | PodKey | ZoneKey]):
+    """Keeps Nodes in line with their heartbeats; a `PodKey` is a ready Pod on a node that is not ready."""
+
+    name = "node_lifecycle_controller"
+    # As kubectl shows it in the events of nodes.
+    component = "node-controller"
+    workers = 8
 
     def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        *,
-        timing: LifecycleTiming | None = None,
-        rates: Rates | None = None,
-        metrics: Metrics | None = None,
+        self, context: ControllerContext, *, timing: LifecycleTiming | None = None, rates: Rates | None = None
     ) -> None:
-        self._client = client
-        self._clock = clock
+        super().__init__(context)
         self._timing = timing or LifecycleTiming()
-        self._metrics = LifecycleMetrics(metrics or Metrics())
-        self._recorder = EventRecorder(client, clock, Source(SOURCE))
-        self._heartbeats = HeartbeatBook(
+        self._metrics = LifecycleMetrics(context.metrics or Metrics())
+        self._heartbeats = NodeHeartbeats(
             grace_seconds=self._timing.monitor_grace_period, startup_grace_seconds=self._timing.startup_grace_period
         )
         self._zones = Zones(rates or Rates())
-        self._turns = Turns()
-        self._news = TokenBucket(rate_per_second=NEWS_RATE_PER_SECOND, burst=NEWS_BURST)
-        # Names of nodes that say, or are said, not to be ready.
+        self._limiter = EvictionLimiter()
+        self._event_limiter = TokenBucket(rate_per_second=NODE_EVENTS_PER_SECOND, burst=NODE_EVENTS_BURST)
+        # Names of nodes whose condition Ready is not true.
         self._unready: set[str] = set()
-        self.controller: Controller[NodeKey | PodKey | ZoneKey] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
-        self._nodes = informers.informer(NODES)
-        self._pods = informers.informer(PODS, indexes={PODS_BY_NODE: node_name_values})
-        leases = informers.informer(LEASES, Selection(namespace=LEASE_NAMESPACE))
+        self._nodes = context.informers.informer(NODES)
+        self._pods = context.informers.informer(PODS, indexes={PODS_BY_NODE: node_name_values})
+        leases = context.informers.informer(LEASES, Selection(namespace=LEASE_NAMESPACE))
         self.controller.follow(self._nodes, self._node_changed)
         self.controller.follow(self._pods, self._pod_changed)
         self.controller.follow(leases, self._lease_changed)
 
-    async def run(self) -> None:
-        """Watch over nodes until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._recorder.run(), "events of nodes")
-            group.spawn(self._monitor(), "monitor")
-            await self.controller.run()
+    def background_tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Monitor the health of all nodes periodically."""
+        return {"node monitor": self._monitor()}
 
     async def reconcile(self, key: NodeKey | PodKey | ZoneKey) -> Result:
-        """Do what one Node, Pod or zone needs."""
+        """Reconcile one Node, one Pod or the evictions of one zone."""
         if isinstance(key, NodeKey):
             started = self._clock.monotonic()
             await self._reconcile_node(key.name)
@@ -123,11 +91,11 @@ class NodeLifecycleController:
         if isinstance(key, PodKey):
             pod = self._pods.lister.get_key(key.key)
             if pod is not None and pod.spec.node_name in self._unready:
-                await self._make_not_ready((pod,))
+                await self._set_not_ready((pod,))
             return None
-        return self._next_turn(key.zone)
+        return self._next_eviction(key.zone)
 
-    # --- What a change wakes. ---
+    # --- Event handlers. ---
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
@@ -136,7 +104,7 @@ class NodeLifecycleController:
             return
         if old is None:
             name = new.metadata.name or ""
-            self._tell_news(new, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
+            self._record_limited(new, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
         self._heartbeats.observe_node(new, self._clock.monotonic(), self._clock.now())
         self._note_status(new)
         if self._needs_work(new):
@@ -146,27 +114,27 @@ class NodeLifecycleController:
         name = node.metadata.name or ""
         self._heartbeats.forget(name)
         self._zones.remove(name)
-        self._turns.withdraw(name)
+        self._limiter.remove(name)
         self._unready.discard(name)
-        self._tell_news(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
+        self._record_limited(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
 
     def _note_status(self, node: Node) -> None:
         name = node.metadata.name or ""
         status = plan.ready_status(node)
         counts = status is not None and plan.EXCLUDED_FROM_DISRUPTION not in node.metadata.labels
-        well = status == plan.TRUE and not self._heartbeats.is_silent(name)
-        self._zones.put(name, plan.zone_of(node), well=well if counts else None)
+        healthy = status == plan.TRUE and not self._heartbeats.is_missed(name)
+        self._zones.put(name, plan.zone_of(node), healthy=healthy if counts else None)
         if status is None or status == plan.TRUE:
             self._unready.discard(name)
-            self._turns.withdraw(name)
+            self._limiter.remove(name)
         else:
             self._unready.add(name)
 
     def _needs_work(self, node: Node) -> bool:
         name = node.metadata.name or ""
-        if name in self._unready or self._heartbeats.is_silent(name):
+        if name in self._unready or self._heartbeats.is_missed(name):
             return True
-        return not plan.plan_node(node, self._emptying(node), self._clock.now()).empty
+        return not plan.plan_node(node, self._no_execute(node), self._clock.now()).empty
 
     def _lease_changed(self, _old: Lease | None, new: Lease | None) -> None:
         if new is None:
@@ -181,42 +149,42 @@ class NodeLifecycleController:
         if new is not None and new.spec.node_name in self._unready and _is_ready(new):
             self.controller.queue.add(PodKey(key_of(new)))
 
-    # --- All nodes, now and then. ---
+    # --- Periodic checks of all nodes. ---
 
     async def _monitor(self) -> None:
         while True:
             await self._clock.sleep(self._timing.monitor_period)
             started = self._clock.monotonic()
-            for name in self._heartbeats.fallen_silent(started):
+            for name in self._heartbeats.newly_missed(started):
                 node = self._nodes.lister.get(name)
                 if node is not None:
                     self._note_status(node)
                     self.controller.queue.add(NodeKey(name))
-            self._judge_zones()
-            for zone in self._turns.zones_waiting:
+            self._evaluate_zones()
+            for zone in self._limiter.waiting_zones:
                 self.controller.queue.add(ZoneKey(zone))
             self._metrics.show(self._zones)
             self._metrics.all_seconds.observe(self._clock.monotonic() - started)
 
-    def _judge_zones(self) -> None:
+    def _evaluate_zones(self) -> None:
         change = self._zones.evaluate()
         if change is Change.NOTHING:
             return
         if change is Change.RESUMED:
-            self._heartbeats.excuse_all(self._clock.monotonic())
+            self._heartbeats.reset_all(self._clock.monotonic())
         for node in self._nodes.lister.list():
             name = node.metadata.name or ""
             if change is Change.STOPPED:
-                self._turns.withdraw(name)
+                self._limiter.remove(name)
             self._note_status(node)
             if self._needs_work(node):
                 self.controller.queue.add(NodeKey(name))
 
-    def _next_turn(self, zone: str) -> Result:
-        self._judge_zones()
-        granted, wait = self._turns.next(zone, self._zones.rate(zone), self._clock.monotonic())
-        if granted is not None:
-            self.controller.queue.add(NodeKey(granted))
+    def _next_eviction(self, zone: str) -> Result:
+        self._evaluate_zones()
+        permitted, wait = self._limiter.next(zone, self._zones.rate(zone), self._clock.monotonic())
+        if permitted is not None:
+            self.controller.queue.add(NodeKey(permitted))
         return Requeue(wait) if wait is not None else None
 
     # --- One node. ---
@@ -225,53 +193,53 @@ class NodeLifecycleController:
         node = self._nodes.lister.get(name)
         if node is None:
             return
-        if self._heartbeats.is_silent(name):
+        if self._heartbeats.is_missed(name):
             conditions = plan.unknown_conditions(node, self._clock.now())
-            if conditions and await self._is_silent(name):
-                await self._make_unknown(node, plan.status_patch(node, conditions))
-                # The Node's change brings the key back.
+            if conditions and await self._is_missed(name):
+                await self._set_unknown(node, plan.status_patch(node, conditions))
+                # The Node's event enqueues the key again.
                 return
-        emptying = self._emptying(node)
-        if emptying is Emptying.WAIT:
+        no_execute = self._no_execute(node)
+        if no_execute is NoExecute.QUEUE:
             zone = self._zones.zone_of(name)
-            self._turns.ask(name, zone)
+            self._limiter.enqueue(name, zone)
             self.controller.queue.add(ZoneKey(zone))
-        wanted = plan.plan_node(node, emptying, self._clock.now())
+        wanted = plan.plan_node(node, no_execute, self._clock.now())
         if not wanted.empty:
             await self._client.patch(NODES, name, "", Patch(PatchType.MERGE, plan.node_patch(node, wanted)))
-        # A turn that came while the patch was on its way has not been used.
-        if emptying is Emptying.HAVE and self._turns.has_turn(name):
-            self._turns.done(name)
+        # A permit permitted during the patch is still unused.
+        if no_execute is NoExecute.SET and self._limiter.is_permitted(name):
+            self._limiter.done(name)
             if wanted.taints is not None:
                 self._metrics.evicted(self._zones.zone_of(name))
         if name in self._unready:
-            await self._make_not_ready(self._pods.lister.by_index(PODS_BY_NODE, name))
+            await self._set_not_ready(self._pods.lister.by_index(PODS_BY_NODE, name))
 
-    def _emptying(self, node: Node) -> Emptying:
+    def _no_execute(self, node: Node) -> NoExecute:
         name = node.metadata.name or ""
-        return plan.plan_emptying(
+        return plan.plan_no_execute(
             node,
             stopped=self._zones.stopped,
-            has_turn=self._turns.has_turn(name),
-            is_done=self._turns.is_done(name),
+            permitted=self._limiter.is_permitted(name),
+            done=self._limiter.is_done(name),
         )
 
-    async def _is_silent(self, name: str) -> bool:
-        """Ask once more, past the cache: it may be the controller that has heard nothing."""
+    async def _is_missed(self, name: str) -> bool:
+        """Read the Lease from the API server: the cache may be stale."""
         try:
             lease = await self._client.get(LEASES, name, LEASE_NAMESPACE)
         except NotFoundError:
             return True
         self._lease_changed(None, lease)
-        return self._heartbeats.is_silent(name)
+        return self._heartbeats.is_missed(name)
 
-    async def _make_unknown(self, node: Node, body: dict[str, Any]) -> None:
+    async def _set_unknown(self, node: Node, body: dict[str, Any]) -> None:
         name = node.metadata.name or ""
         await self._client.patch(NODES, name, "", Patch(PatchType.STRATEGIC, body), _STATUS)
         if plan.ready_status(node) == plan.TRUE:
-            self._tell(node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+            self._record(node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
 
-    async def _make_not_ready(self, pods: Iterable[Pod]) -> None:
+    async def _set_not_ready(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
             body = plan.not_ready_patch(pod, self._clock.now())
             if body is None:
@@ -283,11 +251,11 @@ class NodeLifecycleController:
                 continue
             self._recorder.event(PODS.group_version_kind, pod, WARNING, "NodeNotReady", "Node is not ready")
 
-    def _tell_news(self, node: Node, reason: str, message: str) -> None:
-        if self._news.try_take(self._clock.monotonic()):
-            self._tell(node, reason, message)
+    def _record_limited(self, node: Node, reason: str, message: str) -> None:
+        if self._event_limiter.try_take(self._clock.monotonic()):
+            self._record(node, reason, message)
 
-    def _tell(self, node: Node, reason: str, message: str) -> None:
+    def _record(self, node: Node, reason: str, message: str) -> None:
         about = ObjectReference(NODES.group_version_kind, "", node.metadata.name or "", node.metadata.uid or "")
         self._recorder.event_for(about, NORMAL, reason, message)
 

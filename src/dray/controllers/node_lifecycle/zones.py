@@ -1,6 +1,6 @@
-"""How many nodes of each zone are well, and so how fast nodes may be emptied.
+"""Health of each zone, which determines its eviction rate. Pure.
 
-When nothing is well anywhere, the fault is more likely the controller's view than every machine: emptying stops.
+When no zone has a healthy node, the controller is more likely disconnected than every node broken: evictions stop.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
-# Fewer silent nodes than this are no sign of trouble with the zone itself.
-_UNWELL_MIN: Final = 3
+# Fewer unhealthy nodes than this do not count as a disruption of the zone.
+_UNHEALTHY_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Kubernetes' numbers; rates are nodes a second."""
+    """Eviction rates in nodes per second, with the defaults of Kubernetes."""
 
     primary: float = 0.1
     secondary: float = 0.01
@@ -24,7 +24,7 @@ class Rates:
 
 
 class ZoneState(enum.StrEnum):
-    """How much of a zone is well."""
+    """Health of a zone."""
 
     INITIAL = "Initial"
     NORMAL = "Normal"
@@ -33,7 +33,7 @@ class ZoneState(enum.StrEnum):
 
 
 class Change(enum.Enum):
-    """What an evaluation found."""
+    """How an evaluation changed whether evictions are stopped."""
 
     NOTHING = enum.auto()
     STOPPED = enum.auto()
@@ -42,55 +42,55 @@ class Change(enum.Enum):
 
 @dataclass(slots=True)
 class Zone:
-    """The nodes of one failure domain that have ever said how they are."""
+    """The nodes of one failure domain that have posted a status."""
 
-    well: set[str] = field(default_factory=set)
-    unwell: set[str] = field(default_factory=set)
+    healthy: set[str] = field(default_factory=set)
+    unhealthy: set[str] = field(default_factory=set)
     state: ZoneState = ZoneState.INITIAL
 
     @property
     def size(self) -> int:
-        """How many nodes count."""
-        return len(self.well) + len(self.unwell)
+        """Number of nodes."""
+        return len(self.healthy) + len(self.unhealthy)
 
 
 class Zones:
-    """All zones; changed as nodes are heard of, judged when `evaluate` is called."""
+    """All zones; updated per node, evaluated by `evaluate`."""
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
         self._zones: dict[str, Zone] = {}
-        # Name of a node -> its zone.
-        self._places: dict[str, str] = {}
+        # Node -> its zone.
+        self._zone_of: dict[str, str] = {}
         # Set while every zone is fully disrupted.
         self.stopped = False
 
-    def put(self, name: str, zone: str, *, well: bool | None) -> None:
-        """The node is well or not; None when it does not count."""
+    def put(self, name: str, zone: str, *, healthy: bool | None) -> None:
+        """Record whether the node is healthy; None excludes it from the zone's health."""
         self.remove(name)
-        self._places[name] = zone
-        if well is None:
+        self._zone_of[name] = zone
+        if healthy is None:
             return
         members = self._zones.setdefault(zone, Zone())
-        (members.well if well else members.unwell).add(name)
+        (members.healthy if healthy else members.unhealthy).add(name)
 
     def remove(self, name: str) -> None:
-        """The Node is gone."""
-        zone = self._zones.get(self._places.pop(name, ""))
+        """Remove a deleted Node."""
+        zone = self._zones.get(self._zone_of.pop(name, ""))
         if zone is not None:
-            zone.well.discard(name)
-            zone.unwell.discard(name)
+            zone.healthy.discard(name)
+            zone.unhealthy.discard(name)
 
     def zone_of(self, name: str) -> str:
-        """Where the node is."""
-        return self._places.get(name, "")
+        """Return the node's zone."""
+        return self._zone_of.get(name, "")
 
     def evaluate(self) -> Change:
-        """Judge every zone anew."""
+        """Update the state of every zone."""
         for name in [name for name, zone in self._zones.items() if not zone.size]:
             del self._zones[name]
         for zone in self._zones.values():
-            zone.state = self._judge(zone)
+            zone.state = self._state(zone)
         stopped = bool(self._zones) and all(zone.state is ZoneState.FULL_DISRUPTION for zone in self._zones.values())
         before, self.stopped = self.stopped, stopped
         if before == stopped:
@@ -98,7 +98,7 @@ class Zones:
         return Change.STOPPED if stopped else Change.RESUMED
 
     def rate(self, name: str) -> float:
-        """How many nodes of the zone may be emptied a second."""
+        """Return how many nodes per second may be tainted in the zone."""
         zone = self._zones.get(name)
         if self.stopped:
             return 0.0
@@ -107,13 +107,13 @@ class Zones:
         return self._rates.secondary if zone.size > self._rates.large_cluster_size else 0.0
 
     def items(self) -> tuple[tuple[str, Zone], ...]:
-        """Every zone by its name."""
+        """Return every zone by name."""
         return tuple(sorted(self._zones.items()))
 
-    def _judge(self, zone: Zone) -> ZoneState:
-        if not zone.well:
+    def _state(self, zone: Zone) -> ZoneState:
+        if not zone.healthy:
             return ZoneState.FULL_DISRUPTION
-        unwell = len(zone.unwell)
-        if unwell >= _UNWELL_MIN and unwell / zone.size >= self._rates.unhealthy_zone_threshold:
+        unhealthy = len(zone.unhealthy)
+        if unhealthy >= _UNHEALTHY_MIN and unhealthy / zone.size >= self._rates.unhealthy_zone_threshold:
             return ZoneState.PARTIAL_DISRUPTION
         return ZoneState.NORMAL

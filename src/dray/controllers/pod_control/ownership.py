@@ -1,4 +1,4 @@
-"""Whose an object is: what an owner keeps, takes on and lets go; pure."""
+"""Owners and their dependents: which to adopt or release, owner references, and which owners to enqueue. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_ORPHAN_NAMESPACE: Final = "orphans"
 
 
 class Owned(Protocol):
-    """Any typed object."""
+    """A typed object."""
 
     @property
     def metadata(self) -> meta_v1.ObjectMeta:
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=Owned)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The object that others belong to, as far as that matters."""
+    """An object with dependents: kind, metadata and selector."""
 
     kind: GroupVersionKind
     metadata: meta_v1.ObjectMeta
@@ -53,21 +53,21 @@ class Owner:
 
     @property
     def deleting(self) -> bool:
-        """Whether it is being deleted: then it takes on and lets go nothing."""
+        """Whether it is being deleted: then it neither adopts nor releases."""
         return self.metadata.deletion_timestamp is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings(Generic[T]):
-    """How the candidates stand to the owner."""
+class Dependents(Generic[T]):
+    """Objects that the owner controls, should adopt, and should release."""
 
     owned: tuple[T, ...]
     adopt: tuple[T, ...]
     release: tuple[T, ...]
 
 
-def sort_out(owner: Owner, owned: Iterable[T], orphans: Iterable[T]) -> Belongings[T]:
-    """Compare the owner's selector with what names it as controller, and with what has no controller."""
+def match_dependents(owner: Owner, owned: Iterable[T], orphans: Iterable[T]) -> Dependents[T]:
+    """Compare the owner's selector with the objects that it controls and with orphans."""
     kept: list[T] = []
     released: list[T] = []
     for item in owned:
@@ -75,7 +75,7 @@ def sort_out(owner: Owner, owned: Iterable[T], orphans: Iterable[T]) -> Belongin
             continue
         (kept if owner.deleting or owner.selector.matches(item.metadata.labels) else released).append(item)
     adopted = () if owner.deleting else tuple(item for item in orphans if _is_adoptable(owner, item))
-    return Belongings(tuple(kept), adopted, tuple(released))
+    return Dependents(tuple(kept), adopted, tuple(released))
 
 
 def _is_controlled_by(item: Owned, uid: str) -> bool:
@@ -87,17 +87,17 @@ def _is_adoptable(owner: Owner, item: Owned) -> bool:
 
 
 def orphan_index(obj: Any) -> tuple[str, ...]:
-    """The namespace of an object that nobody controls, for `BY_ORPHAN_NAMESPACE`."""
+    """Return the namespace of an object without controller, for the index `BY_ORPHAN_NAMESPACE`."""
     return () if controller_of(obj) is not None else (obj.metadata.namespace or "",)
 
 
 def selector_of(selector: meta_v1.LabelSelector | None) -> LabelSelector:
-    """The compiled selector; a missing one matches nothing."""
+    """Compile a selector; a missing one matches nothing."""
     return LabelSelector.from_document(None if selector is None else msgspec.to_builtins(selector))
 
 
 def controller_reference(kind: GroupVersionKind, metadata: meta_v1.ObjectMeta) -> meta_v1.OwnerReference:
-    """The reference by which an object says that the owner manages it."""
+    """Return the owner reference of a managing controller."""
     return meta_v1.OwnerReference(
         api_version=kind.api_version,
         kind=kind.kind,
@@ -109,7 +109,7 @@ def controller_reference(kind: GroupVersionKind, metadata: meta_v1.ObjectMeta) -
 
 
 def adoption_patch(owner: Owner, item: Owned, *, finalizer: str = "") -> Document:
-    """A strategic patch that makes the owner the controller; the uid guards against a namesake."""
+    """Return the strategic patch that makes the owner the controller; the uid rejects another object of that name."""
     metadata: Document = {
         "uid": item.metadata.uid,
         "ownerReferences": [msgspec.to_builtins(controller_reference(owner.kind, owner.metadata))],
@@ -120,22 +120,19 @@ def adoption_patch(owner: Owner, item: Owned, *, finalizer: str = "") -> Documen
 
 
 def release_patch(owner: Owner, item: Owned, *, finalizer: str = "") -> Document:
-    """A strategic patch that removes the owner."""
+    """Return the strategic patch that removes the owner reference."""
     metadata: Document = {"uid": item.metadata.uid, "ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}
     if finalizer:
         metadata["$deleteFromPrimitiveList/finalizers"] = [finalizer]
     return {"metadata": metadata}
 
 
-O = TypeVar("O", bound=Owned)  # noqa: E741 - the owners
-
-
-def wake_owners(
-    owners: SharedInformer[O], owner_of: Callable[[O], Owner | None], wake: Callable[[NamespacedName], None]
+def enqueue_owners(
+    owners: SharedInformer[T], owner_of: Callable[[T], Owner | None], enqueue: Callable[[NamespacedName], None]
 ) -> Callable[[Any, Any], None]:
-    """An informer's handler that wakes who controls an object, and who could adopt one that nobody controls.
+    """Return an event handler that enqueues the controller of an object, or the owners that could adopt an orphan.
 
-    `owner_of` has None for who adopts nothing any more.
+    `owner_of` returns None for owners that adopt nothing any more.
     """
     kind = owners.resource.kind
 
@@ -146,32 +143,32 @@ def wake_owners(
                 yield NamespacedName(owner.namespace, owner.name)
 
     def handler(old: Any, new: Any) -> None:
-        if _is_nobodys(old, new):
+        if _stays_orphan(old, new):
             return
         for item in (old, new):
             controller = controller_of(item) if item is not None else None
             if controller is not None and controller.kind == kind:
-                wake(NamespacedName(item.metadata.namespace or "", controller.name))
-        if new is not None and controller_of(new) is None and _may_interest(old, new):
+                enqueue(NamespacedName(item.metadata.namespace or "", controller.name))
+        if new is not None and controller_of(new) is None and _may_be_adopted(old, new):
             for key in adopters(new):
-                wake(key)
+                enqueue(key)
 
     return handler
 
 
-def _is_nobodys(old: Any, new: Any) -> bool:
-    """Whether an object that has no owners changed in nothing that could give it one: most news is of that sort."""
+def _stays_orphan(old: Any, new: Any) -> bool:
+    """Return whether an orphan changed in nothing that affects its adoption: true for most events of orphans."""
     if old is None or new is None or old.metadata.owner_references or new.metadata.owner_references:
         return False
     return bool(old.metadata.labels == new.metadata.labels)
 
 
-def _may_interest(old: Any, new: Any) -> bool:
+def _may_be_adopted(old: Any, new: Any) -> bool:
     return old is None or old.metadata.labels != new.metadata.labels or controller_of(old) is not None
 
 
 def gone_uid(old: Owned | None, new: Owned | None) -> str | None:
-    """The uid of an owner that is gone, be it that another of its name has come."""
+    """Return the uid of an owner that was deleted, or replaced by another of the same name."""
     if old is None or (new is not None and new.metadata.uid == old.metadata.uid):
         return None
     return old.metadata.uid

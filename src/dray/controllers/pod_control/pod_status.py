@@ -1,4 +1,4 @@
-"""What can be said of one Pod: whether it counts, is ready, is available, and since when; pure."""
+"""Status of a single Pod: active, terminating, ready, available. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _READY: Final = "Ready"
 
 
 def is_finished(pod: Pod) -> bool:
-    """Whether its containers have ended for good."""
+    """Return whether the Pod has succeeded or failed."""
     return pod.status.phase in _TERMINAL
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether it counts as a replica: neither finished nor being deleted."""
+    """Return whether the Pod counts as a replica: neither finished nor being deleted."""
     return not is_finished(pod) and pod.metadata.deletion_timestamp is None
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Whether it is being deleted and may still be running."""
+    """Return whether the Pod is being deleted and may still be running."""
     return pod.metadata.deletion_timestamp is not None and not is_finished(pod)
 
 
 def ready_condition(pod: Pod) -> PodCondition | None:
-    """The condition Ready, when it is true."""
+    """Return the condition Ready if it is true."""
     for condition in pod.status.conditions:
         if condition.type == _READY:
             return condition if condition.status == "True" else None
@@ -39,12 +39,12 @@ def ready_condition(pod: Pod) -> PodCondition | None:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether it is ready now."""
+    """Return whether the Pod is ready."""
     return ready_condition(pod) is not None
 
 
 def available_in_seconds(pod: Pod, min_ready_seconds: int, now: datetime) -> float | None:
-    """How long until it is available, 0 when it is; None when it is not ready."""
+    """Return the seconds until the Pod is available, 0 if it is; None if it is not ready."""
     condition = ready_condition(pod)
     if condition is None:
         return None
@@ -57,12 +57,12 @@ def available_in_seconds(pod: Pod, min_ready_seconds: int, now: datetime) -> flo
 
 
 def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
-    """Whether it has been ready for long enough."""
+    """Return whether the Pod has been ready for `min_ready_seconds`."""
     return available_in_seconds(pod, min_ready_seconds, now) == 0.0
 
 
 def next_available_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> float | None:
-    """When the next Pod becomes available without any other change; None when none will."""
+    """Return the seconds until the next ready Pod becomes available; None if there is none."""
     if min_ready_seconds == 0:
         return None
     waits = (available_in_seconds(pod, min_ready_seconds, now) for pod in pods)
@@ -70,13 +70,13 @@ def next_available_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: dat
 
 
 def has_labels(metadata: ObjectMeta, wanted: Mapping[str, str]) -> bool:
-    """Whether all these labels are there."""
+    """Return whether the object has all these labels."""
     labels = metadata.labels
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
 def restarts_max(pod: Pod) -> tuple[int, int]:
-    """The most restarts of a container, and of a sidecar."""
+    """Return the highest restart count of containers and that of sidecars."""
     sidecars = {item.name for item in pod.spec.init_containers if item.restart_policy == "Always"}
     regular = max((status.restart_count for status in pod.status.container_statuses), default=0)
     init = pod.status.init_container_statuses

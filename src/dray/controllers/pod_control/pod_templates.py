@@ -1,4 +1,4 @@
-"""Pods made from templates, their names, and the hash that tells templates apart; pure."""
+"""Pods from templates, their names, and the template hash. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dray.api.types.core_v1 import Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.controllers.pod_control.ownership import Owner, controller_reference
 
-# No vowels and nothing that looks like another: names stay harmless and legible.
+# As in Kubernetes: no vowels, so that no words appear, and no similar characters.
 ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH: Final = 5
-# What the server leaves of a prefix before it adds a suffix.
+# To this length the API server cuts a prefix before it adds a suffix.
 PREFIX_LENGTH_MAX: Final = 58
 _NAME_LENGTH_MAX: Final = 253
 
@@ -25,12 +25,12 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def pod_name_prefix(owner_name: str) -> str:
-    """What the names of the owner's Pods begin with."""
+    """Return the name prefix of the owner's Pods."""
     return f"{owner_name}-" if len(owner_name) < _NAME_LENGTH_MAX else owner_name
 
 
 def make_pod(owner: Owner, template: PodTemplateSpec, prefix: str = "", *, spec: PodSpec | None = None) -> Pod:
-    """A Pod of the owner, not named yet; `spec` replaces the template's."""
+    """Return a Pod of the owner without a name; `spec` replaces the template's."""
     return Pod(
         api_version="v1",
         kind="Pod",
@@ -46,21 +46,21 @@ def make_pod(owner: Owner, template: PodTemplateSpec, prefix: str = "", *, spec:
     )
 
 
-def named(pod: Pod, rng: random.Random) -> Pod:
-    """The Pod with a name as the server would make it, so that a lost answer can be asked for again by name."""
+def with_random_name(pod: Pod, rng: random.Random) -> Pod:
+    """Return the Pod with a name like the API server's, so that a creation with a lost response can be repeated."""
     prefix = (pod.metadata.generate_name or "")[:PREFIX_LENGTH_MAX]
     suffix = "".join(rng.choice(ALPHABET) for _ in range(SUFFIX_LENGTH))
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=prefix + suffix))
 
 
-def renamed(pod: Pod, name: str) -> Pod:
-    """The Pod under a name it may exist under already; without a prefix no server makes up another one."""
+def with_name(pod: Pod, name: str) -> Pod:
+    """Return the Pod with a fixed name under which it may exist already."""
     metadata = msgspec.structs.replace(pod.metadata, name=name, generate_name=None)
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def template_hash(template: PodTemplateSpec, collision_count: int | None) -> str:
-    """A short name for a template's content; the count makes another when the first is taken by other content."""
+    """Return a short hash of the template; the collision count changes it if another template has the same hash."""
     content = msgspec.json.encode(template, order="sorted")
     if collision_count is not None:
         content += collision_count.to_bytes(8, "little")
@@ -75,12 +75,12 @@ def _fnv32a(content: bytes) -> int:
 
 
 def with_labels(template: PodTemplateSpec, labels: Mapping[str, str]) -> PodTemplateSpec:
-    """The template with more labels."""
+    """Return the template with additional labels."""
     return _with_metadata(template, labels={**template.metadata.labels, **labels})
 
 
 def without_label(template: PodTemplateSpec, label: str) -> PodTemplateSpec:
-    """The template without a label."""
+    """Return the template without a label."""
     if label not in template.metadata.labels:
         return template
     return _with_metadata(

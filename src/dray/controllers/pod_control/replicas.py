@@ -1,4 +1,4 @@
-"""Which Pods go first when there are too many; pure, and Kubernetes' order."""
+"""Replica counts given as percentages, and the order in which Kubernetes deletes surplus Pods. Pure."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from dray.controllers.pod_control.pod_status import is_active, is_ready, ready_c
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
-# The API server takes no others; what was stored anyhow counts as zero.
+# The API server rejects other values; stored ones count as zero.
 _COST: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,9})", re.ASCII)
 _NANOSECONDS: Final = 1_000_000_000
 
 
 def order_for_deletion(pods: Iterable[Pod], now: datetime, related: Iterable[Pod] = ()) -> list[Pod]:
-    """The Pods with the one that is missed least first; nodes with many `related` Pods give first."""
-    crowd = Counter(pod.spec.node_name for pod in related if pod.spec.node_name and is_active(pod))
+    """Sort Pods by deletion order; Pods on nodes with many `related` Pods come first."""
+    related_per_node = Counter(pod.spec.node_name for pod in related if pod.spec.node_name and is_active(pod))
 
-    def standing(pod: Pod) -> tuple[bool, int, bool, int, int]:
+    def rank(pod: Pod) -> tuple[bool, int, bool, int, int]:
         phase = _PHASE_ORDER.get(pod.status.phase or "", 0)
         node = pod.spec.node_name or ""
-        return bool(node), phase, is_ready(pod), deletion_cost(pod), -crowd[node]
+        return bool(node), phase, is_ready(pod), deletion_cost(pod), -related_per_node[node]
 
     compare = functools.cmp_to_key(functools.partial(_compare, now=now))
-    # Ages are compared only among Pods that stand alike: across others the comparison would go in circles.
-    return sorted(pods, key=lambda pod: (standing(pod), compare(pod)))
+    # Ages are compared only among Pods of equal rank: otherwise the comparison would not be transitive.
+    return sorted(pods, key=lambda pod: (rank(pod), compare(pod)))
 
 
 def choose_for_deletion(pods: Sequence[Pod], count: int, now: datetime, related: Iterable[Pod] = ()) -> tuple[Pod, ...]:
-    """That many Pods to delete."""
+    """Return as many Pods to delete."""
     if count >= len(pods):
         return tuple(pods)
     return tuple(order_for_deletion(pods, now, related)[:count])
 
 
 def deletion_cost(pod: Pod) -> int:
-    """What the annotation says the Pod is worth."""
+    """Return the Pod's deletion cost annotation."""
     text = pod.metadata.annotations.get(DELETION_COST, "")
     return int(text) if _COST.fullmatch(text) else 0
 
 
 def _compare(first: Pod, second: Pod, *, now: datetime) -> int:
-    """Younger first, by orders of magnitude; within one it is left to chance, which the uid is."""
+    """Compare by age, younger first, in logarithmic steps; within one the uid decides, which is random."""
     ready = (ready_condition(first), ready_condition(second))
     if ready[0] is not None and ready[1] is not None:
         times = (ready[0].last_transition_time, ready[1].last_transition_time)
@@ -75,11 +75,11 @@ def _magnitude(now: datetime, then: datetime) -> int:
     return int(math.log2(age)) if age > 0 else -1
 
 
-_HUNDRED = 100
+_HUNDRED: Final = 100
 
 
-def scaled(value: int | str | None, total: int, *, round_up: bool) -> int:
-    """The number, or the percentage of the total."""
+def scaled_value(value: int | str | None, total: int, *, round_up: bool) -> int:
+    """Return the number, or the percentage of the total."""
     if isinstance(value, str):
         share = int(value.removesuffix("%")) * total
         return -(-share // _HUNDRED) if round_up else share // _HUNDRED

@@ -1,4 +1,4 @@
-"""Which Pods nobody will finish; thinks only."""
+"""Which Pods are garbage: unscheduled, on a node out of service, or finished and too many. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 CONDITION_REASON: Final = "DeletionByPodGC"
 NODE_GONE_MESSAGE: Final = "PodGC: node no longer exists"
 
-# Why a Pod is removed, by the names of Kubernetes' metrics.
+# Why a Pod is deleted: label values of the Kubernetes metrics.
 TERMINATED: Final = "terminated"
 TERMINATING_OUT_OF_SERVICE: Final = "out-of-service"
 ORPHANED: Final = "orphaned"
@@ -23,28 +23,28 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def is_finished(pod: Pod) -> bool:
-    """Whether the Pod's containers will never run again."""
+    """Return whether the Pod has terminated."""
     return pod.status.phase not in _UNFINISHED_PHASES
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Whether somebody deleted the Pod, and it is still there."""
+    """Return whether the Pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
 
 
-def is_never_placed(pod: Pod) -> bool:
-    """Whether the Pod was deleted before it had a node that could finish it."""
+def is_unscheduled_and_terminating(pod: Pod) -> bool:
+    """Return whether the Pod was deleted before it was scheduled."""
     return is_terminating(pod) and not pod.spec.node_name
 
 
 def is_out_of_service(node: Node) -> bool:
-    """Whether somebody vouches that the node's containers are gone; the node itself must not say otherwise."""
+    """Return whether the node is tainted as out of service and not ready."""
     ready = any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
     return not ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
-def too_many(finished: Iterable[Pod], threshold: int) -> list[Pod]:
-    """The finished Pods above the threshold: evicted ones first, then the oldest."""
+def surplus(finished: Iterable[Pod], threshold: int) -> list[Pod]:
+    """Return the finished Pods above the threshold: evicted ones first, then the oldest."""
     ordered = sorted(finished, key=_worth)
     return ordered[: max(len(ordered) - threshold, 0)]
 

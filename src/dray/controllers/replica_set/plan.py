@@ -1,4 +1,4 @@
-"""How many Pods a ReplicaSet lacks or has too many, which ones go, and what it reports; pure."""
+"""How many Pods of a ReplicaSet to create, which to delete, and the status. Pure."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from dray.controllers.pod_control.pod_status import has_labels, is_active, is_av
 from dray.controllers.pod_control.replicas import choose_for_deletion
 
 KIND: Final = GroupVersionKind("apps", "v1", "ReplicaSet")
-# In one go; the rest follows when the informer has told of these.
+# Pods per sync; the rest follows after their informer events.
 BURST_MAX: Final = 500
 REPLICA_FAILURE: Final = "ReplicaFailure"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The writes: so many new Pods, or these Pods gone."""
+    """The number of Pods to create, or the Pods to delete."""
 
     create: int = 0
     delete: tuple[Pod, ...] = ()
 
 
 def owner_of(replica_set: ReplicaSet) -> Owner:
-    """The ReplicaSet as an owner of Pods."""
+    """Return the ReplicaSet as an owner of Pods."""
     return Owner(KIND, replica_set.metadata, selector_of(replica_set.spec.selector))
 
 
 def replicas_wanted(replica_set: ReplicaSet) -> int:
-    """What the spec asks for."""
+    """Return the desired number of replicas."""
     return 1 if replica_set.spec.replicas is None else replica_set.spec.replicas
 
 
 def plan_pods(
     replica_set: ReplicaSet, pods: Sequence[Pod], related: Callable[[], Iterable[Pod]], now: datetime
 ) -> Plan:
-    """Compare the Pods there are with the number wanted; `related` are asked for only when some must go."""
+    """Compare the active Pods with the desired number; `related` is called only if Pods are deleted."""
     if replica_set.metadata.deletion_timestamp is not None:
         return Plan()
     active = [pod for pod in pods if is_active(pod)]
@@ -57,14 +57,14 @@ def plan_pods(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the number of Pods could not be reached."""
+    """Why Pods could not be created or deleted."""
 
     reason: str
     message: str
 
 
 def status_of(replica_set: ReplicaSet, pods: Sequence[Pod], failure: Failure | None, now: datetime) -> ReplicaSetStatus:
-    """What to report of the Pods there were before the writes."""
+    """Return the status, from the Pods before the writes."""
     active = [pod for pod in pods if is_active(pod)]
     labels = replica_set.spec.template.metadata.labels
     min_ready = replica_set.spec.min_ready_seconds or 0
@@ -80,14 +80,14 @@ def status_of(replica_set: ReplicaSet, pods: Sequence[Pod], failure: Failure | N
 
 
 def _count(facts: Iterable[bool]) -> int | None:
-    """A count as the API writes it: nothing is left out."""
+    """Count; zero is None, since the API omits it."""
     return sum(facts) or None
 
 
 def _conditions(
     conditions: tuple[ReplicaSetCondition, ...], failure: Failure | None, now: datetime
 ) -> tuple[ReplicaSetCondition, ...]:
-    """The first failure stays until there is none."""
+    """Return the conditions; the first failure stays until there is none."""
     others = tuple(item for item in conditions if item.type != REPLICA_FAILURE)
     if failure is None:
         return others
@@ -106,5 +106,5 @@ def _conditions(
 
 
 def with_status(replica_set: ReplicaSet, status: ReplicaSetStatus) -> ReplicaSet | None:
-    """The ReplicaSet to write; None when it says so already."""
+    """Return the ReplicaSet with the status; None if it does not change."""
     return None if replica_set.status == status else msgspec.structs.replace(replica_set, status=status)

@@ -1,71 +1,49 @@
-"""The ReplicaSet controller's hands."""
+"""Creates and deletes the Pods of ReplicaSets and reports their status."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Pod
-from dray.client.controller import Controller, Result
-from dray.client.interface import Client, ignore_not_found
-from dray.client.objects import controller_of, key_of
+from dray.client.controller import Result
+from dray.client.interface import ignore_not_found
+from dray.client.objects import controller_of
 from dray.client.resources import REPLICA_SETS
-from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.loop import run_telling
-from dray.controllers.pod_control.ownership import Owner, wake_owners
+from dray.controllers.pod_control.ownership import Owner, enqueue_owners
 from dray.controllers.pod_control.pod_control import (
     FAILED_CREATE,
     FAILED_DELETE,
     OWNER_INDEXES,
-    Keeper,
     NewPod,
     PodControl,
 )
 from dray.controllers.pod_control.pod_status import is_active, next_available_seconds
 from dray.controllers.pod_control.pod_templates import make_pod
+from dray.controllers.reconciler import ControllerContext, Reconciler, own_key
 from dray.controllers.replica_set import plan
-from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
-
-NAME: Final = "replicaset"
-KEEPER: Final = Keeper(REPLICA_SETS, "replicaset-controller")
-WORKERS: Final = 5
 
 
-class ReplicaSetController:
-    """Runs until cancelled."""
+class ReplicaSetController(Reconciler[NamespacedName]):
+    """Runs as many Pods as each ReplicaSet asks for."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        *,
-        rng: random.Random,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._control = PodControl(client, informers, clock, KEEPER, rng=rng)
-        self.controller: Controller[NamespacedName] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
-        self._replica_sets = informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
-        self.controller.watch(self._replica_sets, lambda replica_set: (key_of(replica_set),))
+    name = "replicaset"
+    component = "replicaset-controller"
+    workers = 5
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._control = PodControl(context, REPLICA_SETS, self._recorder)
+        self._replica_sets = context.informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
+        self.controller.watch(self._replica_sets, own_key)
         self.controller.follow(
-            self._control.pods, wake_owners(self._replica_sets, plan.owner_of, self.controller.queue.add)
+            self._control.pods, enqueue_owners(self._replica_sets, plan.owner_of, self.controller.queue.add)
         )
-
-    async def run(self) -> None:
-        """Keep Pods until cancelled."""
-        await run_telling(self.controller, self._control.recorder)
 
     async def reconcile(self, key: NamespacedName) -> Result:
-        """Bring one ReplicaSet's Pods to their number, and report."""
+        """Create or delete Pods until the count matches, and update the status."""
         replica_set = self._replica_sets.lister.get_key(key)
         if replica_set is None:
             return None
@@ -80,10 +58,10 @@ class ReplicaSetController:
         await self._report(replica_set, pods, failure)
         if error is not None:
             raise error
-        # What was created or deleted wakes the ReplicaSet when the informer tells of it; time alone does not.
+        # The informer enqueues the ReplicaSet for created and deleted Pods, but not when a Pod becomes available.
         active = (pod for pod in pods if is_active(pod))
         wait = next_available_seconds(active, replica_set.spec.min_ready_seconds or 0, now)
-        return self._control.sooner(owner, wait)
+        return self._control.requeue_after(owner, wait)
 
     async def _write(self, owner: Owner, replica_set: ReplicaSet, wanted: plan.Plan) -> APIError | None:
         if wanted.create:
@@ -100,7 +78,7 @@ class ReplicaSetController:
             await ignore_not_found(self._client.update_status(REPLICA_SETS, changed))
 
     def _related(self, replica_set: ReplicaSet) -> Iterator[Pod]:
-        """The Pods of all ReplicaSets with the same controller: how full a node is with them decides who goes."""
+        """Yield the Pods of all ReplicaSets with the same controller: scale-down ranks by their number per node."""
         controller = controller_of(replica_set)
         siblings = (replica_set,) if controller is None else self._replica_sets.lister.owned_by(controller.uid)
         for sibling in siblings:

@@ -1,4 +1,4 @@
-"""Claims that were just created and that the informer has not told of yet."""
+"""Claims that were just created and that the informer has not delivered yet. Pure, time is an argument."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.objects import key_of
 
-# An informer is never this far behind; what it has not told of by then was deleted before it looked.
-REMEMBERED_SECONDS: Final = 60.0
-REMEMBERED_MAX: Final = 10_000
+# An informer is never this far behind; a claim it has not delivered by then was deleted before it saw it.
+EXPIRY_SECONDS: Final = 60.0
+ENTRIES_MAX: Final = 10_000
 
 
 class _Entry(NamedTuple):
     claim: ResourceClaim
-    until: float
+    expires: float
 
 
 class CreatedClaims:
-    """Bounded by number and age; losing an entry costs at most a second look at the server."""
+    """A cache bounded by size and age; a lost entry costs at most one live read."""
 
     def __init__(self) -> None:
         # Oldest first.
@@ -27,33 +27,33 @@ class CreatedClaims:
         # Owner uid -> keys of its entries.
         self._by_owner: dict[str, dict[NamespacedName, None]] = {}
 
-    def remember(self, claim: ResourceClaim, now: float) -> None:
-        """Note a claim that the server has answered with."""
+    def add(self, claim: ResourceClaim, now: float) -> None:
+        """Add a claim as the API server returned it."""
         key = key_of(claim)
-        self._forget(key)
-        self._entries[key] = _Entry(claim, now + REMEMBERED_SECONDS)
+        self._remove(key)
+        self._entries[key] = _Entry(claim, now + EXPIRY_SECONDS)
         for owner in claim.metadata.owner_references:
             self._by_owner.setdefault(owner.uid, {})[key] = None
-        if len(self._entries) > REMEMBERED_MAX:
-            self._forget(next(iter(self._entries)))
+        if len(self._entries) > ENTRIES_MAX:
+            self._remove(next(iter(self._entries)))
 
-    def seen(self, key: NamespacedName) -> None:
-        """The informer has told of the claim, as there or as deleted: it knows better from now on."""
-        self._forget(key)
+    def observe(self, key: NamespacedName) -> None:
+        """Drop a claim that the informer has delivered, created or deleted."""
+        self._remove(key)
 
     def get(self, key: NamespacedName, now: float) -> ResourceClaim | None:
-        """The remembered claim of that name."""
+        """Return the claim of that name."""
         entry = self._entries.get(key)
-        if entry is None or entry.until < now:
+        if entry is None or entry.expires < now:
             return None
         return entry.claim
 
     def owned_by(self, uid: str, now: float) -> tuple[ResourceClaim, ...]:
-        """The remembered claims with that owner."""
+        """Return the claims with that owner."""
         entries = (self._entries[key] for key in self._by_owner.get(uid, ()))
-        return tuple(entry.claim for entry in entries if entry.until >= now)
+        return tuple(entry.claim for entry in entries if entry.expires >= now)
 
-    def _forget(self, key: NamespacedName) -> None:
+    def _remove(self, key: NamespacedName) -> None:
         entry = self._entries.pop(key, None)
         if entry is None:
             return

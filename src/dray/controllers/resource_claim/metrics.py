@@ -1,4 +1,4 @@
-"""The claim controller's metrics: Kubernetes' names, and those of KEP-4816 beside them."""
+"""Metrics of the claim controller, with the names of Kubernetes and of KEP-4816."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _PREFIX: Final = "resourceclaim_controller_"
 
 
 class ClaimLabels(NamedTuple):
-    """What a claim is counted under."""
+    """Metric labels of a claim."""
 
     allocated: str
     admin_access: str
     source: str
-    # KEP-4816 asks for a label that finds the claims with alternatives.
+    # KEP-4816: whether the claim has alternatives.
     prioritized_list: str
 
 
 def labels_of(claim: ResourceClaim) -> ClaimLabels:
-    """Where the claim is counted."""
+    """Return the metric labels of a claim."""
     admin_access = prioritized_list = "false"
     for request in claim.spec.devices.requests:
         if request.first_available:
@@ -51,7 +51,7 @@ def _source(claim: ResourceClaim) -> str:
 
 
 class ClaimMetrics:
-    """Counts creations, and the claims there are as the informer tells of them."""
+    """Counts created claims, and existing claims as the informer delivers them."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._creates = metrics.counter(
@@ -69,19 +69,19 @@ class ClaimMetrics:
             "Allocated claims in the cluster",
             ("admin_access", "source", "prioritized_list"),
         )
-        # The gauges that count a claim, by its labels.
-        self._counting: dict[ClaimLabels, tuple[Any, ...]] = {}
+        # Labels -> the gauges that count a claim with them.
+        self._gauges_of: dict[ClaimLabels, tuple[Any, ...]] = {}
 
-    def tried_to_create(self, claim: ResourceClaim, *, success: bool) -> None:
-        """Count an attempt."""
+    def created(self, claim: ResourceClaim, *, success: bool) -> None:
+        """Count an attempt to create a claim."""
         self._creates.labels("success" if success else "failure", _boolean(has_admin_access(claim))).inc()
         self._create_alias.inc()
         if not success:
             self._failure_alias.inc()
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Follow the informer's cache."""
-        if old is not None and new is not None and _counts_alike(old, new):
+        """Update the gauges for an event of the claim informer."""
+        if old is not None and new is not None and _has_same_labels(old, new):
             return
         if old is not None:
             self._count(labels_of(old), -1)
@@ -89,9 +89,9 @@ class ClaimMetrics:
             self._count(labels_of(new), 1)
 
     def _count(self, labels: ClaimLabels, change: int) -> None:
-        gauges = self._counting.get(labels)
+        gauges = self._gauges_of.get(labels)
         if gauges is None:
-            gauges = self._counting[labels] = self._gauges(labels)
+            gauges = self._gauges_of[labels] = self._gauges(labels)
         for gauge in gauges:
             gauge.inc(change)
 
@@ -101,8 +101,8 @@ class ClaimMetrics:
         return (every, self._allocated_alias.labels(*rest)) if labels.allocated == "true" else (every,)
 
 
-def _counts_alike(old: ResourceClaim, new: ResourceClaim) -> bool:
-    """Whether nothing changed that a claim is counted by; true of most changes, and quicker found out."""
+def _has_same_labels(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Return whether no label changes; a cheap check that covers most events."""
     return (
         (old.status.allocation is None) == (new.status.allocation is None)
         and old.metadata.annotations == new.metadata.annotations

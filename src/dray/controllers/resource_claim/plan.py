@@ -1,4 +1,4 @@
-"""What a Pod's claims need: creating, recording, reserving; and what a claim no longer needs. Pure."""
+"""Which claims to create, record and reserve for a Pod, and what to remove from a claim. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ from dray.api.pod_claims import (
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
-from dray.controllers.claim_control import Problem
+from dray.client.resources import PODS
+from dray.controllers.claim_control import FindPod, Problem
+from dray.controllers.pod_control.ownership import controller_reference
 
-# A name has 63 characters: the base, a hyphen, and the five that the server makes up.
+# A name has at most 63 characters: the base, a hyphen, and five random ones added by the API server.
 BASE_LENGTH_MAX: Final = 57
 
 ADMIN_ACCESS_DISABLED: Final = "admin access is requested, but the feature is disabled"
@@ -46,7 +48,7 @@ class PodPlan:
     create: tuple[tuple[str, ResourceClaim], ...] = ()
     # Entry -> existing claim that the Pod's status does not name.
     adopt: tuple[tuple[str, str], ...] = ()
-    # Claims with the Pod added to their users.
+    # Claims with the Pod added to their consumers.
     reserve: tuple[ResourceClaim, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -55,18 +57,18 @@ NOTHING: Final = PodPlan()
 
 
 def generate_name(pod_name: str, entry: str) -> str:
-    """The prefix of a generated claim's name; when too long, both parts give in proportion to their length."""
+    """Return the name prefix of a generated claim; if too long, both parts are cut in proportion to their length."""
     length = len(pod_name) + 1 + len(entry)
     if length > BASE_LENGTH_MAX:
-        # What is cut may end in a character that must not stand before a hyphen.
+        # The cut parts must not end in a separator.
         pod_name = pod_name[: len(pod_name) * BASE_LENGTH_MAX // length].rstrip("-.")
         entry = entry[: len(entry) * BASE_LENGTH_MAX // length].rstrip("-")
     return f"{pod_name}-{entry}-"
 
 
 def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
-    """Generated claims that the Pod's status names and the caches lack: they may be too new to be seen."""
-    if is_unserved(pod):
+    """Return the generated claims that the Pod's status names and the caches lack: the caches may be stale."""
+    if needs_no_claims(pod):
         return ()
     return tuple(
         claim.claim_name
@@ -75,8 +77,8 @@ def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
     )
 
 
-def is_unserved(pod: Pod) -> bool:
-    """Whether nothing is made for the Pod any more."""
+def needs_no_claims(pod: Pod) -> bool:
+    """Return whether no claims are created for the Pod any more."""
     return pod.metadata.deletion_timestamp is not None or is_pod_done(pod)
 
 
@@ -87,8 +89,8 @@ def plan_pod(
     find_template: FindTemplate,
     gates: FeatureGates,
 ) -> PodPlan:
-    """Compare a Pod's entries with the claims there are; `owned` are those that name the Pod as an owner."""
-    if pod is None or is_unserved(pod):
+    """Compare a Pod's entries with the existing claims; `owned` are the claims that the Pod owns."""
+    if pod is None or needs_no_claims(pod):
         return NOTHING
     create: list[tuple[str, ResourceClaim]] = []
     adopt: list[tuple[str, str]] = []
@@ -100,7 +102,7 @@ def plan_pod(
             if not entry.optional and needs_reservation(pod, claim):
                 reserve.append(with_user(claim, pod))
         elif entry.generated:
-            existing = _find_again(pod, entry.entry, owned)
+            existing = _find_generated(pod, entry.entry, owned)
             if existing is not None:
                 adopt.append((entry.entry, existing))
                 continue
@@ -113,7 +115,7 @@ def plan_pod(
 
 
 def find_usable(pod: Pod, entry: PodClaim, find: FindClaim) -> ResourceClaim | None:
-    """The entry's claim, unless it is gone or was generated for somebody else."""
+    """Return the entry's claim, unless it does not exist or was generated for another Pod."""
     claim = find(entry.claim_name) if entry.claim_name is not None else None
     if claim is None or (entry.generated and not is_made_for(claim, pod)):
         return None
@@ -121,7 +123,7 @@ def find_usable(pod: Pod, entry: PodClaim, find: FindClaim) -> ResourceClaim | N
 
 
 def needs_reservation(pod: Pod, claim: ResourceClaim) -> bool:
-    """Whether the Pod came to its node without the scheduler, which would have reserved the claim for it."""
+    """Return whether the Pod was bound without the scheduler, which would have reserved the claim."""
     return (
         bool(pod.spec.node_name)
         and claim.status.allocation is not None
@@ -131,19 +133,19 @@ def needs_reservation(pod: Pod, claim: ResourceClaim) -> bool:
 
 
 def with_user(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-    """The claim with the Pod among its users."""
+    """Return the claim with the Pod among its consumers."""
     status = msgspec.structs.replace(claim.status, reserved_for=(*claim.status.reserved_for, reservation_of(pod)))
     return msgspec.structs.replace(claim, status=status)
 
 
-def _find_again(pod: Pod, entry: str, owned: Sequence[ResourceClaim]) -> str | None:
-    """The oldest claim made for the entry before, so that a lost status does not make a second one."""
+def _find_generated(pod: Pod, entry: str, owned: Sequence[ResourceClaim]) -> str | None:
+    """Return the oldest claim generated for the entry, so that a lost status write does not create a second one."""
     found = [
         claim.metadata
         for claim in owned
         if claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION) == entry and is_made_for(claim, pod)
     ]
-    # One that is going is of use only when there is no other.
+    # A claim that is being deleted is the last choice.
     found.sort(key=lambda m: (m.deletion_timestamp is not None, str(m.creation_timestamp), m.name or ""))
     return found[0].name if found else None
 
@@ -151,7 +153,7 @@ def _find_again(pod: Pod, entry: str, owned: Sequence[ResourceClaim]) -> str | N
 def make_claim(
     pod: Pod, entry: PodClaim, template: ResourceClaimTemplate | None, gates: FeatureGates
 ) -> ResourceClaim | Problem:
-    """The claim that the template describes, for the Pod's entry."""
+    """Return the claim that the template describes for the Pod's entry, or why there is none."""
     if template is None:
         missing = f'resourceclaimtemplate.resource.k8s.io "{entry.template}" not found'
         return Problem(entry.entry, f'resource claim template "{entry.template}": {missing}')
@@ -161,7 +163,7 @@ def make_claim(
             namespace=pod.metadata.namespace,
             labels=dict(template.spec.metadata.labels),
             annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME_ANNOTATION: entry.entry},
-            owner_references=(_owner(pod),),
+            owner_references=(controller_reference(PODS.group_version_kind, pod.metadata),),
         ),
         spec=template.spec.spec,
     )
@@ -173,21 +175,10 @@ def make_claim(
     return claim
 
 
-def _owner(pod: Pod) -> OwnerReference:
-    return OwnerReference(
-        api_version="v1",
-        kind="Pod",
-        name=pod.metadata.name or "",
-        uid=pod.metadata.uid or "",
-        controller=True,
-        block_owner_deletion=True,
-    )
-
-
 def status_patch(pod: Pod, named: dict[str, str]) -> Document:
-    """All claim names of the Pod, those known before and the new ones, as a patch to apply.
+    """Return the apply patch with all claim names of the Pod, known and new.
 
-    It names the Pod's version: whoever applies it by force must not overwrite names that it has not seen.
+    It carries the Pod's resource version: a forced apply must not overwrite names that it has not seen.
     """
     entries = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses} | named
     statuses = [
@@ -207,7 +198,7 @@ def status_patch(pod: Pod, named: dict[str, str]) -> Document:
 
 
 class ClaimPlan(msgspec.Struct, frozen=True):
-    """The writes for one claim, in order; the finalizer goes only after the status was written."""
+    """The writes for one claim, in this order: the finalizer is removed only after the status was written."""
 
     status: ResourceClaimStatus | None = None
     remove_finalizer: bool = False
@@ -217,12 +208,10 @@ class ClaimPlan(msgspec.Struct, frozen=True):
 KEEP_CLAIM: Final = ClaimPlan()
 
 
-def pods_to_confirm(
-    claim: ResourceClaim, find_pod: Callable[[str], Pod | None], is_deleted: Callable[[str], bool]
-) -> tuple[str, ...]:
-    """Pods whose word the claim depends on and of which the cache knows none, or another one of the same name.
+def pods_to_confirm(claim: ResourceClaim, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the Pods that decide about the claim and that the cache lacks, or has with another uid.
 
-    The news of Pods may be behind the claim's: only the server knows whether they are gone or too new to be seen.
+    The Pod informer may be behind the claim informer: only a live read tells whether such a Pod exists.
     """
     names = {
         user.name
@@ -243,10 +232,10 @@ def _has_uid(pod: Pod | None, uid: str) -> bool:
 
 def plan_claim(
     claim: ResourceClaim | None,
-    find_pod: Callable[[str], Pod | None],
+    find_pod: FindPod,
     is_deleted: Callable[[str], bool],
 ) -> ClaimPlan:
-    """Drop users that are done, then what only they needed; `find_pod` has been confirmed for all users."""
+    """Remove finished consumers, and without any the allocation; `find_pod` was confirmed for all consumers."""
     if claim is None:
         return KEEP_CLAIM
     users = tuple(
@@ -272,10 +261,8 @@ def _is_alive(uid: str, pod: Pod | None, is_deleted: Callable[[str], bool]) -> b
     return not is_pod_done(pod)
 
 
-def _owner_is_done(
-    claim: ResourceClaim, find_pod: Callable[[str], Pod | None], is_deleted: Callable[[str], bool]
-) -> bool:
-    """Whether the Pod a claim was generated for is done, deleted or replaced; one that is unknown is left to others."""
+def _owner_is_done(claim: ResourceClaim, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> bool:
+    """Return whether the owning Pod has finished, or was deleted or replaced; an unknown one counts as alive."""
     owner = _owning_pod(claim)
     if owner is None or claim.metadata.deletion_timestamp is not None:
         return False
@@ -286,7 +273,7 @@ def _owner_is_done(
 
 
 def _owning_pod(claim: ResourceClaim) -> OwnerReference | None:
-    """The Pod that the claim was generated for."""
+    """Return the Pod that the claim was generated for."""
     for owner in claim.metadata.owner_references:
         if owner.controller and owner.kind == "Pod" and owner.api_version == "v1":
             return owner
@@ -294,18 +281,16 @@ def _owning_pod(claim: ResourceClaim) -> OwnerReference | None:
 
 
 def without_finalizer(claim: ResourceClaim) -> ResourceClaim:
-    """The claim without the protection of allocated claims."""
+    """Return the claim without the finalizer of allocated claims."""
     rest = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=rest))
 
 
-# --- Which keys a change wakes; asked at every change, so the answers must be cheap. ---
+# --- Event filters: called for every event, so they must be cheap. ---
 
 
-def claim_needs_work(
-    claim: ResourceClaim, find_pod: Callable[[str], Pod | None], is_deleted: Callable[[str], bool]
-) -> bool:
-    """Whether there are Pods to confirm, or a plan other than to keep the claim."""
+def claim_needs_work(claim: ResourceClaim, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> bool:
+    """Return whether there are Pods to confirm, or the plan would change the claim."""
     for user in claim.status.reserved_for:
         if is_pod_reference(user) and not _is_alive(user.uid, find_pod(user.name), is_deleted):
             return True
@@ -322,26 +307,26 @@ def claim_needs_work(
     return gone or replaced or (pod is not None and is_pod_done(pod))
 
 
-def is_news_for_pods(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
-    """Whether a Pod that uses the claim may have to be worked: it came, went, changed hands or is to be reserved."""
+def affects_pods(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Return whether a Pod that uses the claim may need work: after creation, deletion, allocation or a new owner."""
     if old is None or new is None:
         return True
     return new.status.allocation is not None or old.metadata.owner_references != new.metadata.owner_references
 
 
 def owning_pod_names(old: ResourceClaim | None, new: ResourceClaim | None) -> set[str]:
-    """The Pods that the claim was generated for, before and after a change."""
+    """Return the names of the owning Pods before and after a change."""
     owners = (_owning_pod(claim) for claim in (old, new) if claim is not None)
     return {owner.name for owner in owners if owner is not None}
 
 
 def is_named_in_status(pod: Pod, claim_name: str) -> bool:
-    """Whether the Pod's status says that the claim was generated for it."""
+    """Return whether the Pod's status names the claim."""
     return any(status.resource_claim_name == claim_name for status in pod.status.resource_claim_statuses)
 
 
 def claim_names_of(pod: Pod) -> list[str]:
-    """Every claim the Pod uses, as far as its names are known."""
+    """Return the claims that the Pod uses, as far as their names are known."""
     names = [claim.claim_name for claim in pod_claims(pod) if claim.claim_name is not None]
     special = extended_resource_claim_name(pod)
     if special:
@@ -350,12 +335,12 @@ def claim_names_of(pod: Pod) -> list[str]:
 
 
 def shared_claim_names_of(pod: Pod) -> list[str]:
-    """The claims that the Pod's entries name, which others may name too."""
+    """Return the claims that the Pod's spec names; other Pods may share them."""
     return [entry.resource_claim_name for entry in pod.spec.resource_claims if entry.resource_claim_name is not None]
 
 
 def template_names_of(pod: Pod) -> list[str]:
-    """The templates that the Pod's entries name."""
+    """Return the templates that the Pod's spec names."""
     return [
         entry.resource_claim_template_name
         for entry in pod.spec.resource_claims
@@ -364,8 +349,8 @@ def template_names_of(pod: Pod) -> list[str]:
 
 
 def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
-    """Whether reconciling the Pod could do something."""
-    if not pod.spec.resource_claims or is_unserved(pod):
+    """Return whether reconciling the Pod could do something."""
+    if not pod.spec.resource_claims or needs_no_claims(pod):
         return False
     for entry in pod_claims(pod):
         claim = find_usable(pod, entry, find)

@@ -1,114 +1,77 @@
-"""The claim controller's hands."""
+"""Creates claims from templates, reserves them for bound Pods, and frees and deletes claims without consumers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError, InternalError
-from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dray.client.controller import Controller, Result
-from dray.client.event_recorder import WARNING, EventRecorder, Source
+from dray.client.controller import Result
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
-from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.claim_control import Problem, UserPods
-from dray.controllers.loop import run_telling
+from dray.controllers.claim_control import ConsumerPods, Problem, record_problem
+from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, Reconciler, newest
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
-from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-
-NAME: Final = "resource_claim"
-CREATION_FAILED: Final = "FailedResourceClaimCreation"
-WORKERS: Final = 10
 
 _PODS_BY_CLAIM: Final = "shared-claims"
 _PODS_BY_TEMPLATE: Final = "claim-templates"
 _APPLY: Final = WriteOptions(field_manager=FieldManager.RESOURCE_CLAIM, force=True, subresource="status")
 
 
-@dataclass(frozen=True, slots=True)
-class PodKey:
-    """A Pod whose claims may have to be made, named in its status or reserved."""
+class ResourceClaimController(Reconciler[PodKey | ClaimKey]):
+    """Manages claims: a `PodKey` is a Pod that needs claims, a `ClaimKey` a claim with finished consumers."""
 
-    key: NamespacedName
+    name = component = "resource_claim"
+    workers = 10
 
-
-@dataclass(frozen=True, slots=True)
-class ClaimKey:
-    """A claim whose users may be done."""
-
-    key: NamespacedName
-
-
-class ResourceClaimController:
-    """Runs until cancelled."""
-
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        *,
-        gates: FeatureGates | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._gates = gates or FeatureGates()
-        self._metrics = ClaimMetrics(metrics or Metrics())
-        self._recorder = EventRecorder(client, clock, Source(NAME))
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        informers = context.informers
+        self._gates = context.gates
+        self._metrics = ClaimMetrics(context.metrics or Metrics())
         self._created = CreatedClaims()
-        # Claims that a worker is doing away with.
-        self._leaving: set[NamespacedName] = set()
-        self.controller: Controller[PodKey | ClaimKey] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
+        # Claims that a worker is deleting.
+        self._deleting: set[NamespacedName] = set()
         self._claims = informers.informer(RESOURCE_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
         self._pods = informers.informer(
             PODS, indexes={_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index}
         )
-        self._users = UserPods(client, self._pods)
+        self._consumers = ConsumerPods(context.client, self._pods)
         self._templates = informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
         self.controller.follow(self._templates, self._template_changed)
 
-    async def run(self) -> None:
-        """Make and free claims until cancelled."""
-        await run_telling(self.controller, self._recorder)
-
     async def reconcile(self, key: PodKey | ClaimKey) -> Result:
-        """Do what one Pod or one claim needs."""
+        """Reconcile one Pod or one claim."""
         if isinstance(key, PodKey):
             await self._reconcile_pod(key.key)
         else:
             await self._reconcile_claim(key.key)
         return None
 
-    # --- What a change wakes. ---
+    # --- Event handlers. ---
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new if new is not None else old
-        assert pod is not None
+        pod = newest(old, new)
         done = new is None or is_pod_done(pod)
         named = pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None
-        # A special claim may have been made although the Pod's status does not say so.
+        # An extended-resource claim may exist although the Pod's status does not name it.
         if not named and not (done and self._claims.lister.owned_by(pod.metadata.uid or "")):
             return
         if new is None:
-            self._users.told_deleted(pod)
+            self._consumers.mark_deleted(pod)
         if done:
             namespace = pod.metadata.namespace or ""
             for name in plan.claim_names_of(pod):
@@ -116,34 +79,32 @@ class ResourceClaimController:
             for claim in self._claims.lister.owned_by(pod.metadata.uid or ""):
                 self.controller.queue.add(ClaimKey(key_of(claim)))
         else:
-            self._wake_pod(pod)
+            self._enqueue_pod(pod)
 
-    def _wake_pod(self, pod: Pod) -> None:
+    def _enqueue_pod(self, pod: Pod) -> None:
         namespace = pod.metadata.namespace or ""
         if plan.pod_needs_work(pod, lambda name: self._claims.lister.get(name, namespace)):
             self.controller.queue.add(PodKey(key_of(pod)))
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
-        claim = new if new is not None else old
-        assert claim is not None
-        key = key_of(claim)
-        self._created.seen(key)
-        # What is told of a claim that is leaving is what its worker has written.
-        if new is not None and key not in self._leaving:
-            self._wake_claim(key, new)
-        if plan.is_news_for_pods(old, new):
+        key = key_of(newest(old, new))
+        self._created.observe(key)
+        # Events of a claim that a worker is deleting are caused by its own writes.
+        if new is not None and key not in self._deleting:
+            self._enqueue_claim(key, new)
+        if plan.affects_pods(old, new):
             for pod in self._pods_of(key, old, new):
-                self._wake_pod(pod)
+                self._enqueue_pod(pod)
 
-    def _wake_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
-        """Enqueue the claim if there is something to do; most news is what this controller or a scheduler wrote."""
-        find_pod = self._users.cached(key.namespace)
-        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._users.is_deleted):
+    def _enqueue_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
+        """Enqueue the claim if there is work; most events are writes of this controller or a scheduler."""
+        find_pod = self._consumers.cached(key.namespace)
+        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._consumers.is_deleted):
             self.controller.queue.add(ClaimKey(key))
 
     def _pods_of(self, key: NamespacedName, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Pod]:
-        """The Pods that use the claim: whom it was generated for, if they know, and who names it."""
+        """Yield the Pods that use the claim: its owner, if the Pod's status names it, and those whose spec names it."""
         for name in plan.owning_pod_names(old, new):
             pod = self._pods.lister.get(name, key.namespace)
             if pod is not None and plan.is_named_in_status(pod, key.name):
@@ -154,7 +115,7 @@ class ResourceClaimController:
         if new is None:
             return
         for pod in self._pods.lister.by_index(_PODS_BY_TEMPLATE, key_of(new)):
-            self._wake_pod(pod)
+            self._enqueue_pod(pod)
 
     # --- Pods. ---
 
@@ -185,15 +146,15 @@ class ResourceClaimController:
         for claim in wanted.reserve:
             await self._client.update_status(RESOURCE_CLAIMS, claim)
         if problems:
-            raise self._tell(pod, problems) from failure
+            raise self._report(pod, problems) from failure
 
     async def _confirm_claims(self, pod: Pod) -> None:
-        """Look for claims that the caches lack before they are replaced: the Pod's news may be ahead of the claims'."""
+        """Look for uncached claims by live reads before replacing them: the Pod informer may be ahead of this one."""
         namespace = pod.metadata.namespace or ""
         for name in plan.names_to_confirm(pod, lambda name: self._find_claim(NamespacedName(namespace, name))):
             claim = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, name, namespace))
             if claim is not None:
-                self._created.remember(claim, self._clock.monotonic())
+                self._created.add(claim, self._clock.monotonic())
 
     def _find_claim(self, key: NamespacedName) -> ResourceClaim | None:
         claim = self._claims.lister.get_key(key)
@@ -207,16 +168,16 @@ class ResourceClaimController:
         try:
             created = await self._client.create(RESOURCE_CLAIMS, claim)
         except APIError:
-            self._metrics.tried_to_create(claim, success=False)
+            self._metrics.created(claim, success=False)
             raise
-        self._metrics.tried_to_create(claim, success=True)
-        self._created.remember(created, self._clock.monotonic())
+        self._metrics.created(claim, success=True)
+        self._created.add(created, self._clock.monotonic())
         return created.metadata.name or ""
 
-    def _tell(self, pod: Pod, problems: list[Problem]) -> APIError:
-        """Tell the Pod's user, and make the error that has the Pod tried again."""
+    def _report(self, pod: Pod, problems: list[Problem]) -> APIError:
+        """Emit the events and return the error that requeues the Pod."""
         for problem in problems:
-            self._recorder.event(PODS.group_version_kind, pod, WARNING, CREATION_FAILED, problem.event_message)
+            record_problem(self._recorder, pod, problem)
         return InternalError(f"pod {key_of(pod)}: " + "; ".join(problem.event_message for problem in problems))
 
     # --- Claims. ---
@@ -225,21 +186,23 @@ class ResourceClaimController:
         claim = self._claims.lister.get_key(key)
         if claim is None:
             return
-        unsure = plan.pods_to_confirm(claim, self._users.cached(key.namespace), self._users.is_deleted)
-        find_pod = await self._users.confirmed(unsure, key.namespace)
-        wanted = plan.plan_claim(claim, find_pod, self._users.is_deleted)
+        unconfirmed = plan.pods_to_confirm(claim, self._consumers.cached(key.namespace), self._consumers.is_deleted)
+        find_pod = await self._consumers.confirmed(unconfirmed, key.namespace)
+        wanted = plan.plan_claim(claim, find_pod, self._consumers.is_deleted)
         if not wanted.delete:
             await self._write_claim(key, claim, wanted)
             return
-        self._leaving.add(key)
+        self._deleting.add(key)
         try:
             await self._write_claim(key, claim, wanted)
         finally:
-            self._leaving.discard(key)
-        left = self._claims.lister.get_key(key)
-        if left is not None and (left.metadata.deletion_timestamp or left.metadata.uid != claim.metadata.uid):
-            # Somebody keeps it, or has made another of that name: the news of that may be in already.
-            self._wake_claim(key, left)
+            self._deleting.discard(key)
+        remaining = self._claims.lister.get_key(key)
+        if remaining is not None and (
+            remaining.metadata.deletion_timestamp or remaining.metadata.uid != claim.metadata.uid
+        ):
+            # A finalizer delays it, or it was recreated: that event may have been ignored above.
+            self._enqueue_claim(key, remaining)
 
     async def _write_claim(self, key: NamespacedName, claim: ResourceClaim, wanted: plan.ClaimPlan) -> None:
         if wanted.status is not None:

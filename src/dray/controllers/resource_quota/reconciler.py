@@ -1,73 +1,58 @@
-"""The quota controller's hands."""
+"""Keeps the usage in the status of ResourceQuotas equal to what the namespaces contain."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from dray.api.document import Document, GroupResource, NamespacedName
 from dray.api.errors import APIError, NotFoundError
-from dray.api.features import FeatureGates
 from dray.api.quota.names import CLAIMS, PODS, ClassNames, count_names
 from dray.api.quota.usage import ONE, Usage, claim_usage, extended_resource_pod, is_charged_to, pod_usage
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client import resources
-from dray.client.controller import Controller, Requeue, Result
+from dray.client.controller import Requeue, Result
 from dray.client.indexer import BY_OWNER_UID, owner_uids
-from dray.client.interface import Client, ServedResource
+from dray.client.interface import ServedResource
 from dray.client.objects import key_of
 from dray.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
+from dray.controllers.reconciler import ControllerContext, Reconciler, newest
 from dray.controllers.resource_quota.plan import plan_quota
-from dray.controllers.resource_quota.usage import Book
-from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
+from dray.controllers.resource_quota.usage import QuotaUsage
 
-# The name of Kubernetes' queue of quotas.
-NAME: Final = "resourcequota_primary"
-WORKERS: Final = 5
-# Everything is recounted this often, as in Kubernetes; Pods whose end is overdue are noticed then.
+# Everything is recounted this often, as in Kubernetes; this also notices Pods stuck in deletion.
 RESYNC_SECONDS: Final = 300.0
-# How often it is asked whether a kind that a quota counts is served by now.
+# How often discovery is repeated for a counted kind that is not served.
 DISCOVERY_SECONDS: Final = 5.0
-# How long a first list of a newly counted kind may take before it is looked for again.
+# How long to wait for the first list of a newly counted kind before checking again.
 SYNC_SECONDS: Final = 0.05
 
 
-class ResourceQuotaController:
-    """Runs until cancelled; everything it knows can be rebuilt from the server."""
+class ResourceQuotaController(Reconciler[NamespacedName]):
+    """Recounts ResourceQuotas incrementally; its whole state can be rebuilt from the API server."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformerFactory,
-        clock: Clock,
-        *,
-        gates: FeatureGates | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        gates = gates or FeatureGates()
+    # The name of the queue in Kubernetes.
+    name = "resourcequota_primary"
+    workers = 5
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        informers, gates = context.informers, context.gates
         self._extended = gates.enabled("DRAExtendedResource")
-        self._books: dict[NamespacedName, Book] = {}
+        self._usages: dict[NamespacedName, QuotaUsage] = {}
         self._by_namespace: dict[str, set[NamespacedName]] = {}
-        # The usage last written here, and when somebody else was seen to have changed it.
+        # The usage last written here, and when another writer was last seen to change it.
         self._written: dict[NamespacedName, Any] = {}
         self._touched: dict[NamespacedName, float] = {}
         self._class_names = ClassNames()
-        # Informers of what is only counted: kept apart, since they hold names alone.
-        self._counting = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        # Informers of kinds that are only counted; not shared, since they cache names alone.
+        self._counting = SharedInformerFactory(context.client, context.clock, context.rng)
         self._counted: dict[GroupResource, SharedInformer[Document]] = {}
         self._served: dict[GroupResource, ServedResource] = {}
-        self.controller: Controller[NamespacedName] = Controller(
-            NAME, self.reconcile, clock, metrics=metrics, workers=WORKERS
-        )
         self._quotas = informers.informer(RESOURCE_QUOTAS)
         self._pods = informers.informer(resources.PODS)
         self.controller.follow(self._quotas, self._quota_changed)
@@ -80,36 +65,33 @@ class ResourceQuotaController:
             self.controller.follow(self._claims, self._claim_changed)
             self.controller.follow(self._classes, self._class_changed)
 
-    async def run(self) -> None:
-        """Keep usages right until cancelled."""
-        async with TaskGroup(NAME) as group:
-            group.spawn(self._counting.run(), "informers of counted kinds")
-            group.spawn(self._resync(), "quota resync")
-            await self.controller.run()
+    def background_tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Run the informers of counted kinds, and recount periodically."""
+        return {"informers of counted kinds": self._counting.run(), "quota resync": self._resync()}
 
     async def reconcile(self, key: NamespacedName) -> Result:
-        """Write one quota's usage."""
+        """Write the usage of one quota."""
         quota = self._quotas.lister.get_key(key)
         if quota is None:
             self._forget(key)
             return None
-        book = self._book(key, quota)
-        unknown = await self._unknown_kinds(book)
-        unsynced = any(not self._counted[kind].synced for kind in book.counted() - unknown)
+        usage = self._usage(key, quota)
+        unknown = await self._unknown_kinds(usage)
+        unsynced = any(not self._counted[kind].synced for kind in usage.counted_kinds() - unknown)
         if unsynced:
             return Requeue(SYNC_SECONDS)
-        freed = book.freed()
+        freed = usage.freed()
         quiet = self._clock.monotonic() - self._touched.get(key, 0.0)
-        plan = plan_quota(quota, book.used(unknown), freed, quiet)
+        plan = plan_quota(quota, usage.used(unknown), freed, quiet)
         if plan.status is not None:
             await self._write(key, msgspec.structs.replace(quota, status=plan.status))
-        if plan.again_seconds is None:
-            book.settled(freed)
+        if plan.requeue_seconds is None:
+            usage.settle(freed)
             return Requeue(DISCOVERY_SECONDS) if unknown else None
-        return Requeue(plan.again_seconds)
+        return Requeue(plan.requeue_seconds)
 
     async def _write(self, key: NamespacedName, quota: ResourceQuota) -> None:
-        # First, since the watch may be faster with the news than the answer.
+        # Set first: the watch event may arrive before the response.
         self._written[key] = quota.status.used
         try:
             await self._client.update_status(RESOURCE_QUOTAS, quota)
@@ -125,19 +107,19 @@ class ResourceQuotaController:
             self._served.clear()
             self._recount()
 
-    # --- Accounts. ---
+    # --- Usages. ---
 
-    def _book(self, key: NamespacedName, quota: ResourceQuota) -> Book:
-        book = self._books.get(key)
-        if book is None or book.spec != quota.spec:
-            book = Book(quota, extended=self._extended)
-            self._fill(book, key.namespace)
-            self._books[key] = book
+    def _usage(self, key: NamespacedName, quota: ResourceQuota) -> QuotaUsage:
+        usage = self._usages.get(key)
+        if usage is None or usage.spec != quota.spec:
+            usage = QuotaUsage(quota, extended=self._extended)
+            self._count_existing(usage, key.namespace)
+            self._usages[key] = usage
             self._by_namespace.setdefault(key.namespace, set()).add(key)
-        return book
+        return usage
 
     def _forget(self, key: NamespacedName) -> None:
-        if self._books.pop(key, None) is None:
+        if self._usages.pop(key, None) is None:
             return
         keys = self._by_namespace[key.namespace]
         keys.discard(key)
@@ -145,26 +127,26 @@ class ResourceQuotaController:
             del self._by_namespace[key.namespace]
         self._written.pop(key, None)
         self._touched.pop(key, None)
-        wanted = {kind for book in self._books.values() for kind in book.counted()}
+        wanted = {kind for usage in self._usages.values() for kind in usage.counted_kinds()}
         self._stop_counting(self._counted.keys() - wanted)
 
     def _recount(self) -> None:
-        """Start all accounts afresh."""
-        for key in tuple(self._books):
-            del self._books[key]
+        """Discard all usages and count again."""
+        for key in tuple(self._usages):
+            del self._usages[key]
             self.controller.queue.add(key)
 
-    def _fill(self, book: Book, namespace: str) -> None:
-        if book.measures(PODS):
+    def _count_existing(self, usage: QuotaUsage, namespace: str) -> None:
+        if usage.measures(PODS):
             for pod in self._pods.lister.list(namespace):
-                book.put(PODS, key_of(pod), self._usage_of_pod(pod), pod)
-        if book.measures(CLAIMS) and self._claims is not None:
+                usage.put(PODS, key_of(pod), self._usage_of_pod(pod), pod)
+        if usage.measures(CLAIMS) and self._claims is not None:
             for claim in self._claims.lister.list(namespace):
-                book.put(CLAIMS, key_of(claim), self._usage_of_claim(claim))
-        for kind in book.counted():
+                usage.put(CLAIMS, key_of(claim), self._usage_of_claim(claim))
+        for kind in usage.counted_kinds():
             informer = self._counted.get(kind)
             for item in informer.lister.list(namespace) if informer is not None else ():
-                book.put(kind, key_of(item), _counted_once(kind))
+                usage.put(kind, key_of(item), _counted_once(kind))
 
     def _usage_of_pod(self, pod: Pod) -> Usage:
         return pod_usage(pod, self._mapping(), self._clock.now())
@@ -175,11 +157,11 @@ class ResourceQuotaController:
     def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
         owner = extended_resource_pod(claim) if self._extended else None
         pod = self._pods.lister.get(owner.name, claim.metadata.namespace or "") if owner is not None else None
-        if pod is None or not is_charged_to(claim, pod, tuple(self._special_claims(pod))):
+        if pod is None or not is_charged_to(claim, pod, tuple(self._extended_resource_claims(pod))):
             return None
         return self._usage_of_pod(pod)
 
-    def _special_claims(self, pod: Pod) -> Iterator[ResourceClaim]:
+    def _extended_resource_claims(self, pod: Pod) -> Iterator[ResourceClaim]:
         if self._claims is not None and self._extended:
             for claim in self._claims.lister.owned_by(pod.metadata.uid or ""):
                 if extended_resource_pod(claim) is not None:
@@ -190,9 +172,9 @@ class ResourceQuotaController:
 
     # --- Kinds that are counted by number alone. ---
 
-    async def _unknown_kinds(self, book: Book) -> frozenset[GroupResource]:
-        """The kinds that are not served; the others are followed from now on."""
-        wanted = book.counted()
+    async def _unknown_kinds(self, usage: QuotaUsage) -> frozenset[GroupResource]:
+        """Return the counted kinds that are not served; start informers of the others."""
+        wanted = usage.counted_kinds()
         if not wanted <= self._served.keys():
             served = await self._client.resources()
             self._served = {GroupResource(item.group, item.plural): item for item in served if item.preferred}
@@ -214,11 +196,10 @@ class ResourceQuotaController:
             if informer is not None:
                 self._counting.stop(informer.resource)
 
-    # --- What a change wakes. ---
+    # --- Event handlers. ---
 
     def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
-        quota = new if new is not None else old
-        assert quota is not None
+        quota = newest(old, new)
         key = key_of(quota)
         changed = new is not None and (old is None or new.status.used != old.status.used)
         if changed and quota.status.used != self._written.get(key):
@@ -233,49 +214,46 @@ class ResourceQuotaController:
             self._recount()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new if new is not None else old
-        assert pod is not None
+        pod = newest(old, new)
         if (pod.metadata.namespace or "") not in self._by_namespace:
             return
         if new is None:
-            self._enter(pod, lambda book: book.remove(PODS, key_of(pod)), PODS)
+            self._enter(pod, lambda counted: counted.remove(PODS, key_of(pod)), PODS)
         else:
             usage = self._usage_of_pod(new)
-            self._enter(new, lambda book: book.put(PODS, key_of(new), usage, new), PODS)
-        for claim in tuple(self._special_claims(pod)):
+            self._enter(new, lambda counted: counted.put(PODS, key_of(new), usage, new), PODS)
+        for claim in tuple(self._extended_resource_claims(pod)):
             self._enter_claim(claim)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        claim = new if new is not None else old
-        assert claim is not None
+        claim = newest(old, new)
         if (claim.metadata.namespace or "") not in self._by_namespace:
             return
         if new is None:
-            self._enter(claim, lambda book: book.remove(CLAIMS, key_of(claim)), CLAIMS)
+            self._enter(claim, lambda counted: counted.remove(CLAIMS, key_of(claim)), CLAIMS)
         else:
             self._enter_claim(new)
         owner = extended_resource_pod(claim)
         if owner is not None and self._claims is not None:
-            # Whether another claim of the same Pod has to pay may depend on this one.
+            # Which claim of a Pod is charged to it may depend on this one.
             for sibling in self._claims.lister.owned_by(owner.uid):
                 self._enter_claim(sibling)
 
     def _enter_claim(self, claim: ResourceClaim) -> None:
         usage = self._usage_of_claim(claim)
-        self._enter(claim, lambda book: book.put(CLAIMS, key_of(claim), usage), CLAIMS)
+        self._enter(claim, lambda counted: counted.put(CLAIMS, key_of(claim), usage), CLAIMS)
 
     def _counted_changed(self, kind: GroupResource, old: Document | None, new: Document | None) -> None:
-        item = new if new is not None else old
-        assert item is not None
+        item = newest(old, new)
         if new is None:
-            self._enter(item, lambda book: book.remove(kind, key_of(item)), kind)
+            self._enter(item, lambda counted: counted.remove(kind, key_of(item)), kind)
         else:
-            self._enter(item, lambda book: book.put(kind, key_of(item), _counted_once(kind)), kind)
+            self._enter(item, lambda counted: counted.put(kind, key_of(item), _counted_once(kind)), kind)
 
-    def _enter(self, obj: Any, write: Callable[[Book], bool], kind: GroupResource) -> None:
+    def _enter(self, obj: Any, write: Callable[[QuotaUsage], bool], kind: GroupResource) -> None:
         for key in self._keys(key_of(obj).namespace):
-            book = self._books.get(key)
-            if book is not None and book.measures(kind) and write(book):
+            usage = self._usages.get(key)
+            if usage is not None and usage.measures(kind) and write(usage):
                 self.controller.queue.add(key)
 
     def _keys(self, namespace: str) -> Iterable[NamespacedName]:

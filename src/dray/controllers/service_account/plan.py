@@ -1,4 +1,4 @@
-"""What a namespace must contain from the start; pure."""
+"""The objects that every namespace contains by default. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DESCRIPTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The writes; None means nothing to do."""
+    """The objects to write; None where nothing has to be written."""
 
     create_service_account: Document | None = None
     create_config_map: Document | None = None
@@ -29,7 +29,7 @@ class Plan:
 def plan_namespace(
     namespace: Document | None, service_account: Document | None, config_map: Document | None, root_ca: str
 ) -> Plan:
-    """Compare a namespace with what it must contain; an empty `root_ca` means there is none to publish."""
+    """Compare a namespace with its defaults; an empty `root_ca` publishes none."""
     if namespace is None or namespace["metadata"].get("deletionTimestamp"):
         return Plan()
     name = namespace["metadata"]["name"]
@@ -62,7 +62,7 @@ def _config_map(namespace: str, root_ca: str) -> Document:
 
 
 def _corrected(config_map: Document, root_ca: str) -> Document | None:
-    """What anybody else put there is removed: clients trust this map as a whole."""
+    """Return the map with nothing but the certificate: clients trust the whole map. None if it is correct."""
     if config_map.get("data") == {_CERTIFICATE_KEY: root_ca}:
         return None
     return {**config_map, "data": {_CERTIFICATE_KEY: root_ca}}

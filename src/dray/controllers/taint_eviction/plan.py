@@ -1,4 +1,4 @@
-"""How long a Pod may stay on a node with NoExecute taints, and who is to go when; thinks only."""
+"""How long Pods tolerate NoExecute taints, and when they are evicted. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CONDITION_MESSAGE: Final = "Taint manager: deleting due to NoExecute taint"
 
 
 def no_execute_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """The taints that make Pods leave."""
+    """Return the taints that evict Pods."""
     return tuple(taint for taint in taints if taint.effect == NO_EXECUTE)
 
 
-def stay_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> float | None:
-    """How long the Pod may stay: 0 not at all, None for ever.
+def tolerated_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> float | None:
+    """Return how long the taints are tolerated: 0 not at all, None forever.
 
-    Of several tolerations that matter the shortest time counts.
+    Of several matching tolerations the shortest time counts.
     """
     used: list[Toleration] = []
     for taint in taints:
@@ -39,40 +39,40 @@ def stay_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
-    """When a Pod goes, in monotonic seconds, and since when that is known."""
+class ScheduledEviction:
+    """When a Pod is evicted and when that was first scheduled, in monotonic seconds."""
 
-    known: float
+    scheduled: float
     due: float
 
 
-class Departures(Generic[K]):
-    """The Pods that are to go."""
+class EvictionSchedule(Generic[K]):
+    """The Pods that are to be evicted."""
 
     def __init__(self) -> None:
-        self._departures: dict[K, Departure] = {}
+        self._evictions: dict[K, ScheduledEviction] = {}
 
-    def plan(self, key: K, stay: float, now: float) -> Departure:
-        """Set when the Pod goes.
+    def schedule(self, key: K, seconds: float, now: float) -> ScheduledEviction:
+        """Set when the Pod is evicted.
 
-        A longer stay counts from when the first was known, so that a taint that changes does not keep a Pod for ever;
-        a shorter one counts from now, and never makes the Pod go later.
+        A longer toleration counts from when the eviction was first scheduled, so that changing taints cannot delay it
+        forever. A shorter one counts from now and never delays it.
         """
-        old = self._departures.get(key)
+        old = self._evictions.get(key)
         if old is None:
-            departure = Departure(now, now + stay)
+            eviction = ScheduledEviction(now, now + seconds)
         else:
-            due = max(old.known + stay, min(old.due, now + stay))
-            departure = Departure(old.known, due if stay > 0 else now)
-        self._departures[key] = departure
-        return departure
+            due = max(old.scheduled + seconds, min(old.due, now + seconds))
+            eviction = ScheduledEviction(old.scheduled, due if seconds > 0 else now)
+        self._evictions[key] = eviction
+        return eviction
 
     def cancel(self, key: K) -> bool:
-        """The Pod stays or is gone; returns whether it was to go."""
-        return self._departures.pop(key, None) is not None
+        """Drop the eviction; return whether there was one."""
+        return self._evictions.pop(key, None) is not None
 
     def __contains__(self, key: K) -> bool:
-        return key in self._departures
+        return key in self._evictions
 
     def __len__(self) -> int:
-        return len(self._departures)
+        return len(self._evictions)

@@ -21,6 +21,7 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
@@ -35,8 +36,8 @@ from dray.sim.snapshot import Snapshot
 # The same snapshot gives the same answers.
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)
-# Kinds that other controllers here follow: the garbage collector need not follow them once more.
-_FOLLOWED: Final = (PODS, NODES, REPLICA_SETS, JOBS, RESOURCE_CLAIMS)
+# Kinds whose informers the garbage collector shares with the other controllers.
+_CACHED: Final = (PODS, NODES, REPLICA_SETS, JOBS, RESOURCE_CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,13 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
         scheduler = Scheduler(
             client, informers, clock, Metrics(), factories=BUILT_IN, config=options.config, features=options.gates
         )
-        claims = ResourceClaimController(client, informers, clock, gates=options.gates)
+        context = ControllerContext(client, informers, clock, gates=options.gates, rng=rng)
         group.spawn(informers.run(), "informers")
-        group.spawn(claims.run(), "claims")
+        group.spawn(ResourceClaimController(context).run(), "claims")
         if options.schedules:
-            group.spawn(GarbageCollector(client, informers, clock, whole=_FOLLOWED).run(), "garbage collector")
-            group.spawn(DeploymentController(client, informers, clock).run(), "deployments")
-            for kind in (ReplicaSetController, DaemonSetController, JobController):
-                group.spawn(kind(client, informers, clock, rng=rng).run(), kind.__name__)
+            group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
+            for kind in (DeploymentController, ReplicaSetController, DaemonSetController, JobController):
+                group.spawn(kind(context).run(), kind.__name__)
             group.spawn(Kubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()

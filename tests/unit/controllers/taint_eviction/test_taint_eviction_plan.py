@@ -1,4 +1,4 @@
-"""How long Pods stay on tainted nodes."""
+"""How long Pods toleration on tainted nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import Taint, Toleration
-from dray.controllers.taint_eviction.plan import Departure, Departures, no_execute_taints, stay_seconds
+from dray.controllers.taint_eviction.plan import ScheduledEviction, EvictionSchedule, no_execute_taints, tolerated_seconds
 
 
 def taint(key: str, value: str = "", effect: str = "NoExecute") -> Taint:
@@ -19,7 +19,7 @@ def toleration(**fields: Any) -> Toleration:
     return msgspec.convert(fields, Toleration)
 
 
-STAYS = {
+TOLERATED = {
     "no taint": ((), (), None),
     "not tolerated": ((taint("a"),), (), 0.0),
     "for ever": ((taint("a"),), (toleration(key="a", operator="Exists"),), None),
@@ -55,33 +55,33 @@ STAYS = {
 }
 
 
-@pytest.mark.parametrize("row", STAYS.values(), ids=STAYS.keys())
-def test_stay(row: tuple[tuple[Taint, ...], tuple[Toleration, ...], float | None]) -> None:
+@pytest.mark.parametrize("row", TOLERATED.values(), ids=TOLERATED.keys())
+def test_tolerated_seconds(row: tuple[tuple[Taint, ...], tuple[Toleration, ...], float | None]) -> None:
     taints, tolerations, expected = row
-    assert stay_seconds(taints, tolerations) == expected
+    assert tolerated_seconds(taints, tolerations) == expected
 
 
-def test_only_no_execute_makes_leave() -> None:
+def test_only_no_execute_taints_evict() -> None:
     taints = (taint("a"), taint("b", effect="NoSchedule"), taint("c", effect="PreferNoSchedule"))
     assert [item.key for item in no_execute_taints(taints)] == ["a"]
 
 
-DEPARTURES = {
-    "the same stay is counted from the first time": ([(0, 300), (100, 300)], Departure(0, 300)),
-    "a shorter stay counts from now": ([(0, 300), (100, 10)], Departure(0, 110)),
-    "a shorter stay that ends later changes nothing": ([(0, 300), (295, 10)], Departure(0, 300)),
-    "a longer stay counts from the first time": ([(0, 10), (5, 300)], Departure(0, 300)),
-    "at once": ([(0, 300), (100, 0)], Departure(0, 100)),
+SCHEDULES = {
+    "the same toleration is counted from the first time": ([(0, 300), (100, 300)], ScheduledEviction(0, 300)),
+    "a shorter toleration counts from now": ([(0, 300), (100, 10)], ScheduledEviction(0, 110)),
+    "a shorter toleration that ends later changes nothing": ([(0, 300), (295, 10)], ScheduledEviction(0, 300)),
+    "a longer toleration counts from the first time": ([(0, 10), (5, 300)], ScheduledEviction(0, 300)),
+    "at once": ([(0, 300), (100, 0)], ScheduledEviction(0, 100)),
 }
 
 
-@pytest.mark.parametrize("row", DEPARTURES.values(), ids=DEPARTURES.keys())
-def test_departures(row: tuple[list[tuple[float, float]], Departure]) -> None:
+@pytest.mark.parametrize("row", SCHEDULES.values(), ids=SCHEDULES.keys())
+def test_eviction_schedule(row: tuple[list[tuple[float, float]], ScheduledEviction]) -> None:
     steps, expected = row
-    departures: Departures[str] = Departures()
-    for now, stay in steps:
-        found = departures.plan("pod", stay, now)
+    evictions: EvictionSchedule[str] = EvictionSchedule()
+    for now, seconds in steps:
+        found = evictions.schedule("pod", seconds, now)
     assert found == expected
-    assert departures.cancel("pod")
-    assert not departures.cancel("pod")
-    assert departures.plan("pod", 5, 1000) == Departure(1000, 1005)
+    assert evictions.cancel("pod")
+    assert not evictions.cancel("pod")
+    assert evictions.schedule("pod", 5, 1000) == ScheduledEviction(1000, 1005)
