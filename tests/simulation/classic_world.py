@@ -17,6 +17,7 @@ from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType,
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
+from dray.controllers.reconciler import ControllerContext
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.runtime.metrics import Metrics
@@ -420,4 +421,4 @@ def _scheduler(name: str) -> Any:
 
 def _controller(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
     informers = SharedInformerFactory(client, LoopClock(), rng)
-    return [informers.run(), ClassicClaimController(client, informers, LoopClock()).run()]
+    return [informers.run(), ClassicClaimController(ControllerContext(client, informers, LoopClock())).run()]

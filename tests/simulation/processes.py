@@ -12,6 +12,7 @@ from dray.client.in_process import InProcessTransport
 from dray.client.interface import LocalServer
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
@@ -100,4 +101,4 @@ def controller_program(client: RestClient, rng: random.Random) -> list[Coroutine
     """The claim controller."""
     clock = LoopClock()
     informers = SharedInformerFactory(client, clock, rng)
-    return [informers.run(), ResourceClaimController(client, informers, clock).run()]
+    return [informers.run(), ResourceClaimController(ControllerContext(client, informers, clock)).run()]

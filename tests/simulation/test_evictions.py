@@ -23,6 +23,7 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
@@ -49,9 +50,9 @@ def controllers(client: RestClient, rng: random.Random) -> list[Coroutine[Any, A
     clock, metrics = LoopClock(), Metrics()
     informers = SharedInformerFactory(client, clock, rng)
     parts = (
-        NodeLifecycleController(client, informers, clock, rates=FAST, metrics=metrics),
-        TaintEvictionController(client, informers, clock, metrics=metrics),
-        PodGarbageCollector(client, informers, clock, metrics=metrics),
+        NodeLifecycleController(ControllerContext(client, informers, clock, metrics=metrics), rates=FAST),
+        TaintEvictionController(ControllerContext(client, informers, clock, metrics=metrics)),
+        PodGarbageCollector(ControllerContext(client, informers, clock, metrics=metrics)),
     )
     return [informers.run(), *(part.run() for part in parts)]
 

@@ -26,6 +26,7 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.job.reconciler import JobController
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.runtime.metrics import Metrics
 from dray.scheduler.loop import Scheduler
@@ -53,10 +54,10 @@ def controllers(client: RestClient, rng: random.Random) -> list[Coroutine[Any, A
     informers = SharedInformerFactory(client, clock, rng)
     return [
         informers.run(),
-        ReplicaSetController(client, informers, clock, rng=rng).run(),
-        DeploymentController(client, informers, clock).run(),
-        DaemonSetController(client, informers, clock, rng=rng).run(),
-        JobController(client, informers, clock, rng=rng).run(),
+        ReplicaSetController(ControllerContext(client, informers, clock, rng=rng)).run(),
+        DeploymentController(ControllerContext(client, informers, clock)).run(),
+        DaemonSetController(ControllerContext(client, informers, clock, rng=rng)).run(),
+        JobController(ControllerContext(client, informers, clock, rng=rng)).run(),
     ]
 
 
@@ -144,7 +145,7 @@ class World:
         return [
             Scheduler(scheduling, seen, clock, Metrics(), factories=BUILT_IN).run(),
             seen.run(),
-            NodeLifecycleController(looking, known, clock).run(),
+            NodeLifecycleController(ControllerContext(looking, known, clock)).run(),
             known.run(),
             SimulatedNodes(looking, clock, Simulation(NODES)).run(),
         ]

@@ -68,5 +68,8 @@ class ConsumerPods:
     async def confirmed(self, names: Iterable[str], namespace: str) -> FindPod:
         """Return a lookup with live reads of these Pods and cached ones for all others."""
         cached = self.cached(namespace)
-        live = {name: await ignore_not_found(self._client.get(PODS, name, namespace)) for name in names}
+        live: dict[str, Pod | None] = {}
+        for name in names:
+            pod = await ignore_not_found(self._client.get(PODS, name, namespace))
+            live[name] = pod
         return lambda name: live[name] if name in live else cached(name)

@@ -16,6 +16,7 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Write
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError, Options, serve
 from dray.runtime.metrics import Metrics
@@ -158,8 +159,8 @@ class Cluster:
     def start_controller(self) -> Callable[[], Awaitable[None]]:
         client = self._watched("controller")
         informers = SharedInformerFactory(client, LoopClock(), random.Random(1))
-        classic = ClassicClaimController(client, informers, LoopClock(), self.metrics)
-        structured = ResourceClaimController(client, informers, LoopClock(), metrics=self.metrics)
+        classic = ClassicClaimController(ControllerContext(client, informers, LoopClock(), metrics=self.metrics))
+        structured = ResourceClaimController(ControllerContext(client, informers, LoopClock(), metrics=self.metrics))
         return self._spawn(informers.run(), classic.run(), structured.run())
 
     def start_scheduler(self, gates: str = "") -> Callable[[], Awaitable[None]]:

@@ -12,6 +12,7 @@ from dray.api.errors import ForbiddenError
 from dray.client.rest import Call
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.deployment.revisions import DESIRED_REPLICAS, HASH_LABEL, MAX_REPLICAS, REVISION, REVISION_HISTORY
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import DEPLOYMENTS, PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
@@ -20,7 +21,7 @@ LABELS = {"app": "web"}
 
 
 def deployments(client: Any, informers: Any, clock: Any, *, rng: Any) -> DeploymentController:
-    return DeploymentController(client, informers, clock)
+    return DeploymentController(ControllerContext(client, informers, clock))
 
 
 def spec(replicas: int, image: str = "image:1", **more: Any) -> Document:

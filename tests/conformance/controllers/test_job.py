@@ -17,6 +17,7 @@ from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.indexes import INDEX
 from dray.controllers.job.pod_templates import TRACKING
 from dray.controllers.job.reconciler import JobController
+from dray.controllers.reconciler import ControllerContext
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, TEAM, Cluster, cluster, template
 
@@ -30,7 +31,7 @@ def spec(*, seconds: float = 1.0, code: int = 0, pod: Document | None = None, **
 
 
 def collector(client: Any, informers: Any, clock: Any, *, rng: Any) -> GarbageCollector:
-    return GarbageCollector(client, informers, clock)
+    return GarbageCollector(ControllerContext(client, informers, clock))
 
 
 def tell(story: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:

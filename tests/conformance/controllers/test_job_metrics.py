@@ -15,6 +15,7 @@ from dray.client.interface import unstructured
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.job.reconciler import JobController
+from dray.controllers.reconciler import ControllerContext
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
@@ -163,7 +164,7 @@ def test_a_mode_that_only_a_newer_server_knows() -> None:
         server = FakeLocalServer(served("jobs", "Job", "batch"), served("pods", "Pod"), served("events", "Event"))
         client = RestClient(InProcessTransport(server, user="user", groups=(), user_agent="test"))
         informers = SharedInformerFactory(client, clock, random.Random(0))
-        controller = JobController(client, informers, clock, rng=random.Random(0))
+        controller = JobController(ControllerContext(client, informers, clock, rng=random.Random(0)))
         body = {"metadata": {"name": "job", "namespace": TEAM}, "spec": spec(completionMode="Ring")}
         await client.create(JOBS, body)
         async with TaskGroup("test") as group:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import run_virtually
@@ -14,11 +15,11 @@ from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, te
 
 
 def collector(client: Any, informers: Any, clock: Any, *, rng: Any) -> GarbageCollector:
-    return GarbageCollector(client, informers, clock)
+    return GarbageCollector(ControllerContext(client, informers, clock))
 
 
 def ttl(client: Any, informers: Any, clock: Any, *, rng: Any, metrics: Metrics) -> TTLAfterFinishedController:
-    return TTLAfterFinishedController(client, informers, clock, metrics=metrics)
+    return TTLAfterFinishedController(ControllerContext(client, informers, clock, metrics=metrics))
 
 
 def body(seconds: int | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
+from dray.controllers.reconciler import ControllerContext
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.loop import Scheduler
@@ -204,7 +205,7 @@ def _programs(
         looked_after = RestClient(client("node-controller"))
         known = SharedInformerFactory(looked_after, clock, rng)
         # Takes the taint from new nodes.
-        work.append(NodeLifecycleController(looked_after, known, clock).run())
+        work.append(NodeLifecycleController(ControllerContext(looked_after, known, clock)).run())
         work.append(known.run())
         work.append(SimulatedNodes(RestClient(client("nodes")), clock, Simulation(nodes)).run())
     return work

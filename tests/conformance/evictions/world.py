@@ -21,6 +21,7 @@ from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictio
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
@@ -217,11 +218,15 @@ async def world(*, rates: Rates | None = None, gates: str = "", finished_max: in
         informers = SharedInformerFactory(eyes, clock, rng)
         async with TaskGroup("world") as group:
             for controller in (
-                NodeLifecycleController(eyes, informers, clock, rates=rates, metrics=metrics),
-                TaintEvictionController(eyes, informers, clock, metrics=metrics),
-                PodGarbageCollector(eyes, informers, clock, finished_max=finished_max, metrics=metrics),
-                ResourceClaimController(eyes, informers, clock, metrics=metrics),
-                DeviceTaintEvictionController(eyes, informers, clock, gates=features, metrics=metrics),
+                NodeLifecycleController(ControllerContext(eyes, informers, clock, metrics=metrics), rates=rates),
+                TaintEvictionController(ControllerContext(eyes, informers, clock, metrics=metrics)),
+                PodGarbageCollector(
+                    ControllerContext(eyes, informers, clock, metrics=metrics), finished_max=finished_max
+                ),
+                ResourceClaimController(ControllerContext(eyes, informers, clock, metrics=metrics)),
+                DeviceTaintEvictionController(
+                    ControllerContext(eyes, informers, clock, gates=features, metrics=metrics)
+                ),
             ):
                 group.spawn(controller.run(), type(controller).__name__)
             group.spawn(informers.run(), "informers")

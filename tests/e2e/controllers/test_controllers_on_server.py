@@ -26,6 +26,7 @@ from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.namespace.reconciler import NamespaceController
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.runtime.tasks import TaskGroup
 
@@ -63,9 +64,9 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     async with started(tmp_path, request.param) as (client, running), TaskGroup("test") as group:
         informers = SharedInformerFactory(client, running.clock, random.Random(1))
         controllers = (
-            GarbageCollector(client, informers, running.clock),
-            NamespaceController(client, informers, running.clock),
-            ServiceAccountController(client, informers, running.clock, root_ca="PEM"),
+            GarbageCollector(ControllerContext(client, informers, running.clock)),
+            NamespaceController(ControllerContext(client, informers, running.clock)),
+            ServiceAccountController(ControllerContext(client, informers, running.clock), root_ca="PEM"),
         )
         group.spawn(informers.run(), "informers")
         for controller in controllers:

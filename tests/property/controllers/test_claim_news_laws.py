@@ -97,6 +97,6 @@ def test_a_change_of_a_claim_that_is_no_news_gives_no_pod_work(
     before = plan.pod_needs_work(pod, {"claim": old}.get)
     after = plan.pod_needs_work(pod, {"claim": new}.get)
     if after and not before:
-        assert plan.is_news_for_pods(old, new)
+        assert plan.affects_pods(old, new)
         made_for = (pod.metadata.name or "") in plan.owning_pod_names(old, new)
         assert (made_for and plan.is_named_in_status(pod, "claim")) or "claim" in plan.shared_claim_names_of(pod)

@@ -15,6 +15,7 @@ from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
 from dray.client.resources import PODS as WHOLE_PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.reconciler import ControllerContext
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer
 
@@ -85,7 +86,7 @@ async def collect(ownership: Ownership, *, shared: bool) -> None:
     expected = {name: ownership.owners(name) - gone for name in NAMES if name not in gone}
     client, clock = in_process_client(server, user="test"), SystemClock()
     informers = SharedInformerFactory(client, clock, random.Random(1))
-    collector = GarbageCollector(client, informers, clock, whole=(WHOLE_PODS,) if shared else ())
+    collector = GarbageCollector(ControllerContext(client, informers, clock), shared=(WHOLE_PODS,) if shared else ())
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
     try:
         async with asyncio.timeout(1):

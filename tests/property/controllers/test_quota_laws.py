@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dray.api.document import GroupResource
 from dray.api.quota.usage import add_to, parse_amounts, write_amounts
 from dray.api.types.core_v1 import ResourceQuota, ResourceQuotaStatus
-from dray.controllers.resource_quota.plan import PATIENCE_SECONDS, plan_quota
-from dray.controllers.resource_quota.usage import Book
+from dray.controllers.resource_quota.plan import UNEXPLAINED_SECONDS, plan_quota
+from dray.controllers.resource_quota.usage import QuotaUsage
 
 MAPS = GroupResource("", "configmaps")
 NAME = "configmaps"
@@ -33,7 +33,7 @@ ENTRIES = st.lists(st.tuples(st.integers(0, 5), st.dictionaries(st.sampled_from(
 @given(ENTRIES)
 def test_the_account_equals_a_recount(entries: list[tuple[int, dict[str, str]]]) -> None:
     hard = {"cpu": "9", "memory": "9"}
-    account = Book(msgspec.convert({"spec": {"hard": hard}}, ResourceQuota), extended=True)
+    account = QuotaUsage(msgspec.convert({"spec": {"hard": hard}}, ResourceQuota), extended=True)
     last: dict[int, dict[str, str]] = {}
     for key, usage in entries:
         account.put(MAPS, key, parse_amounts(usage))
@@ -57,7 +57,7 @@ class Model:
     objects: list[int] = field(default_factory=list)
     # What the controller has not heard yet: when, which, and whether it came or went.
     news: list[tuple[float, int, bool]] = field(default_factory=list)
-    book: Book = field(default_factory=lambda: Book(quota(0), extended=True))
+    usage_of_quota: QuotaUsage = field(default_factory=lambda: QuotaUsage(quota(0), extended=True))
 
     def reserve(self) -> None:
         if self.used < HARD:
@@ -85,24 +85,24 @@ class Model:
         if self.news:
             _, number, came = self.news.pop(0)
             if came:
-                self.book.put(MAPS, number, parse_amounts({NAME: "1"}))
+                self.usage_of_quota.put(MAPS, number, parse_amounts({NAME: "1"}))
             else:
-                self.book.remove(MAPS, number)
+                self.usage_of_quota.remove(MAPS, number)
 
     def control(self) -> None:
-        freed = self.book.freed()
-        plan = plan_quota(quota(self.used), self.book.used(), freed, self.now - self.touched)
+        freed = self.usage_of_quota.freed()
+        plan = plan_quota(quota(self.used), self.usage_of_quota.used(), freed, self.now - self.touched)
         if plan.status is not None:
             self.apply(plan.status)
-        if plan.again_seconds is None:
-            self.book.settled(freed)
+        if plan.requeue_seconds is None:
+            self.usage_of_quota.settle(freed)
 
     def apply(self, status: ResourceQuotaStatus) -> None:
         self.used = int(status.used[NAME])
 
-    def pass_time(self, seconds: float = PATIENCE_SECONDS / 3) -> None:
+    def pass_time(self, seconds: float = UNEXPLAINED_SECONDS / 3) -> None:
         """Time goes by; a write, and the news of it, take less than the controller's patience together."""
-        oldest = self.now + seconds - PATIENCE_SECONDS / 2
+        oldest = self.now + seconds - UNEXPLAINED_SECONDS / 2
         while self.pending and self.pending[0] <= oldest:
             self.write()
         while self.news and self.news[0][0] <= oldest:
@@ -124,4 +124,4 @@ def test_no_order_of_events_lets_in_too_many(steps: list[str]) -> None:
         model.pass_time()
         model.control()
     assert model.used == len(model.objects)
-    assert write_amounts(model.book.used()) == {NAME: str(len(model.objects))}
+    assert write_amounts(model.usage_of_quota.used()) == {NAME: str(len(model.objects))}

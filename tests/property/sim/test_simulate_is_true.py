@@ -13,6 +13,7 @@ from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
 from dray.client.shared_informers import SharedInformerFactory
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
@@ -63,7 +64,7 @@ async def really(cluster: list[Document], manifests: list[Document]) -> Snapshot
         informers = SharedInformerFactory(client, clock, random.Random(2))
         scheduler = Scheduler(client, informers, clock, Metrics(), factories=BUILT_IN)
         group.spawn(informers.run(), "informers")
-        group.spawn(ResourceClaimController(client, informers, clock).run(), "claims")
+        group.spawn(ResourceClaimController(ControllerContext(client, informers, clock)).run(), "claims")
         group.spawn(scheduler.run(), "scheduler")
         await apply(client, [item for item in manifests if item["kind"] != "Pod"])
         for pod in manifests:

@@ -15,9 +15,15 @@ from dray.client.interface import unstructured
 from dray.client.objects import key_of, state_of
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
-from dray.controllers.garbage_collector.deadline_set import Patience
+from dray.controllers.garbage_collector.deadline_set import DeadlineSet
 from dray.controllers.garbage_collector.graph import observe
-from dray.controllers.garbage_collector.monitors import Monitor, Plain, SharedMonitor, full, keep
+from dray.controllers.garbage_collector.monitors import (
+    CompactMetadata,
+    Monitor,
+    SharedMonitor,
+    full_metadata,
+    reduce_metadata,
+)
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer
 
@@ -42,9 +48,9 @@ def monitor(kind: type[Monitor]) -> Monitor:
     return kind(METADATA.group_resource, METADATA, loop, 0.0)
 
 
-def told(kind: type[Monitor], document: Document) -> Any:
+def cached(kind: type[Monitor], document: Document) -> Any:
     """What the monitor's informer tells of."""
-    return decode(PODS, document) if kind is SharedMonitor else keep(METADATA.group_resource, document)
+    return decode(PODS, document) if kind is SharedMonitor else reduce_metadata(METADATA.group_resource, document)
 
 
 @pytest.mark.parametrize("kind", [Monitor, SharedMonitor])
@@ -58,7 +64,7 @@ def told(kind: type[Monitor], document: Document) -> Any:
     ],
 )
 async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Document) -> None:
-    assert monitor(kind).observe(told(kind, document)) == observe(METADATA.group_resource, document)
+    assert monitor(kind).observe(cached(kind, document)) == observe(METADATA.group_resource, document)
 
 
 @pytest.mark.parametrize("kind", [Monitor, SharedMonitor])
@@ -85,8 +91,8 @@ async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Docum
         pytest.param(pod("1"), pod("2", deletionTimestamp=WHEN), True, id="being deleted"),
     ],
 )
-async def test_what_is_news(kind: type[Monitor], old: Document, new: Document, expected: bool) -> None:
-    assert monitor(kind).is_news(told(kind, old), told(kind, new)) is expected
+async def test_what_is_relevant_change(kind: type[Monitor], old: Document, new: Document, expected: bool) -> None:
+    assert monitor(kind).is_relevant_change(cached(kind, old), cached(kind, new)) is expected
 
 
 @pytest.mark.parametrize(
@@ -110,33 +116,33 @@ async def test_what_is_news(kind: type[Monitor], old: Document, new: Document, e
     ],
 )
 def test_little_is_kept_of_most_objects_and_nothing_is_lost(document: Document, little: bool) -> None:
-    kept = keep(METADATA.group_resource, document)
-    assert isinstance(kept, Plain) is little
-    assert full(METADATA.group_resource, kept) == observe(METADATA.group_resource, document)
+    kept = reduce_metadata(METADATA.group_resource, document)
+    assert isinstance(kept, CompactMetadata) is little
+    assert full_metadata(METADATA.group_resource, kept) == observe(METADATA.group_resource, document)
     whole = document if document else {"metadata": {}}
     assert (key_of(kept), state_of(kept)) == (key_of(whole), state_of(whole))
 
 
 def test_everybody_has_the_same_time_and_is_told_once() -> None:
-    patience = Patience(1.0)
-    assert patience.left(0.0) is None
-    assert patience.begin(UID("a"), 0.0)
-    assert not patience.begin(UID("b"), 0.25)
+    deadlines = DeadlineSet(1.0)
+    assert deadlines.next_seconds(0.0) is None
+    assert deadlines.add(UID("a"), 0.0)
+    assert not deadlines.add(UID("b"), 0.25)
     # Once begun it is not given again.
-    assert not patience.begin(UID("a"), 0.5)
-    assert patience.left(0.5) == 0.5
-    assert patience.ended(0.5) == ()
-    assert patience.ended(1.0) == ("a",)
-    assert patience.left(1.0) == 0.25
-    assert patience.left(9.0) == 0.0
-    assert patience.ended(9.0) == ("b",)
-    assert (patience.ended(9.0), patience.left(9.0)) == ((), None)
+    assert not deadlines.add(UID("a"), 0.5)
+    assert deadlines.next_seconds(0.5) == 0.5
+    assert deadlines.pop_expired(0.5) == ()
+    assert deadlines.pop_expired(1.0) == ("a",)
+    assert deadlines.next_seconds(1.0) == 0.25
+    assert deadlines.next_seconds(9.0) == 0.0
+    assert deadlines.pop_expired(9.0) == ("b",)
+    assert (deadlines.pop_expired(9.0), deadlines.next_seconds(9.0)) == ((), None)
 
 
 def test_who_is_gone_is_not_told() -> None:
-    patience = Patience(1.0)
-    patience.begin(UID("a"), 0.0)
-    patience.begin(UID("b"), 0.0)
-    patience.forget(UID("a"))
-    patience.forget(UID("unknown"))
-    assert patience.ended(1.0) == ("b",)
+    deadlines = DeadlineSet(1.0)
+    deadlines.add(UID("a"), 0.0)
+    deadlines.add(UID("b"), 0.0)
+    deadlines.discard(UID("a"))
+    deadlines.discard(UID("unknown"))
+    assert deadlines.pop_expired(1.0) == ("b",)

@@ -9,10 +9,10 @@ from dray.client.interface import PropagationPolicy
 from dray.client.objects import OwnerReference
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed
 from dray.controllers.garbage_collector.plan import (
+    CheckDependents,
     DeleteObject,
     DropOwners,
     FinishForeground,
-    LookAtDependents,
     Nothing,
     OrphanDependents,
     OwnerState,
@@ -98,10 +98,10 @@ def test_owned(
         pytest.param((), (), Nothing(), id="just being deleted"),
         pytest.param((FOREGROUND,), (), FinishForeground(), id="nothing to wait for"),
         pytest.param(
-            (FOREGROUND,), (obj("c", "a"),), LookAtDependents((UID("c"),)), id="waits for a blocking dependent"
+            (FOREGROUND,), (obj("c", "a"),), CheckDependents((UID("c"),)), id="waits for a blocking dependent"
         ),
         pytest.param((FOREGROUND,), (obj("c", "a", block=False),), FinishForeground(), id="others do not block"),
-        pytest.param((FOREGROUND,), (FOREGROUND_CHILD,), LookAtDependents(()), id="the dependent waits itself"),
+        pytest.param((FOREGROUND,), (FOREGROUND_CHILD,), CheckDependents(()), id="the dependent waits itself"),
         pytest.param((ORPHAN,), (obj("c", "a"),), OrphanDependents((UID("c"),)), id="orphans"),
     ],
 )

@@ -17,6 +17,7 @@ from dray.client.resources import PODS as WHOLE_PODS
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
+from dray.controllers.reconciler import ControllerContext
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import DEFAULT_SERVED, FakeLocalServer, served
 
@@ -62,7 +63,7 @@ async def collecting(server: FakeLocalServer, *followed: Resource[Any]) -> Async
     informers = SharedInformerFactory(client, clock, random.Random(1))
     for resource in followed:
         informers.informer(resource)
-    collector = GarbageCollector(client, informers, clock, whole=WHOLE)
+    collector = GarbageCollector(ControllerContext(client, informers, clock), shared=WHOLE)
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
     try:
         yield client
@@ -188,7 +189,7 @@ async def test_events_are_not_followed(plural: str) -> None:
 
 
 async def test_a_dependent_that_somebody_holds_goes_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.controllers.garbage_collector.reconciler.FINALIZER_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("dray.controllers.garbage_collector.reconciler.FINALIZER_GRACE_SECONDS", 0.05)
     server = FakeLocalServer()
     owner = server.put("", "pods", pod("owner"))
     for name in ("first", "second"):

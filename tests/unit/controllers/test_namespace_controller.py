@@ -18,6 +18,7 @@ from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.namespace.plan import Outcome, plan_conditions
 from dray.controllers.namespace.reconciler import NamespaceController
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.service_account.plan import plan_namespace
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.runtime.clock import SystemClock
@@ -54,7 +55,7 @@ async def controlled(
 
 
 def emptier(client: RestClient, informers: SharedInformerFactory) -> NamespaceController:
-    return NamespaceController(client, informers, SystemClock())
+    return NamespaceController(ControllerContext(client, informers, SystemClock()))
 
 
 async def test_a_deleted_namespace_is_emptied_and_goes() -> None:
@@ -130,7 +131,7 @@ def test_conditions_that_did_not_change_are_not_written() -> None:
 
 
 def furnisher(client: RestClient, informers: SharedInformerFactory) -> ServiceAccountController:
-    return ServiceAccountController(client, informers, SystemClock(), root_ca="PEM")
+    return ServiceAccountController(ControllerContext(client, informers, SystemClock()), root_ca="PEM")
 
 
 async def test_namespaces_are_furnished_and_stay_so() -> None:

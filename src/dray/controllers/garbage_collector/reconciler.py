@@ -12,7 +12,6 @@ from dray.api.errors import ConflictError, NotFoundError
 from dray.client.controller import Requeue, Result
 from dray.client.interface import DeleteOptions, Patch, PatchType, Resource, ServedResource, ignore_not_found
 from dray.client.objects import OwnerReference, uid_of
-from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector import plan
 from dray.controllers.garbage_collector.deadline_set import DeadlineSet
 from dray.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Graph, Node, Observed, observe

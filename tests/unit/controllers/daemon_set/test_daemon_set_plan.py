@@ -17,10 +17,10 @@ from dray.controllers.daemon_set.history import History, plan_history, surplus_h
 from dray.controllers.daemon_set.placement import (
     HASH_LABEL,
     Placement,
-    bound_to,
-    make_daemon,
+    make_daemon_pod,
     node_of,
     owner_of,
+    pinned_to,
     with_tolerations,
 )
 from tests.unit.controllers.pod_control.pods import NOW, pod
@@ -106,8 +106,8 @@ EVICTING = Taint(key="k", value="v", effect="NoExecute")
     ],
 )
 def test_placement(spec: dict[str, Any], where: Node, expected: tuple[bool, bool]) -> None:
-    verdict = Placement(daemon_set(spec)).judge(where)
-    assert (verdict.should_run, verdict.may_stay) == expected
+    fit = Placement(daemon_set(spec)).evaluate(where)
+    assert (fit.should_run, fit.should_continue) == expected
 
 
 def test_a_toleration_of_the_same_taint_is_replaced() -> None:
@@ -121,11 +121,11 @@ def test_a_toleration_of_the_same_taint_is_replaced() -> None:
 
 def test_a_daemon_is_bound_by_affinity() -> None:
     item = daemon_set(required(IN_ZONE))
-    made = make_daemon(owner_of(item), item, "n2", "h")
+    made = make_daemon_pod(owner_of(item), item, "n2", "h")
     assert made.metadata.labels == {"app": "agent", HASH_LABEL: "h"}
     assert node_of(made) == "n2"
     assert not made.spec.node_name
-    both = bound_to(msgspec.convert(required(IN_ZONE), PodSpec), "n2")
+    both = pinned_to(msgspec.convert(required(IN_ZONE), PodSpec), "n2")
     expected = required({**IN_ZONE, **BY_NAME})
     assert both == msgspec.convert(expected, PodSpec)
     assert node_of(pod(node="")) == ""
@@ -135,13 +135,13 @@ def daemon(name: str, where: str, *, labels: dict[str, str] = NEW, ready: float 
     return pod(name, node=where, labels=labels, ready_for=ready, **more)
 
 
-def scene(item: DaemonSet, pods: Sequence[Pod], nodes: Sequence[Node] | None = None) -> plan.Scene:
+def state(item: DaemonSet, pods: Sequence[Pod], nodes: Sequence[Node] | None = None) -> plan.DaemonSetState:
     found = [node(name) for name in NAMES] if nodes is None else nodes
-    return plan.make_scene(item, found, pods, "new", NOW)
+    return plan.make_state(item, found, pods, "new", NOW)
 
 
 def decide(item: DaemonSet, pods: Sequence[Pod], nodes: Sequence[Node] | None = None) -> tuple[list[str], list[str]]:
-    result = plan.plan_daemons(scene(item, pods, nodes), lambda _: 0.0)
+    result = plan.plan_pods(state(item, pods, nodes), lambda _: 0.0)
     return list(result.create), sorted(found.metadata.name or "" for found in result.delete)
 
 
@@ -172,14 +172,14 @@ def test_nodes_that_are_not_meant() -> None:
 
 def test_a_waiting_pod_of_a_node_that_is_gone() -> None:
     item = daemon_set()
-    waiting = make_daemon(owner_of(item), item, "gone", "new")
+    waiting = make_daemon_pod(owner_of(item), item, "gone", "new")
     waiting = msgspec.structs.replace(waiting, metadata=msgspec.structs.replace(waiting.metadata, name="w"))
     assert decide(item, [*FULL, waiting, daemon("bound", "also-gone")]) == ([], ["w"])
 
 
 def test_a_failed_daemon_waits_for_its_turn() -> None:
     pods = [*FULL[1:], daemon("p1", "n1", phase="Failed")]
-    result = plan.plan_daemons(scene(daemon_set(), pods), lambda name: 7.0 if name == "n1" else 0.0)
+    result = plan.plan_pods(state(daemon_set(), pods), lambda name: 7.0 if name == "n1" else 0.0)
     assert (result.delete, result.requeue_seconds) == ((), 7.0)
 
 
@@ -244,7 +244,7 @@ def test_status() -> None:
         daemon("p5", "n5"),
         daemon("x", "n3", phase="Failed", deleting=True),
     ]
-    assert plan.status_of(scene(daemon_set(min_ready_seconds=10), pods, nodes)) == DaemonSetStatus(
+    assert plan.status_of(state(daemon_set(min_ready_seconds=10), pods, nodes)) == DaemonSetStatus(
         desired_number_scheduled=4,
         current_number_scheduled=3,
         number_misscheduled=1,
@@ -260,13 +260,13 @@ def test_backoff_doubles_and_forgets() -> None:
     backoff = FailureBackoff()
     now, waits = 0.0, []
     for _ in range(4):
-        backoff.served("k", now)
+        backoff.next("k", now)
         waits.append(backoff.remaining("k", now))
         now += waits[-1]
     assert waits == [1.0, 2.0, 4.0, 8.0]
     assert backoff.remaining("k", now) == 0.0
     assert backoff.remaining("other", now) == 0.0
-    backoff.served("k", now + 3600.0)
+    backoff.next("k", now + 3600.0)
     assert backoff.remaining("k", now + 3600.0) == 1.0
 
 

@@ -23,7 +23,7 @@ from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
 from dray.controllers.deployment import conditions as told
 from dray.controllers.deployment import plan, revisions, scaling, strategy
 from dray.controllers.deployment.rollout import Create, Draft, Update
-from dray.controllers.pod_control.replicas import scaled
+from dray.controllers.pod_control.replicas import scaled_value
 from tests.unit.controllers.pod_control.pods import NOW, ago
 
 WEB = {"app": "web"}
@@ -96,7 +96,7 @@ def sizes(draft: Draft) -> dict[str, int]:
     [(3, 10, 3, 3), (None, 10, 0, 0), ("25%", 10, 3, 2), ("0%", 10, 0, 0), ("100%", 7, 7, 7), ("1%", 1, 1, 0)],
 )
 def test_scaled(value: int | str | None, total: int, up: int, down: int) -> None:
-    assert (scaled(value, total, round_up=True), scaled(value, total, round_up=False)) == (up, down)
+    assert (scaled_value(value, total, round_up=True), scaled_value(value, total, round_up=False)) == (up, down)
 
 
 @pytest.mark.parametrize(

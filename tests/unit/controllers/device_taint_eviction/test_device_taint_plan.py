@@ -178,8 +178,8 @@ class TestClaims:
 
 def book(
     *claims: ResourceClaim, rules: tuple[Rule, ...] = (), taints: list[dict[str, Any]] | None = None
-) -> plan.TaintBook:
-    made = plan.TaintBook()
+) -> plan.DeviceTaints:
+    made = plan.DeviceTaints()
     made.pools.change(None, make_slice(d0=taints or [], d1=[]))
     for item in claims:
         made.claims.put(KEY, item)
@@ -232,7 +232,7 @@ EVICTIONS = {
 
 @pytest.mark.parametrize("row", EVICTIONS.values(), ids=EVICTIONS.keys())
 @pytest.mark.behaviour("SP-145")
-def test_pod_eviction(row: tuple[plan.TaintBook, Pod, Eviction | None]) -> None:
+def test_pod_eviction(row: tuple[plan.DeviceTaints, Pod, Eviction | None]) -> None:
     given, asked, expected = row
     assert given.pod_eviction(asked) == expected
 

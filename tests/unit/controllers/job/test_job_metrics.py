@@ -10,7 +10,7 @@ import pytest
 from dray.api.errors import ServiceUnavailableError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
-from dray.controllers.job.job_state import make_scene
+from dray.controllers.job.job_state import make_job_state
 from dray.controllers.job.metrics import JobMetrics, reason_to_create
 from dray.controllers.job.plan import Action
 from dray.runtime.metrics import Metrics
@@ -143,15 +143,15 @@ def test_pods_that_have_ended_and_are_held(old: Pod | None, new: Pod | None, eve
     ids=["nothing failed", "one failed", "one is leaving", "only ended ones are replaced", "none has ended"],
 )
 def test_what_a_pod_is_made_for(item: Job, pods: list[Pod], reason: str) -> None:
-    assert reason_to_create(make_scene(item, pods, (), NOW)) == reason
+    assert reason_to_create(make_job_state(item, pods, (), NOW)) == reason
 
 
 def test_other_counts() -> None:
     metrics = Metrics()
-    measures, scene = JobMetrics(metrics), make_scene(job(), [], (), NOW)
-    measures.judged(("Ignore", "FailIndex", "Ignore"))
-    measures.created(scene, success=True)
-    measures.created(scene, success=False)
+    measures, state = JobMetrics(metrics), make_job_state(job(), [], (), NOW)
+    measures.failure_policy_applied(("Ignore", "FailIndex", "Ignore"))
+    measures.created(state, success=True)
+    measures.created(state, success=False)
     measures.managed_by_other("example.com/other")
     assert counted(metrics) == {
         "job_controller_pod_failures_handled_by_failure_policy{action=Ignore}": 2,

@@ -15,18 +15,18 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.controllers.job import plan
 from dray.controllers.job.accounting import UntrackedPods, account
-from dray.controllers.job.backoff import Record
-from dray.controllers.job.failure_policy import judge
+from dray.controllers.job.backoff import FailureRecord
+from dray.controllers.job.failure_policy import evaluate
 from dray.controllers.job.indexes import format_indexes, parse_indexes
-from dray.controllers.job.job_state import make_scene, verdict_of
+from dray.controllers.job.job_state import make_job_state, verdict_of
 from dray.controllers.job.pod_templates import INDEX_FAILURES, make_job_pod, owner_of
 from dray.controllers.ttl_after_finished import expires_in_seconds
 from tests.unit.controllers.job.jobs import ended, job, worker
 from tests.unit.controllers.pod_control.pods import NOW, ago
 
 
-def decide(item: Job, pods: Sequence[Pod], record: Record | None = None) -> plan.Plan:
-    return plan.plan_pods(make_scene(item, pods, (), NOW), record or Record())
+def decide(item: Job, pods: Sequence[Pod], record: FailureRecord | None = None) -> plan.Plan:
+    return plan.plan_pods(make_job_state(item, pods, (), NOW), record or FailureRecord())
 
 
 def names(pods: Sequence[Pod]) -> list[str]:
@@ -95,12 +95,12 @@ def test_indexed_pods(item: Job, pods: list[Pod], create: list[int], discard: li
 
 
 def test_backoff() -> None:
-    record = Record().after([], [ended("a", 1), ended("b", 1)], NOW)
+    record = FailureRecord().after([], [ended("a", 1), ended("b", 1)], NOW)
     assert (record.failures, record.remaining(NOW)) == (2, 15.0)
     assert decide(job(), [], record).requeue_seconds == 15.0
     assert decide(job(activeDeadlineSeconds=70), [], record).requeue_seconds == 10.0
     assert record.after([worker("c", "Succeeded")], [], NOW).remaining(NOW) == 0.0
-    assert Record(20, NOW).remaining(NOW) == 600.0
+    assert FailureRecord(20, NOW).remaining(NOW) == 600.0
 
 
 def test_backoff_per_index() -> None:
@@ -108,12 +108,12 @@ def test_backoff_per_index() -> None:
     failed = ended("a", 1, index=0, failures=1)
     waiting = decide(item, [failed])
     assert ([start.index for start in waiting.create], waiting.requeue_seconds) == ([1, 2, 3], 15.0)
-    later = plan.plan_pods(make_scene(item, [failed], (), NOW + timedelta(seconds=20)), Record())
+    later = plan.plan_pods(make_job_state(item, [failed], (), NOW + timedelta(seconds=20)), FailureRecord())
     assert dict(later.create[0].failures) == {INDEX_FAILURES: "2"}
     # The failed one is kept until the next one exists, since only it knows how often.
-    assert account(make_scene(item, [failed], (), NOW)).release == ()
+    assert account(make_job_state(item, [failed], (), NOW)).release == ()
     successor = worker("b", index=0, failures=2)
-    assert names(account(make_scene(item, [failed, successor], (), NOW)).release) == ["a"]
+    assert names(account(make_job_state(item, [failed, successor], (), NOW)).release) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_backoff_per_index() -> None:
     ],
 )
 def test_verdicts(item: Job, pods: list[Pod], reason: str | None) -> None:
-    verdict = verdict_of(make_scene(item, pods, (), NOW))
+    verdict = verdict_of(make_job_state(item, pods, (), NOW))
     assert (None if verdict is None else verdict.reason) == reason
 
 
@@ -190,21 +190,21 @@ RULES: list[dict[str, Any]] = [
     ],
 )
 def test_failure_policy(item: Pod, action: str, message: str) -> None:
-    ruling = judge(msgspec.convert({"rules": RULES}, PodFailurePolicy), item)
+    ruling = evaluate(msgspec.convert({"rules": RULES}, PodFailurePolicy), item)
     assert (ruling.action, ruling.message) == (action, message)
 
 
 def test_a_pod_is_named_then_let_go_then_counted() -> None:
     item = job()
     pods = [worker("a", "Succeeded"), worker("b", "Failed"), worker("c")]
-    first = account(make_scene(item, pods, (), NOW))
+    first = account(make_job_state(item, pods, (), NOW))
     assert first.status.uncounted_terminated_pods == UncountedTerminatedPods(succeeded=("uid-a",), failed=("uid-b",))
     assert (first.status.succeeded, first.status.failed, first.status.active) == (None, None, 1)
     assert names(first.release) == ["a", "b"]
     item = msgspec.structs.replace(item, status=first.status)
-    again = account(make_scene(item, pods, (), NOW))
+    again = account(make_job_state(item, pods, (), NOW))
     assert (again.status, names(again.release)) == (first.status, ["a", "b"])
-    counted = account(make_scene(item, pods, ("uid-a", "uid-b"), NOW))
+    counted = account(make_job_state(item, pods, ("uid-a", "uid-b"), NOW))
     assert counted.status.uncounted_terminated_pods == UncountedTerminatedPods()
     assert (counted.status.succeeded, counted.status.failed, counted.release) == (1, 1, ())
 
@@ -222,7 +222,7 @@ def test_a_pod_is_named_then_let_go_then_counted() -> None:
     ],
 )
 def test_what_a_look_comes_to(item: Job, pods: list[Pod], action: str) -> None:
-    record = Record().after([], [pod for pod in pods if pod.status.phase == "Failed"], NOW)
+    record = FailureRecord().after([], [pod for pod in pods if pod.status.phase == "Failed"], NOW)
     assert decide(item, pods, record).action == action
 
 
@@ -237,14 +237,17 @@ def test_what_a_look_comes_to(item: Job, pods: list[Pod], action: str) -> None:
     ],
 )
 def test_rules_that_matched(pods: list[Pod], judged: tuple[str, ...], failed: list[str]) -> None:
-    result = account(make_scene(job(podFailurePolicy={"rules": RULES}), pods, (), NOW))
+    result = account(make_job_state(job(podFailurePolicy={"rules": RULES}), pods, (), NOW))
     named = result.status.uncounted_terminated_pods
-    assert (result.judged, named.failed if named else None) == (judged, tuple(f"uid-{name}" for name in failed))
+    assert (result.failure_policy_actions, named.failed if named else None) == (
+        judged,
+        tuple(f"uid-{name}" for name in failed),
+    )
 
 
 def test_a_named_pod_is_not_judged_again() -> None:
     item = job({"uncountedTerminatedPods": {"failed": ["uid-a"]}}, podFailurePolicy={"rules": RULES})
-    assert account(make_scene(item, [ended("a", 42)], (), NOW)).judged == ()
+    assert account(make_job_state(item, [ended("a", 42)], (), NOW)).failure_policy_actions == ()
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,7 @@ def test_a_named_pod_is_not_judged_again() -> None:
     ids=["as many as asked for", "more", "a work queue", "failed"],
 )
 def test_what_is_told_at_the_end(item: Job, told: list[str]) -> None:
-    events = account(make_scene(item, [], (), NOW)).told
+    events = account(make_job_state(item, [], (), NOW)).events
     assert [event.reason for event in events] == told
     assert all(event.warning is (event.reason != "Completed") for event in events)
 
@@ -266,41 +269,41 @@ def test_what_is_told_at_the_end(item: Job, told: list[str]) -> None:
 def test_the_end_waits_for_what_still_runs() -> None:
     item = job(completions=1)
     pods = [worker("a", "Succeeded"), worker("b", deleting=True, held=False)]
-    first = account(make_scene(item, pods, (), NOW))
+    first = account(make_job_state(item, pods, (), NOW))
     assert [state.type for state in first.status.conditions] == ["SuccessCriteriaMet"]
     item = msgspec.structs.replace(item, status=first.status)
-    waiting = account(make_scene(item, [pods[1]], (), NOW))
+    waiting = account(make_job_state(item, [pods[1]], (), NOW))
     assert [state.type for state in waiting.status.conditions] == ["SuccessCriteriaMet"]
     item = msgspec.structs.replace(item, status=waiting.status)
-    last = account(make_scene(item, [], (), NOW))
+    last = account(make_job_state(item, [], (), NOW))
     assert [state.type for state in last.status.conditions] == ["SuccessCriteriaMet", "Complete"]
     assert last.status.completion_time == NOW
-    assert [told.message for told in last.told] == ["Job completed"]
+    assert [told.message for told in last.events] == ["Job completed"]
 
 
 def test_pods_of_a_job_that_is_decided() -> None:
     late = job(activeDeadlineSeconds=1)
     assert names(decide(late, [worker("a"), worker("b")]).delete) == ["a", "b"]
-    failing = account(make_scene(late, [worker("a", deleting=True)], (), NOW))
+    failing = account(make_job_state(late, [worker("a", deleting=True)], (), NOW))
     assert failing.status.uncounted_terminated_pods == UncountedTerminatedPods(failed=("uid-a",))
     early = job({"completedIndexes": "0"}, **INDEXED, successPolicy={"rules": [{"succeededCount": 1}]})
-    useless = account(make_scene(early, [worker("a", index=1, deleting=True)], (), NOW))
+    useless = account(make_job_state(early, [worker("a", index=1, deleting=True)], (), NOW))
     assert useless.status.uncounted_terminated_pods == UncountedTerminatedPods()
     assert names(useless.release) == ["a"]
 
 
 def test_untracked() -> None:
     untracked = UntrackedPods()
-    untracked.removing("uid-a")
+    untracked.expect_removal("uid-a")
     assert "uid-a" not in untracked
     untracked.removed("uid-a")
     assert "uid-a" in untracked
-    untracked.told(worker("a"), tracked=True)
+    untracked.observe(worker("a"), tracked=True)
     assert "uid-a" in untracked
-    untracked.told(worker("a"), tracked=False)
+    untracked.observe(worker("a"), tracked=False)
     assert "uid-a" not in untracked
-    untracked.removing("uid-b")
-    untracked.told(worker("b"), tracked=False)
+    untracked.expect_removal("uid-b")
+    untracked.observe(worker("b"), tracked=False)
     untracked.removed("uid-b")
     assert "uid-b" not in untracked
 
@@ -323,7 +326,7 @@ def test_counting_in_any_order_with_any_interruption(seed: int) -> None:
         name = rng.choice(list(phases))
         if name in pods and rng.random() < 0.3:
             pods[name] = worker(name, phases[name], held=bool(pods[name].metadata.finalizers))
-        result = account(make_scene(item, pods.values(), (), NOW))
+        result = account(make_job_state(item, pods.values(), (), NOW))
         if rng.random() < 0.5:
             continue
         item = msgspec.structs.replace(item, status=result.status)
@@ -335,7 +338,7 @@ def test_counting_in_any_order_with_any_interruption(seed: int) -> None:
                     del pods[name]
     for _ in range(3):
         pods = {name: worker(name, phases[name], held=bool(item_.metadata.finalizers)) for name, item_ in pods.items()}
-        result = account(make_scene(item, pods.values(), (), NOW))
+        result = account(make_job_state(item, pods.values(), (), NOW))
         item = msgspec.structs.replace(item, status=result.status)
         for released in result.release:
             pods.pop(released.metadata.name or "")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from dray.api.types.core_v1 import Node
-from dray.controllers.node_lifecycle.heartbeats import HeartbeatBook
+from dray.controllers.node_lifecycle.heartbeats import NodeHeartbeats
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,28 +32,28 @@ def node(
 
 
 class Seen:
-    """A book and a clock."""
+    """A heartbeats and a clock."""
 
     def __init__(self) -> None:
-        self.book = HeartbeatBook(grace_seconds=50, startup_grace_seconds=60)
+        self.heartbeats = NodeHeartbeats(grace_seconds=50, startup_grace_seconds=60)
 
     def node(self, seen: float, *arguments: object, **more: object) -> None:
-        self.book.observe_node(node(*arguments, **more), seen, at(seen))  # type: ignore[arg-type]
+        self.heartbeats.observe_node(node(*arguments, **more), seen, at(seen))  # type: ignore[arg-type]
 
     def lease(self, seen: float, renewed: float, name: str = "n") -> bool:
-        return self.book.observe_lease(name, at(renewed), seen)
+        return self.heartbeats.observe_lease(name, at(renewed), seen)
 
     def silent(self, now: float) -> list[str]:
-        return self.book.fallen_silent(now)
+        return self.heartbeats.newly_missed(now)
 
 
-def test_a_node_is_silent_after_its_grace_period_and_told_once() -> None:
+def test_a_node_is_missed_after_its_grace_period_and_told_once() -> None:
     seen = Seen()
     seen.node(0, "n", 0)
     assert seen.silent(50) == []
     assert seen.silent(50.1) == ["n"]
     assert seen.silent(51) == []
-    assert seen.book.is_silent("n")
+    assert seen.heartbeats.is_missed("n")
 
 
 def test_a_lease_alone_keeps_it() -> None:
@@ -95,7 +95,7 @@ def test_it_speaks_again() -> None:
     seen.node(0, "n", 0)
     assert seen.silent(60) == ["n"]
     assert seen.lease(70, 70)
-    assert not seen.book.is_silent("n")
+    assert not seen.heartbeats.is_missed("n")
     assert seen.silent(120) == []
     assert seen.silent(120.1) == ["n"]
 
@@ -105,9 +105,9 @@ def test_what_the_controller_wrote_is_no_sign() -> None:
     seen.node(0, "n")
     assert seen.silent(61) == ["n"]
     seen.node(62, "n", 0, reason="NodeStatusNeverUpdated")
-    assert seen.book.is_silent("n")
+    assert seen.heartbeats.is_missed("n")
     seen.node(63, "n", 63)
-    assert not seen.book.is_silent("n")
+    assert not seen.heartbeats.is_missed("n")
 
 
 def test_a_new_node_has_longer_counted_from_its_creation() -> None:
@@ -131,7 +131,7 @@ def test_the_longer_time_ends_with_the_first_word() -> None:
 def test_gone_and_back_under_the_same_name() -> None:
     seen = Seen()
     seen.node(0, "n", 0)
-    seen.book.forget("n")
+    seen.heartbeats.forget("n")
     seen.node(49, "n", 49)
     assert seen.silent(60) == []
     assert seen.silent(99.1) == ["n"]
@@ -143,7 +143,7 @@ def test_all_are_excused() -> None:
     seen.node(0, "a", 0)
     seen.node(0, "b", 0)
     assert seen.silent(60) == ["a", "b"]
-    seen.book.excuse_all(60)
+    seen.heartbeats.reset_all(60)
     assert seen.silent(110) == []
     assert seen.silent(110.1) == ["a", "b"]
 
@@ -154,4 +154,4 @@ def test_heartbeats_leave_one_entry_each() -> None:
     for second in range(1, 5000):
         seen.lease(second, second)
         seen.silent(second)
-    assert len(seen.book._due) == 1
+    assert len(seen.heartbeats._due) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from dray.api.types.core_v1 import Node, Pod
 from dray.controllers.node_lifecycle import plan
-from dray.controllers.node_lifecycle.plan import Emptying
+from dray.controllers.node_lifecycle.plan import NoExecute
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 STAMP = "2026-01-01T00:01:00Z"
@@ -45,37 +45,37 @@ def texts(taints: Any) -> list[str] | None:
 
 PREFIX = "node.kubernetes.io/"
 TAINTS = {
-    "well and clean": (node("Ready=True"), Emptying.REMOVE, None),
+    "well and clean": (node("Ready=True"), NoExecute.REMOVE, None),
     "a new node's taint goes when it is ready": (
         node("Ready=True", taints=(f"{NOT_READY}:NoSchedule",)),
-        Emptying.REMOVE,
+        NoExecute.REMOVE,
         [],
     ),
     "a node that never spoke has no condition to be tainted for": (
         node(taints=(f"{NOT_READY}:NoSchedule",)),
-        Emptying.KEEP,
+        NoExecute.KEEP,
         [],
     ),
-    "not ready": (node("Ready=False"), Emptying.WAIT, [f"{NOT_READY}:NoSchedule"]),
-    "unknown": (node("Ready=Unknown"), Emptying.WAIT, [f"{UNREACHABLE}:NoSchedule"]),
+    "not ready": (node("Ready=False"), NoExecute.QUEUE, [f"{NOT_READY}:NoSchedule"]),
+    "unknown": (node("Ready=Unknown"), NoExecute.QUEUE, [f"{UNREACHABLE}:NoSchedule"]),
     "its turn": (
         node("Ready=Unknown"),
-        Emptying.HAVE,
+        NoExecute.SET,
         [f"{UNREACHABLE}:NoExecute", f"{UNREACHABLE}:NoSchedule"],
     ),
     "from unknown to not ready": (
         node("Ready=False", taints=(f"{UNREACHABLE}:NoExecute", f"{UNREACHABLE}:NoSchedule")),
-        Emptying.HAVE,
+        NoExecute.SET,
         [f"{NOT_READY}:NoExecute", f"{NOT_READY}:NoSchedule"],
     ),
     "well again": (
         node("Ready=True", taints=("mine:NoExecute", f"{NOT_READY}:NoExecute", f"{UNREACHABLE}:NoSchedule")),
-        Emptying.REMOVE,
+        NoExecute.REMOVE,
         ["mine:NoExecute"],
     ),
     "all pressures at once": (
         node("Ready=True", "MemoryPressure=True", "DiskPressure=True", "PIDPressure=True", "NetworkUnavailable=True"),
-        Emptying.REMOVE,
+        NoExecute.REMOVE,
         [
             f"{PREFIX}disk-pressure:NoSchedule",
             f"{PREFIX}memory-pressure:NoSchedule",
@@ -85,62 +85,62 @@ TAINTS = {
     ),
     "unknown pressure is no pressure": (
         node("Ready=True", "MemoryPressure=Unknown", taints=(f"{PREFIX}memory-pressure:NoSchedule",)),
-        Emptying.REMOVE,
+        NoExecute.REMOVE,
         [],
     ),
-    "cordoned": (node("Ready=True", unschedulable=True), Emptying.REMOVE, [f"{PREFIX}unschedulable:NoSchedule"]),
+    "cordoned": (node("Ready=True", unschedulable=True), NoExecute.REMOVE, [f"{PREFIX}unschedulable:NoSchedule"]),
     "uncordoned": (
         node("Ready=True", taints=(f"{PREFIX}unschedulable:NoSchedule",)),
-        Emptying.REMOVE,
+        NoExecute.REMOVE,
         [],
     ),
     "others' taints stay, also of these keys with another effect": (
         node("Ready=True", taints=("a:NoSchedule", f"{PREFIX}memory-pressure:NoExecute")),
-        Emptying.REMOVE,
+        NoExecute.REMOVE,
         None,
     ),
     "waiting for its turn keeps what is there": (
         node("Ready=False", taints=(f"{NOT_READY}:NoSchedule", f"{UNREACHABLE}:NoExecute")),
-        Emptying.KEEP,
+        NoExecute.KEEP,
         None,
     ),
 }
 
 
 @pytest.mark.parametrize("row", TAINTS.values(), ids=TAINTS.keys())
-def test_taints(row: tuple[Node, Emptying, list[str] | None]) -> None:
-    given, emptying, expected = row
+def test_taints(row: tuple[Node, NoExecute, list[str] | None]) -> None:
+    given, no_execute, expected = row
     before = msgspec.json.encode(given)
-    assert texts(plan.plan_node(given, emptying, NOW).taints) == expected
+    assert texts(plan.plan_node(given, no_execute, NOW).taints) == expected
     assert msgspec.json.encode(given) == before
 
 
 def test_an_added_taint_says_when() -> None:
-    wanted = plan.plan_node(node("Ready=False"), Emptying.WAIT, NOW)
+    wanted = plan.plan_node(node("Ready=False"), NoExecute.QUEUE, NOW)
     patch = plan.node_patch(node("Ready=False"), wanted)
     assert patch["spec"]["taints"] == [{"key": NOT_READY, "effect": "NoSchedule", "timeAdded": STAMP}]
     assert patch["metadata"] == {"uid": "u", "resourceVersion": "7"}
 
 
 EMPTYING = {
-    "never spoke": (node(), {}, Emptying.KEEP),
-    "well": (node("Ready=True"), {}, Emptying.REMOVE),
-    "waits": (node("Ready=False"), {}, Emptying.WAIT),
-    "has its turn": (node("Ready=False"), {"has_turn": True}, Emptying.HAVE),
-    "tainted already": (node("Ready=Unknown", taints=(f"{NOT_READY}:NoExecute",)), {}, Emptying.HAVE),
-    "somebody took the taint away": (node("Ready=Unknown"), {"is_done": True}, Emptying.KEEP),
+    "never spoke": (node(), {}, NoExecute.KEEP),
+    "well": (node("Ready=True"), {}, NoExecute.REMOVE),
+    "waits": (node("Ready=False"), {}, NoExecute.QUEUE),
+    "has its turn": (node("Ready=False"), {"permitted": True}, NoExecute.SET),
+    "tainted already": (node("Ready=Unknown", taints=(f"{NOT_READY}:NoExecute",)), {}, NoExecute.SET),
+    "somebody took the taint away": (node("Ready=Unknown"), {"done": True}, NoExecute.KEEP),
     "nobody is well anywhere": (
         node("Ready=Unknown", taints=(f"{UNREACHABLE}:NoExecute",)),
-        {"stopped": True, "has_turn": True},
-        Emptying.REMOVE,
+        {"stopped": True, "permitted": True},
+        NoExecute.REMOVE,
     ),
 }
 
 
 @pytest.mark.parametrize("row", EMPTYING.values(), ids=EMPTYING.keys())
-def test_emptying(row: tuple[Node, dict[str, bool], Emptying]) -> None:
+def test_no_execute(row: tuple[Node, dict[str, bool], NoExecute]) -> None:
     given, known, expected = row
-    assert plan.plan_emptying(given, **{"stopped": False, "has_turn": False, "is_done": False, **known}) is expected
+    assert plan.plan_no_execute(given, **{"stopped": False, "permitted": False, "done": False, **known}) is expected
 
 
 def test_a_silent_node_becomes_unknown() -> None:
@@ -165,7 +165,7 @@ def test_what_is_unknown_is_not_written_again() -> None:
 
 def test_labels_have_their_older_names_too() -> None:
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "beta.kubernetes.io/arch": "amd64"}
-    wanted = plan.plan_node(node("Ready=True", labels=labels), Emptying.REMOVE, NOW)
+    wanted = plan.plan_node(node("Ready=True", labels=labels), NoExecute.REMOVE, NOW)
     assert wanted.labels == {"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "arm64"}
     assert wanted.taints is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.controllers.node_lifecycle.eviction_limiter import Turns
+from dray.controllers.node_lifecycle.eviction_limiter import EvictionLimiter
 from dray.controllers.node_lifecycle.zones import Change, Rates, Zones, ZoneState
 
 RATES = Rates(large_cluster_size=10)
@@ -15,7 +15,7 @@ def zones(**sizes: tuple[int, int]) -> Zones:
     made = Zones(RATES)
     for zone, (well, unwell) in sizes.items():
         for number in range(well + unwell):
-            made.put(f"{zone}-{number}", zone, well=number < well)
+            made.put(f"{zone}-{number}", zone, healthy=number < well)
     made.evaluate()
     return made
 
@@ -42,12 +42,12 @@ def test_states(row: tuple[tuple[int, int], ZoneState, float]) -> None:
 def test_nothing_well_anywhere_stops_everything() -> None:
     made = zones(a=(1, 1), b=(0, 1))
     assert not made.stopped
-    made.put("a-0", "a", well=False)
+    made.put("a-0", "a", healthy=False)
     assert made.evaluate() is Change.STOPPED
     assert made.stopped
     assert (made.rate("a"), made.rate("b")) == (0.0, 0.0)
     assert made.evaluate() is Change.NOTHING
-    made.put("b-0", "b", well=True)
+    made.put("b-0", "b", healthy=True)
     assert made.evaluate() is Change.RESUMED
     assert made.rate("a") == 0.1
 
@@ -55,10 +55,10 @@ def test_nothing_well_anywhere_stops_everything() -> None:
 def test_nodes_that_do_not_count_and_empty_zones() -> None:
     made = zones(a=(0, 1))
     assert made.stopped
-    made.put("a-0", "a", well=None)
+    made.put("a-0", "a", healthy=None)
     assert made.evaluate() is Change.RESUMED
     assert made.items() == ()
-    made.put("a-0", "b", well=True)
+    made.put("a-0", "b", healthy=True)
     made.evaluate()
     assert [name for name, _ in made.items()] == ["b"]
     made.remove("a-0")
@@ -66,61 +66,61 @@ def test_nodes_that_do_not_count_and_empty_zones() -> None:
     assert made.items() == ()
 
 
-def granted(turns: Turns, zone: str, rate: float, *times: float) -> list[str | None]:
-    return [turns.next(zone, rate, time)[0] for time in times]
+def granted(limiter: EvictionLimiter, zone: str, rate: float, *times: float) -> list[str | None]:
+    return [limiter.next(zone, rate, time)[0] for time in times]
 
 
 def test_first_come_first_served_at_the_rate() -> None:
-    turns = Turns()
+    limiter = EvictionLimiter()
     for name in ("a", "b", "c"):
-        turns.ask(name, "z")
-    assert turns.next("z", 0.1, 100.0) == ("a", pytest.approx(10.0))
-    assert granted(turns, "z", 0.1, 105.0, 110.0, 119.0, 120.0) == [None, "b", None, "c"]
-    assert turns.next("z", 0.1, 200.0) == (None, None)
-    assert turns.has_turn("c")
+        limiter.enqueue(name, "z")
+    assert limiter.next("z", 0.1, 100.0) == ("a", pytest.approx(10.0))
+    assert granted(limiter, "z", 0.1, 105.0, 110.0, 119.0, 120.0) == [None, "b", None, "c"]
+    assert limiter.next("z", 0.1, 200.0) == (None, None)
+    assert limiter.is_permitted("c")
 
 
 def test_a_quiet_time_saves_up_one_turn() -> None:
-    turns = Turns()
-    turns.ask("a", "z")
-    assert granted(turns, "z", 0.1, 0.0, 10_000.0) == ["a", None]
+    limiter = EvictionLimiter()
+    limiter.enqueue("a", "z")
+    assert granted(limiter, "z", 0.1, 0.0, 10_000.0) == ["a", None]
     for name in ("b", "c"):
-        turns.ask(name, "z")
-    assert granted(turns, "z", 0.1, 10_000.0, 10_000.0, 10_010.0) == ["b", None, "c"]
+        limiter.enqueue(name, "z")
+    assert granted(limiter, "z", 0.1, 10_000.0, 10_000.0, 10_010.0) == ["b", None, "c"]
 
 
 def test_zones_do_not_wait_for_each_other() -> None:
-    turns = Turns()
-    turns.ask("a", "y")
-    turns.ask("b", "z")
-    assert turns.zones_waiting == ("y", "z")
-    assert granted(turns, "y", 0.1, 0.0) + granted(turns, "z", 0.1, 0.0) == ["a", "b"]
+    limiter = EvictionLimiter()
+    limiter.enqueue("a", "y")
+    limiter.enqueue("b", "z")
+    assert limiter.waiting_zones == ("y", "z")
+    assert granted(limiter, "y", 0.1, 0.0) + granted(limiter, "z", 0.1, 0.0) == ["a", "b"]
 
 
 def test_no_rate_no_turn() -> None:
-    turns = Turns()
-    turns.ask("a", "z")
-    assert turns.next("z", 0.0, 0.0) == (None, None)
-    assert turns.next("z", 0.1, 1.0) == ("a", None)
+    limiter = EvictionLimiter()
+    limiter.enqueue("a", "z")
+    assert limiter.next("z", 0.0, 0.0) == (None, None)
+    assert limiter.next("z", 0.1, 1.0) == ("a", None)
 
 
 def test_who_is_well_again_gives_up_its_place() -> None:
-    turns = Turns()
-    turns.ask("a", "z")
-    turns.ask("b", "z")
-    turns.withdraw("a")
-    assert granted(turns, "z", 1.0, 0.0) == ["b"]
-    turns.done("b")
-    assert turns.is_done("b")
-    turns.ask("b", "z")
-    assert turns.zones_waiting == ()
-    turns.withdraw("b")
-    turns.ask("b", "z")
-    assert turns.zones_waiting == ("z",)
+    limiter = EvictionLimiter()
+    limiter.enqueue("a", "z")
+    limiter.enqueue("b", "z")
+    limiter.remove("a")
+    assert granted(limiter, "z", 1.0, 0.0) == ["b"]
+    limiter.done("b")
+    assert limiter.is_done("b")
+    limiter.enqueue("b", "z")
+    assert limiter.waiting_zones == ()
+    limiter.remove("b")
+    limiter.enqueue("b", "z")
+    assert limiter.waiting_zones == ("z",)
 
 
 def test_a_node_that_moves_waits_in_its_new_zone() -> None:
-    turns = Turns()
-    turns.ask("a", "y")
-    turns.ask("a", "z")
-    assert turns.zones_waiting == ("z",)
+    limiter = EvictionLimiter()
+    limiter.enqueue("a", "y")
+    limiter.enqueue("a", "z")
+    assert limiter.waiting_zones == ("z",)

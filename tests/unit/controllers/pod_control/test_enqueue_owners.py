@@ -16,7 +16,7 @@ from dray.client.informer import Informer
 from dray.client.interface import ListPage
 from dray.client.resources import REPLICA_SETS
 from dray.client.shared_informers import EVERYTHING, SharedInformer
-from dray.controllers.pod_control.ownership import Owner, gone_uid, wake_owners
+from dray.controllers.pod_control.ownership import Owner, enqueue_owners, gone_uid
 from tests.unit.controllers.pod_control.pods import pod
 
 KIND = GroupVersionKind("apps", "v1", "ReplicaSet")
@@ -64,7 +64,7 @@ def test_who_is_woken(old: Pod | None, new: Pod | None, woken: list[str]) -> Non
     sets = [replica_set("web"), replica_set("database"), replica_set("retired"), replica_set("web", "elsewhere")]
     informer.page_received(ListPage(sets, "1"))
     keys: list[NamespacedName] = []
-    wake_owners(owners, owner_of, keys.append)(old, new)
+    enqueue_owners(owners, owner_of, keys.append)(old, new)
     assert keys == [NamespacedName("team", name) for name in woken]
 
 

@@ -11,8 +11,8 @@ from dray.api.selectors import LabelSelector
 from dray.api.types.core_v1 import Container, Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.controllers.pod_control import pod_status, pod_templates
-from dray.controllers.pod_control.expectations import CONFIRMED_SECONDS, REMEMBERED_SECONDS, UnseenPods
-from dray.controllers.pod_control.ownership import Owner, adoption_patch, orphan_index, release_patch, sort_out
+from dray.controllers.pod_control.expectations import CONFIRM_SECONDS, EXPIRY_SECONDS, PodExpectations
+from dray.controllers.pod_control.ownership import Owner, adoption_patch, match_dependents, orphan_index, release_patch
 from tests.unit.controllers.pod_control.pods import NOW, pod
 
 KIND = GroupVersionKind("apps", "v1", "ReplicaSet")
@@ -68,11 +68,11 @@ def test_belongings() -> None:
     mine, stray = pod("mine", labels=WEB, owner="u1"), pod("stray", labels={"app": "x"}, owner="u1")
     found, other = pod("found", labels=WEB), pod("other", labels={"app": "x"})
     dying = pod("dying", labels=WEB, deleting=True)
-    result = sort_out(owner(), [mine, stray], [found, other, dying])
+    result = match_dependents(owner(), [mine, stray], [found, other, dying])
     assert (result.owned, result.adopt, result.release) == ((mine,), (found,), (stray,))
-    leaving = sort_out(owner(deleting=True), [mine, stray], [found])
+    leaving = match_dependents(owner(deleting=True), [mine, stray], [found])
     assert (leaving.owned, leaving.adopt, leaving.release) == ((mine, stray), (), ())
-    assert sort_out(owner(), [pod("namesake", labels=WEB, owner="u2")], []).owned == ()
+    assert match_dependents(owner(), [pod("namesake", labels=WEB, owner="u2")], []).owned == ()
     assert (orphan_index(found), orphan_index(mine)) == (("team",), ())
 
 
@@ -109,12 +109,12 @@ def test_a_pod_from_a_template() -> None:
     assert (made.metadata.labels, made.metadata.annotations) == (WEB, {"a": "1"})
     assert made.metadata.finalizers == ("f/f",)
     assert made.metadata.owner_references[0].uid == "u1"
-    given = pod_templates.named(made, random.Random(1))
+    given = pod_templates.with_random_name(made, random.Random(1))
     name = given.metadata.name or ""
     assert name.startswith("web-")
     assert len(name) == 9
     assert set(name[4:]) <= set(pod_templates.ALPHABET)
-    assert pod_templates.renamed(made, "web-x").metadata.generate_name is None
+    assert pod_templates.with_name(made, "web-x").metadata.generate_name is None
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("web", "web-"), ("n" * 252, "n" * 252 + "-"), ("n" * 253, "n" * 253)])
@@ -124,7 +124,7 @@ def test_prefix(name: str, prefix: str) -> None:
 
 def test_a_long_prefix_leaves_room_for_the_suffix() -> None:
     made = Pod(metadata=ObjectMeta(generate_name="n" * 100 + "-"))
-    assert len(pod_templates.named(made, random.Random(1)).metadata.name or "") == 63
+    assert len(pod_templates.with_random_name(made, random.Random(1)).metadata.name or "") == 63
 
 
 def test_hash() -> None:
@@ -148,74 +148,74 @@ class TestUnseen:
 
     key = NamespacedName("team", "p")
 
-    def view(self, unseen: UnseenPods, *cached: Pod, now: float = 0.0) -> list[tuple[str, bool]]:
-        pods = unseen.over("u1", cached, now, NOW)
+    def view(self, expectations: PodExpectations, *cached: Pod, now: float = 0.0) -> list[tuple[str, bool]]:
+        pods = expectations.apply("u1", cached, now, NOW)
         return [(item.metadata.name or "", item.metadata.deletion_timestamp is not None) for item in pods]
 
     def test_a_creation_shows_until_told(self) -> None:
-        unseen = UnseenPods()
-        unseen.creating("u1", self.key, None, 0.0)
-        assert self.view(unseen) == []
-        unseen.created(pod())
-        assert self.view(unseen) == [("p", False)]
-        assert unseen.lost("u1") == []
-        assert self.view(unseen, pod()) == [("p", False)]
-        unseen.told(None, pod())
-        assert self.view(unseen) == []
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        assert self.view(expectations) == []
+        expectations.created(pod())
+        assert self.view(expectations) == [("p", False)]
+        assert expectations.unanswered("u1") == []
+        assert self.view(expectations, pod()) == [("p", False)]
+        expectations.observe(None, pod())
+        assert self.view(expectations) == []
 
     def test_the_informer_may_be_faster_than_the_answer(self) -> None:
-        unseen = UnseenPods()
-        unseen.creating("u1", self.key, None, 0.0)
-        unseen.told(None, pod())
-        unseen.told(pod(), None)
-        unseen.created(pod())
-        assert self.view(unseen) == []
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        expectations.observe(None, pod())
+        expectations.observe(pod(), None)
+        expectations.created(pod())
+        assert self.view(expectations) == []
 
     def test_lost_and_refused(self) -> None:
-        unseen = UnseenPods()
-        unseen.creating("u1", self.key, "slot", 0.0)
-        assert unseen.lost("u1") == [(self.key, "slot")]
-        unseen.not_created(self.key)
-        assert unseen.lost("u1") == []
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, "slot", 0.0)
+        assert expectations.unanswered("u1") == [(self.key, "slot")]
+        expectations.creation_failed(self.key)
+        assert expectations.unanswered("u1") == []
 
     def test_what_is_not_told_of_is_to_be_confirmed(self) -> None:
-        unseen = UnseenPods()
-        unseen.creating("u1", self.key, None, 0.0)
-        assert unseen.awaits("u1")
-        assert unseen.to_confirm("u1", 100.0) == []
-        unseen.created(pod())
-        assert unseen.to_confirm("u1", CONFIRMED_SECONDS - 1) == []
-        assert unseen.to_confirm("u1", CONFIRMED_SECONDS) == [self.key]
-        unseen.told(None, pod())
-        assert not unseen.awaits("u1")
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        assert expectations.pending("u1")
+        assert expectations.to_confirm("u1", 100.0) == []
+        expectations.created(pod())
+        assert expectations.to_confirm("u1", CONFIRM_SECONDS - 1) == []
+        assert expectations.to_confirm("u1", CONFIRM_SECONDS) == [self.key]
+        expectations.observe(None, pod())
+        assert not expectations.pending("u1")
 
     def test_creations_expire(self) -> None:
-        unseen = UnseenPods()
-        unseen.creating("u1", self.key, None, 0.0)
-        unseen.created(pod())
-        assert self.view(unseen, now=REMEMBERED_SECONDS) == [("p", False)]
-        assert self.view(unseen, now=REMEMBERED_SECONDS + 1) == []
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        expectations.created(pod())
+        assert self.view(expectations, now=EXPIRY_SECONDS) == [("p", False)]
+        assert self.view(expectations, now=EXPIRY_SECONDS + 1) == []
 
     def test_a_deletion_shows_until_told(self) -> None:
-        unseen = UnseenPods()
-        unseen.deleting("uid-p", 0.0)
-        assert self.view(unseen, pod(), pod("q")) == [("p", True), ("q", False)]
-        unseen.told(pod(), pod(ready_for=1.0))
-        assert self.view(unseen, pod()) == [("p", True)]
-        assert self.view(unseen, pod(), now=REMEMBERED_SECONDS + 1) == [("p", False)]
+        expectations = PodExpectations()
+        expectations.expect_deletion("uid-p", 0.0)
+        assert self.view(expectations, pod(), pod("q")) == [("p", True), ("q", False)]
+        expectations.observe(pod(), pod(ready_for=1.0))
+        assert self.view(expectations, pod()) == [("p", True)]
+        assert self.view(expectations, pod(), now=EXPIRY_SECONDS + 1) == [("p", False)]
 
     @pytest.mark.parametrize("news", [None, pod(deleting=True), pod(uid="another")])
     def test_the_end_of_a_deletion(self, news: Pod | None) -> None:
-        unseen = UnseenPods()
-        unseen.deleting("uid-p", 0.0)
-        unseen.told(pod(), news)
-        assert self.view(unseen, pod()) == [("p", False)]
+        expectations = PodExpectations()
+        expectations.expect_deletion("uid-p", 0.0)
+        expectations.observe(pod(), news)
+        assert self.view(expectations, pod()) == [("p", False)]
 
     def test_a_failed_deletion_and_a_gone_owner(self) -> None:
-        unseen = UnseenPods()
-        unseen.deleting("uid-p", 0.0)
-        unseen.not_deleted("uid-p")
-        unseen.creating("u1", self.key, None, 0.0)
-        unseen.forget("u1")
-        assert self.view(unseen, pod()) == [("p", False)]
-        assert unseen.lost("u1") == []
+        expectations = PodExpectations()
+        expectations.expect_deletion("uid-p", 0.0)
+        expectations.deletion_failed("uid-p")
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        expectations.delete("u1")
+        assert self.view(expectations, pod()) == [("p", False)]
+        assert expectations.unanswered("u1") == []

@@ -55,7 +55,7 @@ def test_out_of_service(given: Node, expected: bool) -> None:
     ],
 )
 def test_never_placed(given: Pod, expected: bool) -> None:
-    assert plan.is_never_placed(given) is expected
+    assert plan.is_unscheduled_and_terminating(given) is expected
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_evicted_pods_go_first_then_the_oldest() -> None:
         pod("b", "Failed", created=1),
         pod("a", "Succeeded", created=1),
     ]
-    assert [item.metadata.name for item in plan.too_many(finished, 1)] == ["evicted", "a", "b"]
-    assert plan.too_many(finished, 4) == []
-    assert plan.too_many(finished, 10) == []
+    assert [item.metadata.name for item in plan.surplus(finished, 1)] == ["evicted", "a", "b"]
+    assert plan.surplus(finished, 4) == []
+    assert plan.surplus(finished, 10) == []

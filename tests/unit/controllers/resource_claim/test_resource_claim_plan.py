@@ -10,7 +10,7 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import POD_CLAIM_NAME_ANNOTATION
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
-from dray.controllers.resource_claim.created_claims import REMEMBERED_MAX, REMEMBERED_SECONDS, CreatedClaims
+from dray.controllers.resource_claim.created_claims import ENTRIES_MAX, EXPIRY_SECONDS, CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimLabels, ClaimMetrics, labels_of
 from dray.controllers.resource_claim.plan import (
     PRIORITIZED_LIST_DISABLED,
@@ -357,18 +357,18 @@ def test_who_is_asked_for(given: ResourceClaim, cached: Pod | None, deleted: boo
 @pytest.mark.behaviour("SP-77")
 def test_created_claims_are_remembered_until_seen_and_not_for_long() -> None:
     created = CreatedClaims()
-    created.remember(MINE, 0.0)
+    created.add(MINE, 0.0)
     key = next(iter(created._entries))
-    assert created.get(key, REMEMBERED_SECONDS) is MINE
-    assert created.owned_by("pod-uid", REMEMBERED_SECONDS) == (MINE,)
-    assert created.get(key, REMEMBERED_SECONDS + 1) is None
-    assert created.owned_by("pod-uid", REMEMBERED_SECONDS + 1) == ()
-    created.seen(key)
+    assert created.get(key, EXPIRY_SECONDS) is MINE
+    assert created.owned_by("pod-uid", EXPIRY_SECONDS) == (MINE,)
+    assert created.get(key, EXPIRY_SECONDS + 1) is None
+    assert created.owned_by("pod-uid", EXPIRY_SECONDS + 1) == ()
+    created.observe(key)
     assert created.get(key, 0.0) is None
     assert created.owned_by("pod-uid", 0.0) == ()
-    for number in range(REMEMBERED_MAX + 5):
-        created.remember(claim(f"c{number}", owner=f"u{number}"), 0.0)
-    assert len(created._entries) == len(created._by_owner) == REMEMBERED_MAX
+    for number in range(ENTRIES_MAX + 5):
+        created.add(claim(f"c{number}", owner=f"u{number}"), 0.0)
+    assert len(created._entries) == len(created._by_owner) == ENTRIES_MAX
 
 
 @pytest.mark.behaviour("SP-88", "PL-34")
@@ -402,8 +402,8 @@ def test_claims_are_counted_by_what_they_are() -> None:
 def test_creations_are_counted_by_outcome() -> None:
     metrics = Metrics()
     counts = ClaimMetrics(metrics)
-    counts.tried_to_create(claim(), success=True)
-    counts.tried_to_create(claim("admin", exact(admin=True)), success=False)
+    counts.created(claim(), success=True)
+    counts.created(claim("admin", exact(admin=True)), success=False)
     name = "resourceclaim_controller_creates_total"
     assert metrics.value(name, {"status": "success", "admin_access": "false"}) == 1
     assert metrics.value(name, {"status": "failure", "admin_access": "true"}) == 1

@@ -23,6 +23,7 @@ from dray.client.interface import DeleteOptions, PatchType, WriteOptions, unstru
 from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
+from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.clock import SystemClock
@@ -143,7 +144,8 @@ async def running(gates: FeatureGates | None = None, prepare: Any = None) -> Asy
         user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))
         client = RestClient(transport)
         informers = SharedInformerFactory(client, clock, random.Random(1))
-        controller = ResourceClaimController(client, informers, clock, gates=gates, metrics=metrics)
+        context = ControllerContext(client, informers, clock, metrics, gates or FeatureGates())
+        controller = ResourceClaimController(context)
         world = World(user, transport, metrics, controller)
         if prepare is not None:
             await prepare(world)

@@ -11,8 +11,8 @@ from dray.api.document import GroupResource
 from dray.api.quota.names import PODS
 from dray.api.quota.usage import parse_amounts, write_amounts
 from dray.api.types.core_v1 import Pod, ResourceQuota
-from dray.controllers.resource_quota.plan import PATIENCE_SECONDS, Plan, plan_quota
-from dray.controllers.resource_quota.usage import Book
+from dray.controllers.resource_quota.plan import UNEXPLAINED_SECONDS, Plan, plan_quota
+from dray.controllers.resource_quota.usage import QuotaUsage
 
 MAPS = GroupResource("", "configmaps")
 
@@ -26,8 +26,8 @@ def told(hard: str, used: str, limit: str | None = None) -> ResourceQuota:
     return quota({"pods": limit or hard}, {"hard": {"pods": hard}, "used": {"pods": used}})
 
 
-LONG, SHORT = PATIENCE_SECONDS, 0.5
-LEFT = PATIENCE_SECONDS - SHORT
+LONG, SHORT = UNEXPLAINED_SECONDS, 0.5
+LEFT = UNEXPLAINED_SECONDS - SHORT
 
 # The quota, what is counted, what was freed, how long it was quiet; then what is written and when to look again.
 ROWS = {
@@ -51,7 +51,7 @@ def test_status_of_a_quota(
 ) -> None:
     plan = plan_quota(given, parse_amounts({"pods": counted}), parse_amounts({"pods": freed}), quiet)
     status = None if plan.status is None else (plan.status.hard["pods"], plan.status.used["pods"])
-    assert (status, plan.again_seconds) == (written, again)
+    assert (status, plan.requeue_seconds) == (written, again)
 
 
 def test_names_no_longer_limited_leave_the_status() -> None:
@@ -68,12 +68,12 @@ def test_a_status_that_is_right_is_left_alone() -> None:
 # --- The account. ---
 
 
-def book(hard: dict[str, str], **spec: Any) -> Book:
-    return Book(quota(hard, **spec), extended=True)
+def usage_of_quota(hard: dict[str, str], **spec: Any) -> QuotaUsage:
+    return QuotaUsage(quota(hard, **spec), extended=True)
 
 
 def test_usage_follows_the_objects() -> None:
-    account = book({"configmaps": "5", "count/secrets": "1"})
+    account = usage_of_quota({"configmaps": "5", "count/secrets": "1"})
     usage = parse_amounts({"configmaps": "1", "count/configmaps": "1"})
     assert account.put(MAPS, "a", usage)
     assert not account.put(MAPS, "a", usage)
@@ -85,20 +85,20 @@ def test_usage_follows_the_objects() -> None:
 
 
 def test_what_is_freed_is_remembered_until_it_is_settled() -> None:
-    account = book({"cpu": "5"})
+    account = usage_of_quota({"cpu": "5"})
     for name, amount in (("a", "2"), ("b", "1"), ("a", "500m")):
         account.put(PODS, name, parse_amounts({"cpu": amount}))
     freed = account.freed()
     assert write_amounts(freed) == {"cpu": "1500m"}
     account.remove(PODS, "b")
-    account.settled(freed)
+    account.settle(freed)
     assert write_amounts(account.freed()) == {"cpu": "1"}
-    account.settled(account.freed())
+    account.settle(account.freed())
     assert account.freed() == {}
 
 
 def test_pods_leave_the_account_with_their_scope() -> None:
-    account = book({"pods": "5"}, scopes=["Terminating"])
+    account = usage_of_quota({"pods": "5"}, scopes=["Terminating"])
     usage = parse_amounts({"pods": "1"})
     inside, outside = (msgspec.convert({"spec": {"activeDeadlineSeconds": seconds}}, Pod) for seconds in (1, None))
     assert account.put(PODS, "a", usage, inside)
@@ -120,10 +120,12 @@ def test_pods_leave_the_account_with_their_scope() -> None:
     ],
 )
 def test_only_what_can_be_counted_is_reported(name: str, known: bool) -> None:
-    account = book({name: "1"})
+    account = usage_of_quota({name: "1"})
     assert (name in account.used([GroupResource("example.com", "widgets")])) is known
 
 
 def test_kinds_to_count() -> None:
-    account = book(dict.fromkeys(("pods", "count/pods", "secrets", "count/secrets", "count/a.b.c", "cpu"), "1"))
-    assert account.counted() == {GroupResource("", "secrets"), GroupResource("b.c", "a")}
+    account = usage_of_quota(
+        dict.fromkeys(("pods", "count/pods", "secrets", "count/secrets", "count/a.b.c", "cpu"), "1")
+    )
+    assert account.counted_kinds() == {GroupResource("", "secrets"), GroupResource("b.c", "a")}

@@ -8,7 +8,12 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import Taint, Toleration
-from dray.controllers.taint_eviction.plan import ScheduledEviction, EvictionSchedule, no_execute_taints, tolerated_seconds
+from dray.controllers.taint_eviction.plan import (
+    EvictionSchedule,
+    ScheduledEviction,
+    no_execute_taints,
+    tolerated_seconds,
+)
 
 
 def taint(key: str, value: str = "", effect: str = "NoExecute") -> Taint:
