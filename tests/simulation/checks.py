@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from dray.api.document import Document
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, RESERVED_FOR_MAX
-from dray.scheduler.loop import Scheduler
+from dray.scheduler.scheduler import Scheduler
 
 _TERMINAL = ("Succeeded", "Failed")
 
@@ -72,11 +72,11 @@ def running_pods_keep_their_devices(
 
 def one_special_claim_per_pod(claims: list[Document]) -> None:
     """Whatever was sent twice or came late."""
-    owners = [claim["metadata"]["ownerReferences"][0]["uid"] for claim in claims if is_special(claim)]
+    owners = [claim["metadata"]["ownerReferences"][0]["uid"] for claim in claims if is_extended_resource_claim(claim)]
     assert len(owners) == len(set(owners)), f"two special claims: {owners}"
 
 
-def is_special(claim: Document) -> bool:
+def is_extended_resource_claim(claim: Document) -> bool:
     """Whether the scheduler made it for extended resources."""
     return EXTENDED_RESOURCE_ANNOTATION in (claim["metadata"].get("annotations") or {})
 
@@ -142,7 +142,7 @@ def everything_is_settled(
         assert not claim["metadata"].get("deletionTimestamp") or users_of(claim), f"{claim['metadata']['name']} stays"
     named = {special_name(pod) for pod in pods if is_bound(pod)}
     for claim in claims:
-        held = is_special(claim) and devices_of(claim)
+        held = is_extended_resource_claim(claim) and devices_of(claim)
         assert not held or claim["metadata"]["name"] in named, f"{claim['metadata']['name']} has devices for nobody"
 
 

@@ -22,8 +22,8 @@ from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomErro
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 from tests.simulation import classic_checks as checks

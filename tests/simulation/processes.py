@@ -16,8 +16,8 @@ from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.simulation.network import LATE_SECONDS_MAX, FaultyTransport, Odds
 

@@ -29,8 +29,8 @@ from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.runtime.metrics import Metrics
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.in_process_server import in_process_server
 from tests.simulation.network import Odds

@@ -30,7 +30,7 @@ from dray.node.agent.pod_worker import ContainerStartMetrics
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.files import read_config
+from dray.scheduler.config_loader import read_config
 
 INTRODUCTION = """Every process serves its metrics at `/metrics` in the Prometheus text format; see
 [operating](../operating.md#metrics) for the endpoints. `dray up` serves the metrics of API server, controllers and

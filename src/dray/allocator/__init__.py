@@ -12,8 +12,7 @@ from dray.allocator.errors import (
 )
 from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
-from dray.allocator.outcome import Outcome
-from dray.allocator.score import allocation_score, normalized_scores
+from dray.allocator.outcome import Outcome, allocation_score, normalized_scores
 
 __all__ = [
     "AllocationError",

@@ -202,7 +202,7 @@ class Search:
         symmetry = self._learn()
         if self._refuted:
             return False
-        self._remember(self._frame_key(symmetry, frame))
+        self._record_event(self._frame_key(symmetry, frame))
         if frame.ordinal:
             return True
         return self._enter(frame.request, frame.choice_number + 1) or self._retreat(frame.request)
@@ -212,7 +212,7 @@ class Search:
         symmetry = self._learn()
         if self._refuted:
             return False
-        self._remember(self._request_key(symmetry, request))
+        self._record_event(self._request_key(symmetry, request))
         while self.frames:
             if self._matters(symmetry, self.frames[-1], request):
                 return True
@@ -278,7 +278,7 @@ class Search:
             self._refuted = self._bounds.refute(0, 0, _nothing)
         return self._symmetry
 
-    def _remember(self, key: StateKey) -> None:
+    def _record_event(self, key: StateKey) -> None:
         if len(self._failed) < _FAILED_MAX:
             self._failed.add(key)
 

@@ -13,8 +13,8 @@ from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.files import find_factories, read_config
-from dray.scheduler.loop import Scheduler
+from dray.scheduler.config_loader import find_factories, read_config
+from dray.scheduler.scheduler import Scheduler
 
 
 def spawn_scheduler(

@@ -48,7 +48,7 @@ def _read_scheduler_config(path: str) -> SchedulerConfig | None:
     if not path:
         return None
     # The scheduler's types come with it; without a file that is left for later.
-    from dray.scheduler.files import read_config
+    from dray.scheduler.config_loader import read_config
 
     return read_config(path)
 

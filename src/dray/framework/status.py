@@ -53,7 +53,7 @@ class Status(msgspec.Struct, frozen=True):
         """All reasons in one line."""
         return ", ".join(self.reasons)
 
-    def said_by(self, plugin: str) -> Status:
+    def with_plugin(self, plugin: str) -> Status:
         """The same answer with its author; an author already named is kept."""
         return self if self.plugin else msgspec.structs.replace(self, plugin=plugin)
 

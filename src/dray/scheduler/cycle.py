@@ -20,7 +20,7 @@ from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile, Scorer
-from dray.scheduler.score_tables import ScoreTables
+from dray.scheduler.score_cache import ScoreTables
 from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
 # Kubernetes' adaptive percentage: 50 % less one for every 125 nodes, at least 5 %, and never fewer than 100 nodes.
@@ -224,7 +224,7 @@ class Cycle:
                     status = run_filter(state, pod, node)
                     if status is not SUCCESS:
                         if status.code is not Code.SUCCESS:
-                            status = status.said_by(name)
+                            status = status.with_plugin(name)
                             break
                         status = SUCCESS
             if status is SUCCESS:
@@ -265,7 +265,7 @@ def run_pre_filter(profile: Profile, state: CycleState, node_count: int) -> tupl
             state.skip_filter.add(plugin.name)
             continue
         if status is not SUCCESS and not status.is_success:
-            return None, _pre_filter_rejection(status.said_by(plugin.name), node_count)
+            return None, _pre_filter_rejection(status.with_plugin(plugin.name), node_count)
         if result is not None:
             limiting.append(plugin.name)
             names = result.node_names if names is None else names & result.node_names
@@ -315,7 +315,7 @@ def run_filters(filters: Sequence[Filter], state: CycleState, node: NodeInfo, no
         for name, run_filter in filters:
             status = run_filter(state, state.pod_info.pod, node_info)
             if status is not SUCCESS and not status.is_success:
-                return status.said_by(name)
+                return status.with_plugin(name)
     return SUCCESS
 
 

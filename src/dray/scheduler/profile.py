@@ -126,7 +126,7 @@ class Profile:
                 _log.exception("PreEnqueue plugin %s", plugin.name)
                 status = error(f"{type(failure).__name__}: {failure}")
             if status is not SUCCESS and not status.is_success:
-                return status.said_by(plugin.name)
+                return status.with_plugin(plugin.name)
         return SUCCESS
 
     def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:

@@ -30,8 +30,8 @@ from dray.framework.events import (
 )
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
-from dray.scheduler.parking import Parking
 from dray.scheduler.queued_pod import QueuedPod
+from dray.scheduler.unschedulable_pods import UnschedulablePods
 
 BACKOFF_FIRST_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 10.0
@@ -117,7 +117,7 @@ class _Heap:
         return len(self._entries)
 
 
-class _Happened(msgspec.Struct, frozen=True):
+class _EventRecord(msgspec.Struct, frozen=True):
     number: int
     event: ClusterEvent
     old: Any
@@ -145,11 +145,11 @@ class SchedulingQueue:
         # Rejected Pods back off for courtesy, broken ones for safety: only the former may be tried early.
         self._backoff = _Heap()
         self._error_backoff = _Heap()
-        self._unschedulable = Parking(registrations)
-        self._gated = Parking(registrations)
+        self._unschedulable = UnschedulablePods(registrations)
+        self._gated = UnschedulablePods(registrations)
         # uid -> number of the last event before the Pod was popped; numbers never fall.
         self._in_flight: dict[str, int] = {}
-        self._happened: deque[_Happened] = deque()
+        self._events: deque[_EventRecord] = deque()
         self._event_number = 0
         # Number of the newest event that had to be forgotten.
         self._forgotten = 0
@@ -170,7 +170,7 @@ class SchedulingQueue:
                 queued.info = info
                 return
         if uid in self._in_flight:
-            self._remember(event, old, info.pod)
+            self._record_event(event, old, info.pod)
             return
         queued = self._unschedulable.get(uid) or self._gated.get(uid)
         if queued is None:
@@ -178,9 +178,9 @@ class SchedulingQueue:
             return
         queued.info = info
         if uid in self._gated:
-            if not self._ungate_if(queued, event, old, info.pod, now):
+            if not self._ungate_if_helped(queued, event, old, info.pod, now):
                 self._gated.changed(uid)
-        elif not self._move_if(queued, event, old, info.pod, now):
+        elif not self._requeue_if_helped(queued, event, old, info.pod, now):
             self._unschedulable.changed(uid)
 
     def delete(self, uid: str) -> None:
@@ -205,10 +205,10 @@ class SchedulingQueue:
         self._in_flight.pop(uid, None)
         oldest = next(iter(self._in_flight.values()), None)
         if oldest is None:
-            self._happened.clear()
+            self._events.clear()
             return
-        while self._happened and self._happened[0].number <= oldest:
-            self._happened.popleft()
+        while self._events and self._events[0].number <= oldest:
+            self._events.popleft()
 
     def reject(
         self,
@@ -239,22 +239,22 @@ class SchedulingQueue:
             self._back_off(queued, now, "ScheduleAttemptFailure")
             return
         for item in missed:
-            if _concerns(item, uid) and self._move_if(queued, item.event, item.old, item.new, now):
+            if _concerns(item, uid) and self._requeue_if_helped(queued, item.event, item.old, item.new, now):
                 return
         self._unschedulable.park(queued, queued.rejecting_plugins | queued.pending_plugins)
         self._observe("unschedulable", "ScheduleAttemptFailure")
 
     # --- The cluster changes. ---
 
-    def move_on(self, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
+    def requeue_for_event(self, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
         """Wake the Pods that the event may help."""
         if not self._unschedulable.interests(event):
             return
-        self._remember(event, old, new)
+        self._record_event(event, old, new)
         for queued in self._unschedulable.concerned(event, old, new):
-            self._move_if(queued, event, old, new, now)
+            self._requeue_if_helped(queued, event, old, new, now)
         for queued in self._gated.concerned(event, old, new):
-            self._ungate_if(queued, event, old, new, now)
+            self._ungate_if_helped(queued, event, old, new, now)
 
     def activate(self, uid: str, now: float) -> None:
         """Have a Pod tried soon, whatever holds it back but a gate."""
@@ -268,7 +268,7 @@ class SchedulingQueue:
         self._release_due(now)
         for queued in self._unschedulable:
             if now - queued.queued_at > self._unschedulable_seconds_max:
-                self._move_if(queued, FLUSH, None, None, now)
+                self._requeue_if_helped(queued, FLUSH, None, None, now)
 
     def next_due(self) -> float | None:
         """When the next backoff ends; None when nothing backs off."""
@@ -307,7 +307,7 @@ class SchedulingQueue:
     @property
     def remembered_events(self) -> int:
         """How many events are kept for Pods in flight."""
-        return len(self._happened)
+        return len(self._events)
 
     def pending(self) -> tuple[QueuedPod, ...]:
         """Every Pod that is not in flight."""
@@ -334,7 +334,7 @@ class SchedulingQueue:
         self._active.push(queued.sort_key, queued)
         self._observe("active", event.label)
 
-    def _move_if(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
+    def _requeue_if_helped(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
         """Queue a rejected Pod again if a rejecting plugin thinks that the event helps."""
         waiting = queued.rejecting_plugins | queued.pending_plugins
         helped = self._helped(queued, waiting, event, old, new)
@@ -347,7 +347,7 @@ class SchedulingQueue:
             self._back_off(queued, now, event.label)
         return True
 
-    def _ungate_if(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
+    def _ungate_if_helped(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
         """Ask the gates of a Pod again if the one that keeps it out thinks that the event helps."""
         if not self._helped(queued, frozenset((queued.gated_by,)), event, old, new):
             return False
@@ -389,20 +389,20 @@ class SchedulingQueue:
                 heap.remove(first[1].uid)
                 self._enqueue(first[1], now, ClusterEvent(WILDCARD, Action.ALL, "BackoffComplete"))
 
-    def _missed_since(self, since: int | None) -> tuple[_Happened, ...]:
+    def _missed_since(self, since: int | None) -> tuple[_EventRecord, ...]:
         """The events since a Pod was popped; one that stands for all when too many were to be remembered."""
         if since is None:
             return ()
         if since < self._forgotten:
-            return (_Happened(self._forgotten, FLUSH, None, None),)
-        return tuple(item for item in self._happened if item.number > since)
+            return (_EventRecord(self._forgotten, FLUSH, None, None),)
+        return tuple(item for item in self._events if item.number > since)
 
-    def _remember(self, event: ClusterEvent, old: Any, new: Any) -> None:
+    def _record_event(self, event: ClusterEvent, old: Any, new: Any) -> None:
         if self._in_flight:
             self._event_number += 1
-            self._happened.append(_Happened(self._event_number, event, old, new))
-            if len(self._happened) > EVENTS_REMEMBERED_MAX:
-                self._forgotten = self._happened.popleft().number
+            self._events.append(_EventRecord(self._event_number, event, old, new))
+            if len(self._events) > EVENTS_REMEMBERED_MAX:
+                self._forgotten = self._events.popleft().number
 
     def _remove(self, uid: str) -> None:
         self._active.remove(uid)
@@ -412,7 +412,7 @@ class SchedulingQueue:
         self._gated.take(uid)
 
 
-def _concerns(item: _Happened, uid: str) -> bool:
+def _concerns(item: _EventRecord, uid: str) -> bool:
     """A change of a pending Pod is news for that Pod alone."""
     return item.event.resource != UNSCHEDULED_POD or item.new.metadata.uid == uid
 

@@ -19,11 +19,10 @@ from dray.scheduler.plugins.node_name import NodeName
 from dray.scheduler.plugins.node_ports import NodePorts
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.plugins.node_unschedulable import NodeUnschedulable
-from dray.scheduler.plugins.not_built import PodTopologySpread, VolumeBinding
 from dray.scheduler.plugins.optional_claims import OptionalClaims
-from dray.scheduler.plugins.priority_sort import PrioritySort
-from dray.scheduler.plugins.scheduling_gates import SchedulingGates
+from dray.scheduler.plugins.queueing import PrioritySort, SchedulingGates
 from dray.scheduler.plugins.taint_toleration import TaintToleration
+from dray.scheduler.plugins.unsupported import PodTopologySpread, VolumeBinding
 from dray.scheduler.profile import Profile
 
 BUILT_IN: Final[Mapping[str, PluginFactory]] = {

@@ -22,9 +22,9 @@ from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomErro
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.queue import Backoff
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 

@@ -19,8 +19,8 @@ from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
 from dray.controllers.reconciler import ControllerContext
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 

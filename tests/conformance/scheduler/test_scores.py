@@ -12,7 +12,7 @@ from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.fit_strategies import make_scorer
 from dray.scheduler.plugins.image_locality import ImageLocality
 from dray.scheduler.plugins.node_affinity import NodeAffinity
-from dray.scheduler.plugins.scores import normalize
+from dray.scheduler.plugins.normalization import normalize
 from dray.scheduler.plugins.taint_toleration import TaintToleration
 from tests.unit.scheduler.builders import handle, node_info, pod, pod_info, state
 

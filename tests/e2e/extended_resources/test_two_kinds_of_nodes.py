@@ -143,11 +143,11 @@ class Demo:
 
         await self.until(same, self.pods)
 
-    async def special_claims(self) -> dict[str, Document]:
+    async def extended_claims(self) -> dict[str, Document]:
         return {claim["metadata"]["name"]: claim for claim in (await self.client.list(CLAIMS, "default")).items}
 
     async def devices_in_use(self) -> list[tuple[str, str]]:
-        claims = (await self.special_claims()).values()
+        claims = (await self.extended_claims()).values()
         results = [r for c in claims for r in c["status"].get("allocation", {}).get("devices", {}).get("results", ())]
         return sorted((result["pool"], result["device"]) for result in results)
 
@@ -195,7 +195,7 @@ async def test_a_deployment_stays_as_it_is_while_its_nodes_change(
         # One device of the plugin, two of the driver; only those of the driver have a claim.
         [old], served = pods["first"], pods["second"]
         assert special_name(old) == ""
-        assert {special_name(pod) for pod in served} == (await demo.special_claims()).keys()
+        assert {special_name(pod) for pod in served} == (await demo.extended_claims()).keys()
         assert [pod["status"]["extendedResourceClaimStatus"]["requestMappings"] for pod in served] == [[MAPPING]] * 2
         assert await demo.devices_in_use() == [("second", "gpu-0"), ("second", "gpu-1")]
 
@@ -237,4 +237,4 @@ async def test_a_deployment_stays_as_it_is_while_its_nodes_change(
 
 
 async def _no_claims(demo: Demo) -> bool:
-    return not await demo.special_claims()
+    return not await demo.extended_claims()

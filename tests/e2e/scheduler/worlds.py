@@ -20,8 +20,8 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.handle import PluginFactory
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 
 CORE = GroupVersion("", "v1")
 NODES = unstructured(CORE, "nodes", "Node", namespaced=False)

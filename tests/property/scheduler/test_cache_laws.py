@@ -16,7 +16,7 @@ from dray.framework.status import SUCCESS
 from dray.scheduler.cache import Cache
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from dray.scheduler.score_tables import KINDS_MAX, ScoreTables
+from dray.scheduler.score_cache import KINDS_MAX, ScoreTables
 from tests.unit.scheduler.builders import container, handle, node, pod
 
 NODES = ["n0", "n1", "n2"]

@@ -16,8 +16,8 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS
 from dray.scheduler.cache import Cache
-from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME
+from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from tests.conformance.allocator.builders import CLASS_A, claim, device_class, holding, in_region, request, slice_of
@@ -68,7 +68,7 @@ class Cluster:
     def __init__(self) -> None:
         handle = handle_of_nothing()
         self.plugin = DynamicResources({}, handle)
-        shared = cluster_of(handle)
+        shared = device_state_of(handle)
         self.inventory, self.allocations = shared.inventory, shared.allocations
         self.cache, self.snapshot = Cache(), handle.snapshot
         usual = device_class()

@@ -19,7 +19,7 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.resources import pod_requests
-from dray.scheduler.plugins.dynamic_resources.extended import needs_of, plan_requests
+from dray.scheduler.plugins.dynamic_resources.extended_resources import needs_of, plan_requests
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import Variants, extended_names
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit

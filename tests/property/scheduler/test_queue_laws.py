@@ -78,7 +78,7 @@ def test_no_pod_is_lost_or_doubled(steps: list[tuple[str, str]]) -> None:  # noq
             case "done" if uid in flying:
                 queue.done(flying.pop(uid).uid)
             case "event":
-                queue.move_on(NODE_ADD, None, None, now)
+                queue.requeue_for_event(NODE_ADD, None, None, now)
                 helped |= flying.keys()
                 assert queue.counts()["unschedulable"] == 0
             case "flush":

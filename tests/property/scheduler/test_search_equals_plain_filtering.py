@@ -15,7 +15,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status, unschedulable
 from dray.scheduler.cycle import Cycle
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.plugins.priority_sort import PrioritySort
+from dray.scheduler.plugins.queueing import PrioritySort
 from dray.scheduler.profile import Profile
 from tests.unit.scheduler.builders import node_info, pod_info, state
 

@@ -18,8 +18,8 @@ from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 from dray.sim.whatif.changes import Changed

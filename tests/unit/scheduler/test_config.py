@@ -11,7 +11,7 @@ import yaml
 
 from dray.framework.plugins import BIND, FILTER, PRE_FILTER, SCORE, Plugin
 from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
-from dray.scheduler.files import find_factories, read_config
+from dray.scheduler.config_loader import find_factories, read_config
 from dray.scheduler.profile import Profile
 from dray.scheduler.queue import Backoff
 from dray.scheduler.registry import make_profiles

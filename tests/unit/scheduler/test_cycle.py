@@ -16,7 +16,7 @@ from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unschedula
 from dray.scheduler.cycle import AttemptError, Cycle, Placement, feasible_nodes_wanted
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.plugins.priority_sort import PrioritySort
+from dray.scheduler.plugins.queueing import PrioritySort
 from dray.scheduler.profile import Profile
 from tests.unit.scheduler.builders import node_info, pod_info, state
 

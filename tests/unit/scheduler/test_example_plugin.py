@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dray.scheduler.config_loader import ENTRY_POINT_GROUP, find_factories, read_config
 from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.diagnosis import Diagnosis
-from dray.scheduler.files import ENTRY_POINT_GROUP, find_factories, read_config
 from dray.scheduler.handle import PluginFactory
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile

@@ -8,7 +8,7 @@ import pytest
 
 from dray.api.types.core_v1 import Node, Pod
 from dray.framework.events import ASSIGNED_POD, NODE, UNSCHEDULED_POD, Action, ClusterEvent, Hint
-from dray.scheduler.changes import node_actions, pod_actions, pod_event
+from dray.scheduler.cluster_events import node_actions, pod_actions, pod_event
 from dray.scheduler.config import ProfileConfig
 from dray.scheduler.registry import make_profile
 from tests.unit.scheduler.builders import PLAIN, container, handle, node, pod

@@ -43,7 +43,7 @@ class FakeRules:
         return -priority, queued_at
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        return unresolvable("gated").said_by("Gates") if pod.spec.scheduling_gates else SUCCESS
+        return unresolvable("gated").with_plugin("Gates") if pod.spec.scheduling_gates else SUCCESS
 
     def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
         def is_named(pod: Pod, _old: Any, new: Any) -> Hint:
@@ -99,9 +99,9 @@ def test_backoff_doubles_to_its_limit(failures: int, seconds: float) -> None:
 def test_a_rejected_pod_waits_for_an_event_that_helps() -> None:
     queue = make_queue()
     rejected(queue, "a", "Fit")
-    queue.move_on(POD_DELETE, None, None, 100.0)
+    queue.requeue_for_event(POD_DELETE, None, None, 100.0)
     assert queue.counts()["unschedulable"] == 1
-    queue.move_on(NODE_ADD, None, node("n"), 100.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 100.0)
     assert queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0, "gated": 0}
 
 
@@ -109,7 +109,7 @@ def test_hints_are_asked_pod_by_pod() -> None:
     queue = make_queue()
     rejected(queue, "a", "Named")
     rejected(queue, "b", "Named")
-    queue.move_on(NODE_ADD, None, node("b"), 100.0)
+    queue.requeue_for_event(NODE_ADD, None, node("b"), 100.0)
     assert [popped(queue, 100.0), popped(queue, 100.0)] == ["b", ""]
 
 
@@ -118,25 +118,25 @@ def test_only_pods_with_a_common_key_are_asked_about() -> None:
     queue = SchedulingQueue(lambda _pod: rules, [rules])
     rejected(queue, "a", "Labelled", labels={"x": "1", "y": "1"})
     rejected(queue, "b", "Labelled", labels={"x": "2"})
-    queue.move_on(NODE_ADD, None, node("n", labels={"z": "2"}), 1.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n", labels={"z": "2"}), 1.0)
     assert rules.asked == ["b"]
-    queue.move_on(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
     assert rules.asked == ["b"]
     old, new = pod_info("a"), pod_info("a", labels={"x": "3"})
     queue.update(new, ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), old.pod, 1.0)
-    queue.move_on(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
     assert rules.asked == ["b", "a"]
-    queue.move_on(NODE_ADD, None, node("n"), 1.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 1.0)
     assert rules.asked == ["b", "a", "a", "b"]
     queue.delete("uid-a")
-    queue.move_on(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n", labels={"z": "3"}), 1.0)
     assert rules.asked == ["b", "a", "a", "b"]
 
 
 def test_a_helped_pod_still_backs_off_and_is_ready_in_time() -> None:
     queue = make_queue()
     rejected(queue, "a", "Fit")
-    queue.move_on(NODE_ADD, None, node("n"), 0.5)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.5)
     assert queue.counts()["backoff"] == 1
     assert queue.next_due() == 1.0
     queue.flush(1.0)
@@ -146,7 +146,7 @@ def test_a_helped_pod_still_backs_off_and_is_ready_in_time() -> None:
 def test_with_nothing_else_to_do_a_rejected_pod_is_tried_before_its_backoff_ends() -> None:
     queue = make_queue()
     rejected(queue, "a", "Fit")
-    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.1)
     assert popped(queue, 0.1) == "a"
 
 
@@ -172,7 +172,7 @@ def test_errors_and_rejections_back_off_separately() -> None:
     queued = queue.pop(7.0)
     assert queued is not None
     queue.reject(queued, 7.0, plugins=("Fit",))
-    queue.move_on(NODE_ADD, None, node("n"), 7.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 7.0)
     assert queue.next_due() == 8.0
 
 
@@ -182,7 +182,7 @@ def test_pending_plugins_do_not_make_a_pod_back_off() -> None:
     queued = queue.pop(0.0)
     assert queued is not None
     queue.reject(queued, 0.0, pending=("Fit",))
-    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.1)
     assert queue.counts()["active"] == 1
 
 
@@ -191,7 +191,7 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
     queue.add(pod_info("a"), 0.0)
     queued = queue.pop(0.0)
     assert queued is not None
-    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.1)
     queue.reject(queued, 0.2, plugins=("Fit",))
     assert queue.counts()["backoff"] == 1
     assert queue.remembered_events == 0
@@ -201,7 +201,7 @@ def test_an_event_before_the_attempt_is_no_news() -> None:
     queue = make_queue()
     queue.add(pod_info("first"), 0.0)
     first = queue.pop(0.0)
-    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.1)
     rejected(queue, "second", "Fit", 0.2)
     assert queue.counts()["unschedulable"] == 1
     assert first is not None
@@ -213,7 +213,7 @@ def test_events_that_interest_nobody_are_not_remembered() -> None:
     queue = make_queue()
     queue.add(pod_info("a"), 0.0)
     queue.pop(0.0)
-    queue.move_on(POD_DELETE, None, None, 0.1)
+    queue.requeue_for_event(POD_DELETE, None, None, 0.1)
     assert queue.remembered_events == 0
 
 
@@ -245,7 +245,7 @@ def test_gates_keep_out_and_let_in_without_backoff() -> None:
     gated = pod_info("a", schedulingGates=[{"name": "g"}])
     queue.add(gated, 0.0)
     assert popped(queue) == ""
-    queue.move_on(NODE_ADD, None, node("n"), 0.0)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.0)
     assert queue.counts()["gated"] == 1
     queue.update(pod_info("a"), GATES_GONE, gated.pod, 50.0)
     queued = queue.pop(50.0)
@@ -273,7 +273,7 @@ def test_deleted_pods_are_gone_wherever_they_were() -> None:
     for name in ("unschedulable", "gated", "active"):
         queue.delete(f"uid-{name}")
     assert sum(queue.counts().values()) == 0
-    queue.move_on(ANYTHING, None, None, 1.0)
+    queue.requeue_for_event(ANYTHING, None, None, 1.0)
     assert popped(queue, 1.0) == ""
 
 
@@ -289,7 +289,7 @@ def test_what_comes_in_is_counted() -> None:
     seen: list[tuple[str, str]] = []
     queue = make_queue(observe_incoming=lambda name, event: seen.append((name, event)))
     rejected(queue, "a", "Fit")
-    queue.move_on(NODE_ADD, None, node("n"), 0.1)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 0.1)
     assert seen == [
         ("active", "UnscheduledPodAdd"),
         ("unschedulable", "ScheduleAttemptFailure"),

@@ -28,7 +28,7 @@ from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.files import read_config
+from dray.scheduler.config_loader import read_config
 
 START_SECONDS_MAX: Final = 30.0
 LOOK_SECONDS: Final = 0.005

@@ -22,7 +22,7 @@ from dray.scheduler.handle import Handle
 REASON_EXISTING: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 REASON_OWN: Final = "required inter-pod affinity and anti-affinity are not supported by this scheduler"
 _NAME: Final = "InterPodAffinity"
-_NO: Final = unschedulable(REASON_EXISTING).said_by(_NAME)
+_NO: Final = unschedulable(REASON_EXISTING).with_plugin(_NAME)
 _FORBIDDEN: Final = "InterPodAffinity/forbidden"
 
 

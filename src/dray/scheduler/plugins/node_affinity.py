@@ -15,14 +15,14 @@ from dray.framework.node_selectors import NAME_FIELD, compile_required, compile_
 from dray.framework.plugins import PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.scores import normalize
+from dray.scheduler.plugins.normalization import normalize
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 REASON_ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
 REASON_CONFLICT: Final = "pod affinity terms conflict"
 _NAME: Final = "NodeAffinity"
-_NO: Final = unresolvable(REASON).said_by(_NAME)
-_NO_ENFORCED: Final = unresolvable(REASON_ENFORCED).said_by(_NAME)
+_NO: Final = unresolvable(REASON).with_plugin(_NAME)
+_NO_ENFORCED: Final = unresolvable(REASON_ENFORCED).with_plugin(_NAME)
 _MATCHER: Final = "NodeAffinity/required"
 _PREFERENCES: Final = "NodeAffinity/preferred"
 

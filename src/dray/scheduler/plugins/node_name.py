@@ -14,7 +14,7 @@ from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 
 REASON: Final = "node(s) didn't match the requested node name"
 _NAME: Final = "NodeName"
-_NO: Final = unresolvable(REASON).said_by(_NAME)
+_NO: Final = unresolvable(REASON).with_plugin(_NAME)
 
 
 class NodeName:

@@ -15,7 +15,7 @@ from dray.framework.status import SKIP, SUCCESS, Status, unschedulable
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 _NAME: Final = "NodePorts"
-_NO: Final = unschedulable(REASON).said_by(_NAME)
+_NO: Final = unschedulable(REASON).with_plugin(_NAME)
 
 
 class NodePorts:

@@ -18,11 +18,11 @@ from dray.lib.index_set import IndexSet
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
-from dray.scheduler.score_tables import KINDS_MAX
+from dray.scheduler.score_cache import KINDS_MAX
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
-_TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,)).said_by(_NAME)
+_TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,)).with_plugin(_NAME)
 _REQUEST: Final = "NodeResourcesFit/request"
 # Only changes of nodes matter.
 _EPOCH: Final = 0

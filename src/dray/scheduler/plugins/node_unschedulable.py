@@ -12,12 +12,12 @@ from dray.framework.node_info import NO_SCHEDULE, NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.tolerations import untolerated
+from dray.scheduler.plugins.taint_toleration import untolerated
 
 REASON: Final = "node(s) were unschedulable"
 _TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 _NAME: Final = "NodeUnschedulable"
-_NO: Final = unresolvable(REASON).said_by(_NAME)
+_NO: Final = unresolvable(REASON).with_plugin(_NAME)
 
 
 class NodeUnschedulable:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dray.api.types.core_v1 import Node, Pod
+from dray.api.tolerations import tolerates
+from dray.api.types.core_v1 import Node, Pod, Taint, Toleration
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import NODE, UNSCHEDULED_POD, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.node_info import PREFER_NO_SCHEDULE, NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.scores import normalize
-from dray.scheduler.plugins.tolerations import tolerates, untolerated
+from dray.scheduler.plugins.normalization import normalize
 
 REASON: Final = "node(s) had untolerated taint(s)"
 _NAME: Final = "TaintToleration"
-_NO: Final = unresolvable(REASON).said_by(_NAME)
+_NO: Final = unresolvable(REASON).with_plugin(_NAME)
 _SOFT: Final = "TaintToleration/soft"
 
 
@@ -71,3 +71,14 @@ def _became_tolerable(pod: Pod, old: Node | None, new: Node | None) -> Hint:
 def _is_tolerable(pod: Pod, node: Node) -> bool:
     hard = (taint for taint in node.spec.taints if taint.effect != PREFER_NO_SCHEDULE)
     return untolerated(hard, pod.spec.tolerations) is None
+
+
+__all__ = ["tolerates", "untolerated"]
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first taint that no toleration is for."""
+    for taint in taints:
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None

@@ -11,7 +11,7 @@ from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.resources import PODS
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
+from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.sim.explain.answers import Answer, Standing
 from dray.sim.explain.filters import Filters, nodes_with_room
 from dray.sim.explain.subject import Subject, before, given
@@ -48,7 +48,7 @@ def _answer(replica: Replica, subject: Subject, pod: Pod, detailed: str) -> Answ
     scheduler = replica.scheduler
     nodes = scheduler.handle.snapshot
     scheduler.cache.update_snapshot(nodes)
-    allocator = cluster_of(scheduler.handle).allocator
+    allocator = device_state_of(scheduler.handle).allocator
     filters = Filters(scheduler.profiles[pod.spec.scheduler_name or ""], nodes, allocator, pod, detailed=detailed)
     answers = () if filters.obstacle else filters.answers()
     answer = Answer(

@@ -103,8 +103,8 @@ def claim_keys(pod: Pod) -> Iterable[NamespacedName]:
     for entry in pod_claims(pod):
         if entry.claim_name:
             yield NamespacedName(namespace, entry.claim_name)
-    if special := extended_resource_claim_name(pod):
-        yield NamespacedName(namespace, special)
+    if extended_claim := extended_resource_claim_name(pod):
+        yield NamespacedName(namespace, extended_claim)
 
 
 def _held(snapshot: Snapshot, pod: Pod) -> tuple[ResourceClaim, ...]:

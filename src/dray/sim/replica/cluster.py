@@ -27,8 +27,8 @@ from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.loop import Scheduler
 from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.kubelet import Kubelets
 from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import Snapshot

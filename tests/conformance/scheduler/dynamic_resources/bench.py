@@ -228,7 +228,9 @@ class Bench:
             attempt.statuses = {"": status}
             return attempt.statuses
         for item in self.handle.snapshot:
-            attempt.statuses[item.name] = self.plugin.filter(attempt.state, attempt.pod, item).said_by(self.plugin.name)
+            attempt.statuses[item.name] = self.plugin.filter(attempt.state, attempt.pod, item).with_plugin(
+                self.plugin.name
+            )
         return attempt.statuses
 
     def feasible(self, attempt: Attempt) -> list[str]:

@@ -22,7 +22,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
-from dray.scheduler.plugins.dynamic_resources.extended import claim_name
+from dray.scheduler.plugins.dynamic_resources.extended_resources import claim_name
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.conformance.scheduler.dynamic_resources.bench import (
     TEAM,
@@ -266,8 +266,8 @@ async def test_devices_of_a_plugin_that_is_gone_are_held_back() -> None:
         attempt = await world.start(asking("one", gpu=1))
         assert world.feasible(attempt) == ["worker"]
         assert (await world.take(attempt, "worker")).is_success
-        [special] = await special_claims(world)
-        assert len(devices(special)) == 1
+        [extended_claim] = await extended_claims(world)
+        assert len(devices(extended_claim)) == 1
         # Claims are kept from it like extended resources.
         assert world.filter(await world.start(asking("claims", "mine")))["worker"].message == NO_FIT
         info = world.handle.snapshot.get("worker")
@@ -321,13 +321,13 @@ async def test_devices_count_as_capacity_in_scores(strategy: str, best: str) -> 
 # --- Reserve and PreBind. ---
 
 
-async def special_claims(world: Bench) -> list[ResourceClaim]:
+async def extended_claims(world: Bench) -> list[ResourceClaim]:
     found = await world.user.list(RESOURCE_CLAIMS, TEAM)
     return [item for item in found.items if EXTENDED_RESOURCE_ANNOTATION in item.metadata.annotations]
 
 
-def devices(special: ResourceClaim) -> list[str]:
-    allocation = special.status.allocation
+def devices(extended_claim: ResourceClaim) -> list[str]:
+    allocation = extended_claim.status.allocation
     return [] if allocation is None else [result.device for result in allocation.devices.results]
 
 
@@ -341,16 +341,16 @@ async def test_the_claim_is_made_and_named_before_the_pod_is_bound() -> None:
         assert world.writes() == []
         assert world.filter(await world.start(asking("other", gpu=1)))["worker"].message == NO_FIT
         assert (await world.plugin.pre_bind(attempt.state, attempt.pod, "worker")).is_success
-        [special] = await special_claims(world)
-        name = special.metadata.name or ""
+        [extended_claim] = await extended_claims(world)
+        name = extended_claim.metadata.name or ""
         assert world.writes() == ["create ", f"update {name}/status", "patch pod/status"]
         assert name.startswith("pod-extended-resources-")
-        assert special.metadata.annotations == {EXTENDED_RESOURCE_ANNOTATION: "true"}
-        assert special.metadata.finalizers == (FINALIZER,)
-        [owner] = special.metadata.owner_references
+        assert extended_claim.metadata.annotations == {EXTENDED_RESOURCE_ANNOTATION: "true"}
+        assert extended_claim.metadata.finalizers == (FINALIZER,)
+        [owner] = extended_claim.metadata.owner_references
         assert (owner.uid, owner.controller) == (attempt.pod.metadata.uid, True)
-        assert sorted(devices(special)) == ["gpu-0", "gpu-1"]
-        assert [user.uid for user in special.status.reserved_for] == [attempt.pod.metadata.uid]
+        assert sorted(devices(extended_claim)) == ["gpu-0", "gpu-1"]
+        assert [user.uid for user in extended_claim.status.reserved_for] == [attempt.pod.metadata.uid]
         live = await world.user.get(PODS, "pod", TEAM)
         assert msgspec.to_builtins(live.status.extended_resource_claim_status) == {
             "resourceClaimName": name,
@@ -386,9 +386,9 @@ async def test_claims_and_extended_resources_are_written_together() -> None:
         attempt = await world.start(asking("pod", "claim", gpu=1))
         assert world.feasible(attempt) == ["worker"]
         assert (await world.take(attempt, "worker")).is_success
-        [special] = await special_claims(world)
+        [extended_claim] = await extended_claims(world)
         mine = await world.claim()
-        assert sorted(devices(special) + devices(mine)) == ["gpu-0", "gpu-1"]
+        assert sorted(devices(extended_claim) + devices(mine)) == ["gpu-0", "gpu-1"]
 
 
 # --- What goes wrong. ---
@@ -427,10 +427,10 @@ async def test_every_failing_write_is_undone(fail: Callable[[Call], Any], create
         world.transport.fail = fail
         status = await world.take(attempt, "worker")
         assert status.code is Code.ERROR
-        assert len(await special_claims(world)) == created
+        assert len(await extended_claims(world)) == created
         world.transport.fail = lambda _: None
         await world.undo(attempt, "worker")
-        assert await special_claims(world) == []
+        assert await extended_claims(world) == []
         assert creates(world) == {"success" if created else "failure": 1.0}
         live = await world.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None
@@ -470,7 +470,7 @@ async def test_bind_failure() -> None:
         world.feasible(attempt)
         assert (await world.take(attempt, "worker")).is_success
         await world.undo(attempt, "worker")
-        assert await special_claims(world) == []
+        assert await extended_claims(world) == []
         assert (await world.user.get(PODS, "pod", TEAM)).status.extended_resource_claim_status is None
         # A binding that is still on its way finds another version of the Pod.
         binding = {
@@ -495,7 +495,7 @@ async def test_a_pod_that_got_its_node_after_all_keeps_the_claim_it_names(named:
         binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "worker"}}
         await world.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
         await world.undo(attempt, "worker")
-        assert len(await special_claims(world)) == named
+        assert len(await extended_claims(world)) == named
 
 
 @pytest.mark.behaviour("XR-06", "XR-28")
@@ -516,7 +516,7 @@ async def test_a_claim_whose_creation_nobody_heard_of_is_used() -> None:
         send = world.transport.inner.send
         world.transport.inner.send = lose  # type: ignore[method-assign]
         assert (await world.take(attempt, "worker")).is_success
-        assert [special.metadata.name for special in await special_claims(world)] == lost
+        assert [extended_claim.metadata.name for extended_claim in await extended_claims(world)] == lost
 
 
 @pytest.mark.behaviour("XR-05")
@@ -527,8 +527,8 @@ async def test_a_name_that_is_somebody_elses_is_not_taken() -> None:
         await world.create(claim(claim_name(attempt.pod)))
         world.feasible(attempt)
         assert (await world.take(attempt, "worker")).is_success
-        [special] = await special_claims(world)
-        assert special.metadata.name == claim_name(attempt.pod, 1)
+        [extended_claim] = await extended_claims(world)
+        assert extended_claim.metadata.name == claim_name(attempt.pod, 1)
 
 
 # --- A claim of an earlier attempt. ---
@@ -548,13 +548,13 @@ async def test_a_claim_that_still_fits_is_used_again() -> None:
     async with bench() as world:
         await world.create(*WORKER, node("other"), resource_slice("other", "gpu-9"))
         pod = await abandoned(world)
-        [before] = await special_claims(world)
+        [before] = await extended_claims(world)
         attempt = world.attempt(pod)
         statuses = world.filter(attempt)
         assert statuses["worker"].is_success
         assert statuses["other"].message == CANNOT_SCHEDULE
         assert (await world.take(attempt, "worker")).is_success
-        assert [special.metadata.uid for special in await special_claims(world)] == [before.metadata.uid]
+        assert [extended_claim.metadata.uid for extended_claim in await extended_claims(world)] == [before.metadata.uid]
         assert creates(world) == {"success": 1.0}
 
 
@@ -566,14 +566,14 @@ async def test_a_claim_that_was_not_allocated_yet_is_allocated() -> None:
         world.feasible(attempt)
         world.transport.fail = failing("update", "resourceclaims", "status")
         await world.take(attempt, "worker")
-        world.plugin._tracker.end_in_flight((await special_claims(world))[0], attempt.pod.metadata.uid or "")
+        world.plugin._tracker.end_in_flight((await extended_claims(world))[0], attempt.pod.metadata.uid or "")
         world.transport.fail = lambda _: None
-        [before] = await special_claims(world)
+        [before] = await extended_claims(world)
         await world.seen(RESOURCE_CLAIMS, before)
         again = world.attempt(attempt.pod)
         assert world.feasible(again) == ["worker"]
         assert (await world.take(again, "worker")).is_success
-        [after] = await special_claims(world)
+        [after] = await extended_claims(world)
         assert (after.metadata.uid, len(devices(after))) == (before.metadata.uid, 1)
 
 
@@ -604,9 +604,9 @@ async def _another_class(world: Bench) -> None:
 
 
 async def _claim_going(world: Bench) -> None:
-    [special] = await special_claims(world)
-    await world.user.delete(RESOURCE_CLAIMS, special.metadata.name or "", TEAM)
-    await world.seen(RESOURCE_CLAIMS, (await special_claims(world))[0])
+    [extended_claim] = await extended_claims(world)
+    await world.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM)
+    await world.seen(RESOURCE_CLAIMS, (await extended_claims(world))[0])
 
 
 STALE: Mapping[str, Stale] = {
@@ -632,7 +632,7 @@ async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -
             assert statuses["worker"].message == case.node
         _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert (status.code, status.message) == (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed")
-        assert await special_claims(world) == []
+        assert await extended_claims(world) == []
         live = await world.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None
         await freed(world)
@@ -664,10 +664,12 @@ async def test_a_status_that_was_left_behind_is_reset_before_the_pod_is_bound() 
     async with bench() as world:
         await world.create(*WORKER)
         pod = await abandoned(world)
-        [special] = await special_claims(world)
-        cleared = msgspec.structs.replace(special, metadata=msgspec.structs.replace(special.metadata, finalizers=()))
+        [extended_claim] = await extended_claims(world)
+        cleared = msgspec.structs.replace(
+            extended_claim, metadata=msgspec.structs.replace(extended_claim.metadata, finalizers=())
+        )
         await world.user.update(RESOURCE_CLAIMS, cleared)
-        await world.user.delete(RESOURCE_CLAIMS, special.metadata.name or "", TEAM, DeleteOptions())
+        await world.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM, DeleteOptions())
         await freed(world)
         await _class_gone(world)
         await _plugin_installed(world)
@@ -767,8 +769,8 @@ async def test_a_pod_is_woken_when_its_unusable_claim_is_gone() -> None:
     async with bench() as world:
         await world.create(*WORKER)
         pod = await abandoned(world)
-        [special] = await special_claims(world)
-        empty = msgspec.structs.replace(special, status=type(special.status)())
+        [extended_claim] = await extended_claims(world)
+        empty = msgspec.structs.replace(extended_claim, status=type(extended_claim.status)())
         [item] = [each for each in world.plugin.events_to_register() if each.event.resource == "ResourceClaim"]
         assert item.hint is not None
         assert item.keys is not None

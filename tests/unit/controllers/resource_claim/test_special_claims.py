@@ -11,7 +11,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.resources import PODS, RESOURCE_CLAIMS
-from dray.scheduler.plugins.dynamic_resources.extended import make_claim, needs_of, plan_requests, status_of
+from dray.scheduler.plugins.dynamic_resources.extended_resources import make_claim, needs_of, plan_requests, status_of
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, World, running, until
 
 GPU = "example.com/gpu"

@@ -15,7 +15,7 @@ from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod
 from dray.framework.events import EventKeys, Hint
-from dray.scheduler.plugins.classic_resources.entries import FindClaim, HasStructured, claims_of
+from dray.scheduler.plugins.classic_resources.pod_state import FindClaim, HasStructured, claims_of
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
 
 

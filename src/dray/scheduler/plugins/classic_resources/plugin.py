@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import State
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
+from dray.api.timestamps import TimeFormatError, parse_duration
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
@@ -33,12 +35,10 @@ from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.classic_resources import writes
-from dray.scheduler.plugins.classic_resources.arguments import read_arguments
-from dray.scheduler.plugins.classic_resources.binding.loop import WAIT_ALLOCATION, ClassicBinder, waiting
-from dray.scheduler.plugins.classic_resources.entries import Wanted, claims_of
+from dray.scheduler.plugins.classic_resources.claim_writer import ClassicWriter
 from dray.scheduler.plugins.classic_resources.hints import CLAIM_KEYS, Hints, same_name
-from dray.scheduler.plugins.classic_resources.loop import ClassicWriter
-from dray.scheduler.plugins.classic_resources.pod_state import PodState
+from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of
+from dray.scheduler.plugins.classic_resources.pre_binder import WAIT_ALLOCATION, ClassicBinder, waiting
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
@@ -54,8 +54,8 @@ UNRESERVED: Final = "reservation of ResourceClaim removed"
 ABANDONED: Final = ClusterEvent(CLASSIC_CLAIM, Action.UPDATE, "ClassicClaimAbandoned")
 
 # With their author, so that nobody has to make copies that have one.
-_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).said_by(NAME)
-_UNSUITABLE: Final = unresolvable(UNSUITABLE).said_by(NAME)
+_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
+_UNSUITABLE: Final = unresolvable(UNSUITABLE).with_plugin(NAME)
 
 
 class Shared:
@@ -296,3 +296,31 @@ def make_classic_resources(given: Mapping[str, Any], handle: Handle) -> ClassicR
     if features.enabled("DynamicResourceAllocation") and features.enabled("DRAControlPlaneController"):
         return ClassicResources(given, handle)
     return SwitchedOff()
+
+
+_META: Final = frozenset({"apiVersion", "kind"})
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How long things may take."""
+
+    # For a driver to allocate what a Pod can do without; the Pod keeps its place on the node meanwhile.
+    optional_timeout_seconds: float = 10.0
+
+
+def read_arguments(given: Mapping[str, Any]) -> Arguments:
+    """Read `pluginConfig` args; raises `ValueError` naming what is wrong."""
+    unknown = sorted(given.keys() - _META - {"optionalTimeout"})
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    text = given.get("optionalTimeout")
+    if text is None:
+        return Arguments()
+    try:
+        seconds = parse_duration(str(text)).total_seconds()
+    except TimeFormatError as error:
+        raise ValueError(f"optionalTimeout: {error}") from error
+    if seconds < 0:
+        raise ValueError("optionalTimeout: must be zero or greater")
+    return Arguments(seconds)

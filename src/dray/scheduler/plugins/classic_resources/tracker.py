@@ -14,7 +14,7 @@ from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
-from dray.scheduler.plugins.claim_news import ClaimWatchers, is_older
+from dray.scheduler.plugins.claim_watch import ClaimWatchers, is_older
 
 # Told of a claim as it is now; None when it is gone.
 Watcher = Callable[[ResourceClaim | None], None]

@@ -27,8 +27,8 @@ NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 # Distinct explanations in one message.
 EXPLAINED_MAX: Final = 4
 
-_CANNOT_ALLOCATE: Final = unresolvable(CANNOT_ALLOCATE).said_by(NAME)
-_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).said_by(NAME)
+_CANNOT_ALLOCATE: Final = unresolvable(CANNOT_ALLOCATE).with_plugin(NAME)
+_NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
 
 
 class CachedDeviceFilter:
@@ -90,7 +90,7 @@ class DeviceFilter:
         variant = own.plain
         if node.requested.scalars or (own.needs and node.allocatable.scalars):
             variant = own.node_variants[node.name] = self._variants.variant(own, node)
-        if variant.rejection is not None or (own.special is not None and not own.reaches(node)):
+        if variant.rejection is not None or (own.extended_claim is not None and not own.reaches(node)):
             status = variant.rejection or IN_THE_WAY
             own.stale = own.stale or status is IN_THE_WAY
             return status

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from dray.api.extended_resources import implicit_extended_resource_name
+from dray.api.features import FeatureGates
 from dray.api.pod_claims import pod_claims
+from dray.api.types import cdi_v1alpha1 as cdi
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
-from dray.framework.events import EventKeys, Hint
+from dray.client.resources import CLASSIC_CLAIMS
+from dray.framework.events import CLASSIC_CLAIM, Action, ClusterEvent, EventKeys, EventRegistration, Hint
+from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, IsClassic, NotReadyError, claims_of, no_classic
-from dray.scheduler.plugins.dynamic_resources.extended import is_special, is_special_of
+from dray.scheduler.plugins.dynamic_resources.extended_resources import (
+    is_extended_resource_claim,
+    is_extended_resource_claim_of,
+)
 
 
 class Hints:
@@ -27,7 +34,7 @@ class Hints:
             return Hint.QUEUE
         if new is None:
             # The Pod waits until its unusable claim is gone.
-            return Hint.QUEUE if old is not None and is_special_of(old, pod) else Hint.SKIP
+            return Hint.QUEUE if old is not None and is_extended_resource_claim_of(old, pod) else Hint.SKIP
         if not _uses(pod, new):
             return Hint.SKIP
         # A finalizer or a label makes no difference.
@@ -82,7 +89,7 @@ def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple
     claim = new if new is not None else old
     if claim is None:
         return ()
-    if is_special(claim):
+    if is_extended_resource_claim(claim):
         return tuple(owner.uid for owner in claim.metadata.owner_references)
     return (f"{claim.metadata.namespace}/{claim.metadata.name}",)
 
@@ -105,4 +112,34 @@ def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
 def _uses(pod: Pod, claim: ResourceClaim) -> bool:
     if pod.metadata.namespace != claim.metadata.namespace:
         return False
-    return is_special_of(claim, pod) or any(entry.claim_name == claim.metadata.name for entry in pod_claims(pod))
+    return is_extended_resource_claim_of(claim, pod) or any(
+        entry.claim_name == claim.metadata.name for entry in pod_claims(pod)
+    )
+
+
+GATE: Final = "DRAControlPlaneController"
+
+
+def classic_names(handle: Handle) -> IsClassic:
+    """Tells whether cdi.k8s.io has a claim of a name."""
+    if not handle.features.enabled(GATE):
+        return no_classic
+    lister = handle.informers.informer(CLASSIC_CLAIMS).lister
+    return lambda key: lister.get_key(key) is not None
+
+
+def _keys_of_change(old: cdi.ResourceClaim | None, new: cdi.ResourceClaim | None) -> tuple[str, ...]:
+    claim = new if new is not None else old
+    return () if claim is None else (f"{claim.metadata.namespace}/{claim.metadata.name}",)
+
+
+def _same_name(pod: Pod, old: cdi.ResourceClaim | None, new: cdi.ResourceClaim | None) -> Hint:
+    return Hint.SKIP if set(_keys_of_change(old, new)).isdisjoint(claim_keys_of(pod)) else Hint.QUEUE
+
+
+def classic_events(features: FeatureGates) -> tuple[EventRegistration, ...]:
+    """A name that is known to neither group may come to be known to the other one, or no longer be known to both."""
+    if not features.enabled(GATE):
+        return ()
+    event = ClusterEvent(CLASSIC_CLAIM, Action.ADD | Action.DELETE)
+    return (EventRegistration(event, _same_name, EventKeys(claim_keys_of, _keys_of_change)),)

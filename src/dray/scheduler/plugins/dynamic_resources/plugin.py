@@ -37,14 +37,12 @@ from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
-from dray.scheduler.plugins.dynamic_resources.binding.loop import PreBinder
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
-from dray.scheduler.plugins.dynamic_resources.classic import classic_events, classic_names
-from dray.scheduler.plugins.dynamic_resources.cluster import cluster_of
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceFilter
-from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, no_keys
-from dray.scheduler.plugins.dynamic_resources.optional import optional_uids, reduced
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
+from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, classic_events, classic_names, no_keys
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, optional_uids, reduced
+from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, extended_names
 
 DELETED: Final = "deletion of ResourceClaim completed"
@@ -64,7 +62,7 @@ class DynamicResources:
         arguments = read_arguments(given, handle.features)
         self._handle = handle
         self._features = handle.features
-        cluster = self._cluster = cluster_of(handle)
+        cluster = self._cluster = device_state_of(handle)
         self._inventory = cluster.inventory
         self._tracker = cluster.tracker
         self._writer = cluster.writer
@@ -141,8 +139,8 @@ class DynamicResources:
             optional = optional_uids(pod, claims)
             if optional:
                 claims = [claim for claim in claims if claim.metadata.uid not in optional or self._is_usable(claim)]
-            special = self._tracker.special_of(pod.metadata.uid or "") if names else None
-            if not claims and special is None and not any(map(self._variants.serves, names)):
+            extended_claim = self._tracker.extended_resource_claim_of(pod.metadata.uid or "") if names else None
+            if not claims and extended_claim is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
             own = state[NAME] = PodState(pod, claims)
             self._filter.steps = 0
@@ -150,9 +148,9 @@ class DynamicResources:
                 self._check(own, position, claim)
         except NotReadyError as why:
             return None, unresolvable(str(why))
-        rejection = self._use_extended(state, own, names, special) if names else None
+        rejection = self._use_extended(state, own, names, extended_claim) if names else None
         if optional:
-            own.reduced = tuple(self._reduced(own, optional, names, special))
+            own.reduced = tuple(self._reduced(own, optional, names, extended_claim))
         return None, SUCCESS if rejection is None else rejection
 
     def _is_usable(self, claim: ResourceClaim) -> bool:
@@ -163,32 +161,36 @@ class DynamicResources:
         return True
 
     def _reduced(
-        self, own: PodState, optional: frozenset[str], names: tuple[str, ...], special: ResourceClaim | None
+        self, own: PodState, optional: frozenset[str], names: tuple[str, ...], extended_claim: ResourceClaim | None
     ) -> Iterator[PodState]:
         """The Pod as it would be without some of its optional claims."""
         for claims in reduced(own.claims, optional):
             less = PodState(own.pod, claims)
-            if not names or self._variants.prepare(less, names, special) is None:
+            if not names or self._variants.prepare(less, names, extended_claim) is None:
                 yield less
 
     def _use_extended(
-        self, state: CycleState, own: PodState, names: tuple[str, ...], special: ResourceClaim | None
+        self, state: CycleState, own: PodState, names: tuple[str, ...], extended_claim: ResourceClaim | None
     ) -> Status | None:
         """The Pod's extended resources, and its claim of an earlier attempt, whose devices must be nobody else's."""
         state.device_resources = lambda node_name: own.on_node(node_name).device_resources(node_name)
-        rejection = self._variants.prepare(own, names, special)
-        if rejection is None and special is not None and self._tracker.rivals(special, special.status.allocation):
+        rejection = self._variants.prepare(own, names, extended_claim)
+        if (
+            rejection is None
+            and extended_claim is not None
+            and self._tracker.conflicting_claims(extended_claim, extended_claim.status.allocation)
+        ):
             own.stale = True
             return IN_THE_WAY
         return rejection
 
     def _check(self, own: PodState, position: int, claim: ResourceClaim) -> None:
         if claim.status.allocation is not None:
-            rivals = self._tracker.rivals(claim, claim.status.allocation)
-            if rivals:
+            conflicting_claims = self._tracker.conflicting_claims(claim, claim.status.allocation)
+            if conflicting_claims:
                 own.unavailable.add(position)
-                label = claim_label(claim)
-                raise NotReadyError(f"devices of resource claim {label} are also allocated to {', '.join(rivals)}")
+                others = ", ".join(conflicting_claims)
+                raise NotReadyError(f"devices of resource claim {claim_label(claim)} are also allocated to {others}")
             return
         if self._tracker.is_in_flight(claim):
             raise NotReadyError(f"resource claim {claim_label(claim)} is in the process of being allocated")
@@ -214,7 +216,7 @@ class DynamicResources:
     def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
         """Return the nodes that are not cached as feasible."""
         own: PodState = state[NAME]
-        cached = self._filter.cached_filter(own) if own.special is None else None
+        cached = self._filter.cached_filter(own) if own.extended_claim is None else None
         return indices if cached is None else cached.needs_filter(snapshot, indices)
 
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
@@ -230,8 +232,8 @@ class DynamicResources:
         own: PodState | None = state.get(NAME)
         if own is None:
             return None, unschedulable(NO_CLAIMS)
-        if own.stale and own.special is not None:
-            return None, await self._delete_special(own.special, pod)
+        if own.stale and own.extended_claim is not None:
+            return None, await self._delete_extended_claim(own.extended_claim, pod)
         # Seeded, so that the choice can be repeated; random, so that no claim is freed over and over.
         order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - guards nothing
         candidates = [own.claims[position] for position in sorted(own.unavailable)]
@@ -247,10 +249,10 @@ class DynamicResources:
             return None, unschedulable(DEALLOCATED)
         return None, unschedulable(STILL_NOT)
 
-    async def _delete_special(self, claim: ResourceClaim, pod: Pod) -> Status:
+    async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
         """A claim of an earlier attempt that cannot be used makes way for a new one."""
         try:
-            removed = await self._cluster.special_claims.remove(claim, pod)
+            removed = await self._cluster.extended_claims.remove(claim, pod)
         except APIError as failure:
             return error(str(failure))
         return unschedulable(DELETED if removed else STILL_NOT)
@@ -306,7 +308,7 @@ class DynamicResources:
         allocations = own.node_allocations.get(node_name, ())
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             uid = claim.metadata.uid or ""
-            if claim is own.chosen.special and (own.creating or own.created is not None):
+            if claim is own.chosen.extended_claim and (own.creating or own.created is not None):
                 # Its devices are free when the claim is gone.
                 continue
             if uid not in own.in_doubt and self._tracker.end_in_flight(claim, pod.metadata.uid or ""):
@@ -321,11 +323,11 @@ class DynamicResources:
             allocation = own.allocation_of(claim, node_name)
             if allocation is not None:
                 self._abandoned(claim, allocation)
-        special = own.chosen.special
-        if await self._pre_binder.undo_special(own, pod) and special is not None:
-            allocation = own.allocation_of(special, node_name)
+        extended_claim = own.chosen.extended_claim
+        if await self._pre_binder.undo_extended_claim(own, pod) and extended_claim is not None:
+            allocation = own.allocation_of(extended_claim, node_name)
             if allocation is not None:
-                self._abandoned(special, allocation)
+                self._abandoned(extended_claim, allocation)
 
     def _abandoned(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         """Tell the Pods that wait for the claim or its devices; no change of the claim would."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, islice
 from typing import Final
 
 from dray.allocator import AllocationQuery
@@ -12,7 +13,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import NodeMatcher, compile_selector
 from dray.framework.pod_info import NO_NAMES
 from dray.framework.status import Status
-from dray.scheduler.plugins.dynamic_resources.extended import NOTHING_WANTED, Need, Wanted
+from dray.scheduler.plugins.dynamic_resources.extended_resources import NOTHING_WANTED, Need, Wanted
 
 _NO_NEEDS: Final[tuple[Need, ...]] = ()
 _NO_CLASSES: Final[Mapping[str, str]] = {}
@@ -21,23 +22,23 @@ _NO_CLASSES: Final[Mapping[str, str]] = {}
 class Variant:
     """What is to be allocated on nodes that have the same of the Pod's extended resources themselves."""
 
-    __slots__ = ("claims", "count", "query", "rejection", "special", "wanted")
+    __slots__ = ("claims", "count", "extended_claim", "query", "rejection", "wanted")
 
     def __init__(
         self,
         pending: Sequence[ResourceClaim],
-        special: ResourceClaim | None = None,
+        extended_claim: ResourceClaim | None = None,
         held: Sequence[ResourceClaim] = (),
         wanted: Wanted = NOTHING_WANTED,
         rejection: Status | None = None,
     ) -> None:
-        own = pending if special is None else (*pending, special)
+        own = pending if extended_claim is None else (*pending, extended_claim)
         # The allocator recognizes the tuple's members from node to node; what is held back goes last.
         self.claims: tuple[ResourceClaim, ...] = (*own, *held) if held else tuple(own)
         # How many of them are the Pod's.
         self.count = len(own)
         # The special claim, if it is to be allocated.
-        self.special = special
+        self.extended_claim = extended_claim
         self.wanted = wanted
         # Why the Pod cannot be on such a node at all.
         self.rejection = rejection
@@ -54,6 +55,8 @@ class PodState:
         "classes",
         "created",
         "creating",
+        "extended_claim",
+        "extended_claim_matches",
         "in_doubt",
         "instead",
         "names",
@@ -65,8 +68,6 @@ class PodState:
         "plain",
         "pod",
         "reduced",
-        "special",
-        "special_reaches",
         "stale",
         "unavailable",
         "variants",
@@ -95,8 +96,8 @@ class PodState:
         self.needs = _NO_NEEDS
         self.classes = _NO_CLASSES
         # The special claim of an earlier attempt, where it can be used, and whether it turned out to be in the way.
-        self.special: ResourceClaim | None = None
-        self.special_reaches: NodeMatcher | None = None
+        self.extended_claim: ResourceClaim | None = None
+        self.extended_claim_matches: NodeMatcher | None = None
         self.stale = False
         # By what a node has itself and what is held back there; and those of the nodes that were looked at.
         self.variants: dict[tuple[object, ...], Variant] = {}
@@ -121,12 +122,12 @@ class PodState:
         """What counts on a node that was looked at."""
         return self.instead.get(node_name, self)
 
-    def use_special(self, claim: ResourceClaim) -> None:
+    def use_extended_claim(self, claim: ResourceClaim) -> None:
         """Go on with the special claim of an earlier attempt."""
-        self.special = claim
+        self.extended_claim = claim
         allocation = claim.status.allocation
         if allocation is not None and allocation.node_selector is not None:
-            self.special_reaches = compile_selector(allocation.node_selector)
+            self.extended_claim_matches = compile_selector(allocation.node_selector)
 
     def found_on(self, node_name: str) -> tuple[AllocationResult, ...] | None:
         """The allocations on a node that fits; until Reserve, since then devices are taken."""
@@ -145,7 +146,7 @@ class PodState:
 
     def reaches(self, node: NodeInfo) -> bool:
         """Whether the special claim of an earlier attempt can be used on the node."""
-        return self.special_reaches is None or self.special_reaches(node)
+        return self.extended_claim_matches is None or self.extended_claim_matches(node)
 
     def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
         """What was found for a claim on the node."""
@@ -154,3 +155,31 @@ class PodState:
             if pending is claim:
                 return allocation
         return None
+
+
+# Ways to do with less that are tried on a node; four optional claims have no more.
+REDUCED_MAX: Final = 15
+
+
+def optional_uids(pod: Pod, claims: Sequence[ResourceClaim]) -> frozenset[str]:
+    """The uids of claims that no entry of the Pod insists on."""
+    if not any(entry.optional for entry in pod.spec.resource_claims):
+        return frozenset()
+    needed: set[str | None] = set()
+    statuses = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        if not entry.optional:
+            needed.add(entry.resource_claim_name or statuses.get(entry.name))
+    return frozenset(claim.metadata.uid or "" for claim in claims if claim.metadata.name not in needed)
+
+
+def reduced(claims: Sequence[ResourceClaim], optional: frozenset[str]) -> Iterator[list[ResourceClaim]]:
+    """The claims with fewer and fewer of the optional ones; of equally many, the later entries go first."""
+    return islice(_reduced(claims, optional), REDUCED_MAX)
+
+
+def _reduced(claims: Sequence[ResourceClaim], optional: frozenset[str]) -> Iterator[list[ResourceClaim]]:
+    given_up = [claim.metadata.uid for claim in claims if claim.metadata.uid in optional]
+    for count in range(len(given_up) - 1, -1, -1):
+        for kept in combinations(given_up, count):
+            yield [claim for claim in claims if claim.metadata.uid not in optional or claim.metadata.uid in kept]

@@ -13,15 +13,15 @@ from dray.allocator.pools import pool_key
 from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.objects import key_of
-from dray.scheduler.plugins.claim_news import ClaimWatchers, is_older
+from dray.scheduler.plugins.claim_watch import ClaimWatchers, is_older
 
 # Told of a claim as it is now; None when it is gone.
 Watcher = Callable[[ResourceClaim | None], None]
 # Told a Pod's uid, its special claims.
-FindSpecial = Callable[[str], Iterable[ResourceClaim]]
+FindExtendedClaims = Callable[[str], Iterable[ResourceClaim]]
 
 
-def _no_special(_uid: str) -> Iterable[ResourceClaim]:
+def _no_claims(_uid: str) -> Iterable[ResourceClaim]:
     return ()
 
 
@@ -32,11 +32,11 @@ class ClaimTracker:
         self,
         allocations: Allocations,
         find: Callable[[NamespacedName], ResourceClaim | None],
-        find_special: FindSpecial = _no_special,
+        find_extended: FindExtendedClaims = _no_claims,
     ) -> None:
         self.allocations = allocations
         self._find = find
-        self._find_special = find_special
+        self._find_extended = find_extended
         # Uids of special claims that were deleted here, until the informer has told of it.
         self._removed: dict[str, None] = {}
         # Claims as the server answered to a write, until the informer has caught up with it.
@@ -125,9 +125,9 @@ class ClaimTracker:
         assumed = self._assumed.get(key)
         return assumed if assumed is not None else self._find(key)
 
-    def special_of(self, pod_uid: str) -> ResourceClaim | None:
+    def extended_resource_claim_of(self, pod_uid: str) -> ResourceClaim | None:
         """The special claim of a Pod; when there are several, one with devices."""
-        found = [claim for claim in self._find_special(pod_uid) if claim.metadata.uid not in self._removed]
+        found = [claim for claim in self._find_extended(pod_uid) if claim.metadata.uid not in self._removed]
         found.sort(key=lambda claim: (claim.status.allocation is None, claim.metadata.name or ""))
         return self.get(key_of(found[0])) if found else None
 
@@ -142,7 +142,7 @@ class ClaimTracker:
         """Whether somebody is allocating the claim right now."""
         return (claim.metadata.uid or "") in self._in_flight
 
-    def rivals(self, claim: ResourceClaim, allocation: AllocationResult | None) -> tuple[str, ...]:
+    def conflicting_claims(self, claim: ResourceClaim, allocation: AllocationResult | None) -> tuple[str, ...]:
         """Other claims that hold a device of the allocation for themselves; none, unless two schedulers raced.
 
         Shares of a device and administrative access are meant for several.

@@ -16,7 +16,7 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.node_info import NodeInfo
 from dray.framework.resources import Resources
 from dray.framework.status import Status, unresolvable
-from dray.scheduler.plugins.dynamic_resources.extended import (
+from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     NOTHING_WANTED,
     Wanted,
     held_back,
@@ -31,9 +31,9 @@ from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 CANNOT_FIT: Final = "cannot fit resource"
 CANNOT_SCHEDULE: Final = "cannot schedule extended resource claim"
 
-_CANNOT_FIT: Final = unresolvable(CANNOT_FIT).said_by("DynamicResources")
+_CANNOT_FIT: Final = unresolvable(CANNOT_FIT).with_plugin("DynamicResources")
 # A claim of an earlier attempt asks for something else than the Pod does on this node.
-IN_THE_WAY: Final = unresolvable(CANNOT_SCHEDULE).said_by("DynamicResources")
+IN_THE_WAY: Final = unresolvable(CANNOT_SCHEDULE).with_plugin("DynamicResources")
 
 Held = tuple[tuple[str, int], ...]
 _NONE: Final[Held] = ()
@@ -63,14 +63,14 @@ class Variants:
         """Whether devices can serve the resource on nodes that do not have it."""
         return self.enabled and self._resources.class_of(name) is not None
 
-    def prepare(self, own: PodState, names: tuple[str, ...], special: ResourceClaim | None) -> Status | None:
+    def prepare(self, own: PodState, names: tuple[str, ...], extended_claim: ResourceClaim | None) -> Status | None:
         """Take in the Pod's extended resources and its claim of an earlier attempt; a status when that is no use."""
         own.names, own.needs = names, needs_of(own.pod)
         found = ((name, self._resources.class_of(name)) for name in names)
         own.classes = {name: device_class for name, device_class in found if device_class is not None}
-        if special is not None:
-            own.use_special(special)
-            if not is_reusable(special, own.pod):
+        if extended_claim is not None:
+            own.use_extended_claim(extended_claim)
+            if not is_reusable(extended_claim, own.pod):
                 own.stale = True
                 return IN_THE_WAY
         own.plain = own.chosen = own.variants[names, _NONE] = self._make(own, names, _NONE)
@@ -93,17 +93,17 @@ class Variants:
 
     def _make(self, own: PodState, lacking: tuple[str, ...], held: Held) -> Variant:
         if any(name not in own.classes for name in lacking):
-            return Variant((), rejection=_CANNOT_FIT if own.special is None else IN_THE_WAY)
+            return Variant((), rejection=_CANNOT_FIT if own.extended_claim is None else IN_THE_WAY)
         wanted = NOTHING_WANTED
         if lacking:
             wanted = plan_requests(own.needs, tuple((name, own.classes[name]) for name in lacking))
-        if own.special is not None and not same_requests(own.special, wanted.requests):
+        if own.extended_claim is not None and not same_requests(own.extended_claim, wanted.requests):
             return Variant((), rejection=IN_THE_WAY)
-        special = _special(own, wanted)
+        extended_claim = _extended_claim(own, wanted)
         problem = wanted.problem()
-        if problem and special is not None:
-            return Variant((), rejection=unresolvable(f"claim {claim_label(special)}: {problem}"))
-        return Variant(own.pending, special, held_back(dict(held)), wanted)
+        if problem and extended_claim is not None:
+            return Variant((), rejection=unresolvable(f"claim {claim_label(extended_claim)}: {problem}"))
+        return Variant(own.pending, extended_claim, held_back(dict(held)), wanted)
 
     def _held(self, node: NodeInfo) -> Held:
         """Classes, and how many of their free devices running Pods have from a device plugin that is gone.
@@ -124,8 +124,8 @@ class Variants:
         return tuple(sorted((name, min(count, left)) for name, left, count in free if left > 0))
 
 
-def _special(own: PodState, wanted: Wanted) -> ResourceClaim | None:
+def _extended_claim(own: PodState, wanted: Wanted) -> ResourceClaim | None:
     """The special claim to allocate: the one there is, or one in memory."""
-    if own.special is not None:
-        return own.special if own.special.status.allocation is None else None
+    if own.extended_claim is not None:
+        return own.extended_claim if own.extended_claim.status.allocation is None else None
     return make_claim(own.pod, wanted.requests) if wanted.requests else None

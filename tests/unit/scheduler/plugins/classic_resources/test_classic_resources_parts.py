@@ -13,10 +13,9 @@ from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.framework.events import Hint
 from dray.scheduler.plugins.classic_resources import writes
-from dray.scheduler.plugins.classic_resources.arguments import read_arguments
-from dray.scheduler.plugins.classic_resources.entries import Wanted, claims_of
 from dray.scheduler.plugins.classic_resources.hints import Hints, is_news
-from dray.scheduler.plugins.classic_resources.pod_state import PodState
+from dray.scheduler.plugins.classic_resources.plugin import read_arguments
+from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError, InUseError
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError

@@ -16,9 +16,9 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.resources import RESOURCE_CLAIMS
 from dray.framework.events import Action, Hint
-from dray.scheduler.plugins.claim_news import is_older
+from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
-from dray.scheduler.plugins.dynamic_resources.conditions import Readiness, judge
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import Readiness, judge
 from dray.scheduler.plugins.dynamic_resources.hints import Hints, keys_of_claim, keys_of_pod
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import (
@@ -225,10 +225,10 @@ def test_rivals_hold_the_same_device() -> None:
     cache = Cache()
     mine = claim("mine", devices=("a", "b"))
     cache.tell(mine)
-    assert cache.tracker.rivals(mine, mine.status.allocation) == ()
+    assert cache.tracker.conflicting_claims(mine, mine.status.allocation) == ()
     cache.tell(claim("theirs", devices=("b",)))
     cache.tell(claim("others", devices=("c",)))
-    assert cache.tracker.rivals(mine, mine.status.allocation) == ("team/theirs",)
+    assert cache.tracker.conflicting_claims(mine, mine.status.allocation) == ("team/theirs",)
 
 
 def test_watchers_hear_of_a_claim_until_they_stop() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.scheduler.plugins.dynamic_resources.extended import (
+from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     Wanted,
     claim_name,
     held_back,
@@ -185,7 +185,7 @@ def test_the_name_is_the_pods_own_and_short_enough() -> None:
     assert "." not in long
 
 
-def special(**status: Any) -> ResourceClaim:
+def extended_claim(**status: Any) -> ResourceClaim:
     owner = pod([container("c", gpu=2)])
     claim = make_claim(owner, plan_requests(needs_of(owner), CLASSES).requests)
     return msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
@@ -213,7 +213,7 @@ OTHER = {"resource": "pods", "name": "other", "uid": "other"}
     ],
 )
 def test_which_claims_can_be_used_again(status: dict[str, Any], expected: bool) -> None:
-    assert is_reusable(special(**status), pod([container("c", gpu=2)])) is expected
+    assert is_reusable(extended_claim(**status), pod([container("c", gpu=2)])) is expected
 
 
 def test_claims_hold_back_any_number_of_devices() -> None:

@@ -20,7 +20,7 @@ from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
-from dray.scheduler.plugins.claim_news import is_older
+from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
@@ -204,7 +204,7 @@ class ClaimWriter:
 
     # --- Waiting. ---
 
-    async def rivals(self, claim: ResourceClaim) -> tuple[str, ...]:
+    async def conflicting_claims(self, claim: ResourceClaim) -> tuple[str, ...]:
         """Claims that had a device of the just written claim before it; raises `TimeoutError`.
 
         When the informer tells of this write it has told of all earlier ones. Whoever else gave the device away
@@ -212,12 +212,12 @@ class ClaimWriter:
         """
         allocation = claim.status.allocation
         if self._tracker.observed(claim):
-            return self._tracker.rivals(claim, allocation)
+            return self._tracker.conflicting_claims(claim, allocation)
         seen: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
 
         def look(now: ResourceClaim | None) -> None:
             if not seen.done() and (now is None or not is_older(now, claim)):
-                seen.set_result(self._tracker.rivals(claim, allocation))
+                seen.set_result(self._tracker.conflicting_claims(claim, allocation))
 
         stop = self._tracker.watch(claim, look)
         try:

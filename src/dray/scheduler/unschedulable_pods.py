@@ -13,7 +13,7 @@ from dray.framework.events import Action, ClusterEvent, EventRegistration
 from dray.scheduler.queued_pod import QueuedPod
 
 
-class Parking:
+class UnschedulablePods:
     """Pods by uid, by the plugins they wait for, and by the keys of those."""
 
     def __init__(self, registrations: Iterable[tuple[str, Sequence[EventRegistration]]]) -> None:

@@ -1,4 +1,4 @@
-"""Keeps Pods out of the queue while they have scheduling gates."""
+"""Orders the queue: higher priority first, then who came first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from collections.abc import Sequence
 from dray.api.types.core_v1 import Pod
 from dray.framework.events import UNSCHEDULED_POD, Action, ClusterEvent, EventRegistration
 from dray.framework.status import SUCCESS, Status, unresolvable
+
+
+class PrioritySort:
+    """QueueSort only."""
+
+    name = "PrioritySort"
+
+    def sort_key(self, priority: int, queued_at: float) -> tuple[int, float]:
+        """Lowest first."""
+        return -priority, queued_at
 
 
 class SchedulingGates:

@@ -17,14 +17,13 @@ from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.scheduler.handle import Handle
 from dray.scheduler.kinds import UNFINISHED
-from dray.scheduler.plugins.dynamic_resources.collector import NAME as NAME_OF_COLLECTOR
-from dray.scheduler.plugins.dynamic_resources.collector import ClassCollector
-from dray.scheduler.plugins.dynamic_resources.extended import is_special
+from dray.scheduler.plugins.dynamic_resources.claim_writer import ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.class_metrics import NAME as NAME_OF_COLLECTOR
+from dray.scheduler.plugins.dynamic_resources.class_metrics import ClassCollector, ClassMeasure, measure
+from dray.scheduler.plugins.dynamic_resources.double_offers import OFFERED_TWICE, DoubleOffer, DoubleOffers
+from dray.scheduler.plugins.dynamic_resources.extended_claim_writer import ExtendedClaimWriter
+from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
 from dray.scheduler.plugins.dynamic_resources.hints import claim_keys_of
-from dray.scheduler.plugins.dynamic_resources.loop import ClaimWriter
-from dray.scheduler.plugins.dynamic_resources.measures import ClassMeasure, measure
-from dray.scheduler.plugins.dynamic_resources.offers import OFFERED_TWICE, DoubleOffer, DoubleOffers
-from dray.scheduler.plugins.dynamic_resources.special.loop import SpecialClaims
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
@@ -33,19 +32,19 @@ _BY_POD: Final = "special-claims"
 _SHARED: Final = "DynamicResources"
 
 
-class Cluster:
+class DeviceState:
     """One per scheduler; see `cluster_of`."""
 
     def __init__(self, handle: Handle) -> None:
         self.inventory = Inventory()
         self.allocations = Allocations()
         self.allocator = Allocator(self.inventory, self.allocations, handle.features)
-        claims = handle.informers.informer(RESOURCE_CLAIMS, indexes={_BY_POD: _special_owners})
+        claims = handle.informers.informer(RESOURCE_CLAIMS, indexes={_BY_POD: _extended_claim_owners})
         self.tracker = ClaimTracker(
             self.allocations, claims.lister.get_key, lambda uid: claims.lister.by_index(_BY_POD, uid)
         )
         self.writer = ClaimWriter(handle.client, handle.clock, self.tracker)
-        self.special_claims = SpecialClaims(handle, self.tracker, self.writer)
+        self.extended_claims = ExtendedClaimWriter(handle, self.tracker, self.writer)
         self.resources = ClassResources()
         enabled = handle.features.enabled("DRAExtendedResource")
         self.variants = Variants(self.resources, self.allocator.usage, enabled=enabled)
@@ -117,14 +116,14 @@ def _claim_keys(pod: Any) -> tuple[str, ...]:
     return tuple(claim_keys_of(pod))
 
 
-def _special_owners(claim: Any) -> tuple[str, ...]:
-    return tuple(owner.uid for owner in claim.metadata.owner_references) if is_special(claim) else ()
+def _extended_claim_owners(claim: Any) -> tuple[str, ...]:
+    return tuple(owner.uid for owner in claim.metadata.owner_references) if is_extended_resource_claim(claim) else ()
 
 
-def cluster_of(handle: Handle) -> Cluster:
+def device_state_of(handle: Handle) -> DeviceState:
     """The cluster that all profiles of the scheduler share."""
     cluster = handle.shared.get(_SHARED)
     if cluster is None:
-        cluster = handle.shared[_SHARED] = Cluster(handle)
-    assert isinstance(cluster, Cluster)
+        cluster = handle.shared[_SHARED] = DeviceState(handle)
+    assert isinstance(cluster, DeviceState)
     return cluster

@@ -205,14 +205,14 @@ def _owner(pod: Pod) -> OwnerReference:
     )
 
 
-def is_special(claim: ResourceClaim) -> bool:
+def is_extended_resource_claim(claim: ResourceClaim) -> bool:
     """Whether the claim was made for extended resources."""
     return bool(claim.metadata.annotations.get(EXTENDED_RESOURCE_ANNOTATION))
 
 
-def is_special_of(claim: ResourceClaim, pod: Pod) -> bool:
+def is_extended_resource_claim_of(claim: ResourceClaim, pod: Pod) -> bool:
     """Whether it was made for those of the Pod."""
-    return is_special(claim) and is_made_for(claim, pod)
+    return is_extended_resource_claim(claim) and is_made_for(claim, pod)
 
 
 def same_requests(claim: ResourceClaim, requests: Sequence[DeviceRequest]) -> bool:

@@ -23,8 +23,13 @@ from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.lru import LRUSet
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
-from dray.scheduler.plugins.dynamic_resources.extended import claim_name, is_reusable, is_special_of, same_requests
-from dray.scheduler.plugins.dynamic_resources.loop import ATTEMPTS_MAX, RETRY_SECONDS, ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.claim_writer import ATTEMPTS_MAX, RETRY_SECONDS, ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.extended_resources import (
+    claim_name,
+    is_extended_resource_claim_of,
+    is_reusable,
+    same_requests,
+)
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError
 
@@ -38,7 +43,7 @@ DOUBTFUL_MAX: Final = 10_000
 _STATUS: Final = WriteOptions(subresource="status")
 
 
-class SpecialClaims:
+class ExtendedClaimWriter:
     """One per scheduler."""
 
     def __init__(self, handle: Handle, tracker: ClaimTracker, writer: ClaimWriter) -> None:
@@ -74,7 +79,7 @@ class SpecialClaims:
                 return await self._repeat(partial(self._client.create, RESOURCE_CLAIMS, wanted))
             except AlreadyExistsError:
                 found = await self._client.get(RESOURCE_CLAIMS, metadata.name or "", metadata.namespace or "")
-                if is_special_of(found, pod):
+                if is_extended_resource_claim_of(found, pod):
                     return _usable(found, claim, pod)
         raise ClaimChangedError(f"claim {claim_label(claim)}: its name is taken by others")
 
@@ -160,7 +165,7 @@ class SpecialClaims:
         current = await ignore_not_found(
             self._client.get(RESOURCE_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
         )
-        if current is not None and is_special_of(current, pod):
+        if current is not None and is_extended_resource_claim_of(current, pod):
             await self._delete(current)
         # The informer may have told of its beginning and end before anybody here knew of it.
         self._tracker.removed(claim)

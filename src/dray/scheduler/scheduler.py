@@ -25,14 +25,13 @@ from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler import metrics as results
-from dray.scheduler.binding.loop import Attempt, Binder, HeldPods
+from dray.scheduler.binder import Attempt, Binder, HeldPods
 from dray.scheduler.cache import Cache
-from dray.scheduler.changes import ASSIGNED_POD_DELETE
-from dray.scheduler.conditions import REASON_ERROR, REASON_UNSCHEDULABLE
+from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import AttemptError, Cycle, Placement
-from dray.scheduler.diagnosis import Diagnosis
-from dray.scheduler.follower import Follower
+from dray.scheduler.diagnosis import REASON_ERROR, REASON_UNSCHEDULABLE, Diagnosis
+from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.kinds import EXTRA, UNFINISHED
 from dray.scheduler.metrics import SchedulerMetrics
@@ -41,7 +40,7 @@ from dray.scheduler.profile import Profile
 from dray.scheduler.queue import FLUSH_EVERY_SECONDS, SchedulingQueue
 from dray.scheduler.queued_pod import QueuedPod
 from dray.scheduler.registry import make_profiles
-from dray.scheduler.reporting.loop import Reporter
+from dray.scheduler.reporter import Reporter
 from dray.scheduler.timing import SAMPLE_EVERY
 
 _log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class Scheduler:
         self._follow(informers)
 
     def _follow(self, informers: SharedInformerFactory) -> None:
-        follower = Follower(self.queue, self.cache, self._nominations, self.profiles, self._clock.monotonic)
+        follower = EventHandlers(self.queue, self.cache, self._nominations, self.profiles, self._clock.monotonic)
         self._pods = informers.informer(PODS, UNFINISHED)
         self._nodes = informers.informer(NODES)
         self._informers = [self._nodes, self._pods]
@@ -280,7 +279,7 @@ class Scheduler:
         queued = attempt.queued
         if self.cache.forget(queued.uid):
             # What it would have taken is free for others.
-            self.queue.move_on(ASSIGNED_POD_DELETE, attempt.pod, None, self._clock.monotonic())
+            self.queue.requeue_for_event(ASSIGNED_POD_DELETE, attempt.pod, None, self._clock.monotonic())
         if not status.is_rejected:
             self._failed(queued, attempt.profile, REASON_ERROR, status.message, attempt.started)
             return
@@ -344,7 +343,7 @@ class Scheduler:
                 held.reject("", "removed")
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
-        self.queue.move_on(event, old, new, self._clock.monotonic())
+        self.queue.requeue_for_event(event, old, new, self._clock.monotonic())
         self._wake.set()
 
     def _activate(self, uid: str) -> None:

@@ -10,7 +10,7 @@ from dray.client.informer import Handler
 from dray.framework.events import Action, ClusterEvent
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.cache import Cache
-from dray.scheduler.changes import (
+from dray.scheduler.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     NODE_ADD,
@@ -22,7 +22,7 @@ from dray.scheduler.nominations import Nominations
 from dray.scheduler.queue import SchedulingQueue
 
 
-class Follower:
+class EventHandlers:
     """Translates changes of objects; `now` reads the monotonic clock."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Follower:
         if new is None:
             assert old is not None
             self._cache.remove_node(old.metadata.name or "")
-            self._queue.move_on(NODE_DELETE, old, None, self._now())
+            self._queue.requeue_for_event(NODE_DELETE, old, None, self._now())
             return
         self._cache.set_node(new)
         event = NODE_ADD if old is None else node_event(old, new)
-        self._queue.move_on(event, old, new, self._now())
+        self._queue.requeue_for_event(event, old, new, self._now())
 
     def handler_of(self, resource: str) -> Handler[Any]:
         """A handler for a kind that only plugins care about."""
@@ -68,7 +68,7 @@ class Follower:
 
         def changed(old: Any, new: Any) -> None:
             event = added if old is None else deleted if new is None else updated
-            self._queue.move_on(event, old, new, self._now())
+            self._queue.requeue_for_event(event, old, new, self._now())
 
         return changed
 
@@ -78,7 +78,7 @@ class Follower:
         # A Pod that was bound and deleted while the watch was broken is still assumed.
         if pod.spec.node_name or self._cache.is_assumed(uid):
             self._cache.remove_pod(uid)
-            self._queue.move_on(ASSIGNED_POD_DELETE, pod, None, self._now())
+            self._queue.requeue_for_event(ASSIGNED_POD_DELETE, pod, None, self._now())
         else:
             self._queue.delete(uid)
 
@@ -86,11 +86,11 @@ class Follower:
         uid = new.metadata.uid or ""
         self._cache.set_pod(new)
         if old is not None and old.spec.node_name:
-            self._queue.move_on(pod_event(old, new), old, new, self._now())
+            self._queue.requeue_for_event(pod_event(old, new), old, new, self._now())
             return
         self._nominations.remove(uid)
         self._queue.delete(uid)
-        self._queue.move_on(ASSIGNED_POD_ADD, None, new, self._now())
+        self._queue.requeue_for_event(ASSIGNED_POD_ADD, None, new, self._now())
 
     def _pending_pod_changed(self, old: Pod | None, new: Pod) -> None:
         uid = new.metadata.uid or ""

@@ -14,9 +14,8 @@ from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.runtime.logs import fields
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.classic_resources import writes
-from dray.scheduler.plugins.classic_resources.entries import Wanted
-from dray.scheduler.plugins.classic_resources.loop import ClassicWriter
-from dray.scheduler.plugins.classic_resources.pod_state import Placed, PodState
+from dray.scheduler.plugins.classic_resources.claim_writer import ClassicWriter
+from dray.scheduler.plugins.classic_resources.pod_state import Placed, PodState, Wanted
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError, InUseError
 
 _log = logging.getLogger(__name__)

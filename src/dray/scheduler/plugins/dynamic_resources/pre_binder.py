@@ -18,16 +18,16 @@ from dray.framework.status import SUCCESS, Status, error, unschedulable
 from dray.runtime.logs import fields
 from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.cluster import Cluster
-from dray.scheduler.plugins.dynamic_resources.conditions import (
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     Readiness,
     Verdict,
     has_conditions,
     judge,
     seconds_left,
 )
-from dray.scheduler.plugins.dynamic_resources.extended import status_of
-from dray.scheduler.plugins.dynamic_resources.measures import classes_given
+from dray.scheduler.plugins.dynamic_resources.class_metrics import classes_given
+from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
+from dray.scheduler.plugins.dynamic_resources.extended_resources import status_of
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
 
@@ -41,12 +41,12 @@ _WAIT_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=20)
 class PreBinder:
     """PreBind and its undoing."""
 
-    def __init__(self, handle: Handle, cluster: Cluster, binding_timeout_seconds: float) -> None:
+    def __init__(self, handle: Handle, cluster: DeviceState, binding_timeout_seconds: float) -> None:
         self._handle = handle
         self._clock = handle.clock
         self._tracker = cluster.tracker
         self._writer = cluster.writer
-        self._special = cluster.special_claims
+        self._extended_claim = cluster.extended_claims
         self._timeout = binding_timeout_seconds
         features = handle.features
         self._conditions = features.enabled("DRADeviceBindingConditions") and features.enabled(
@@ -75,7 +75,7 @@ class PreBinder:
             if status is not SUCCESS:
                 return status
         if own.chosen.wanted.requests:
-            status = await self._bind_special(own, pod, node_name)
+            status = await self._bind_extended_claim(own, pod, node_name)
             if status is not SUCCESS:
                 return status
         if self._conditions:
@@ -84,23 +84,23 @@ class PreBinder:
                 return status
         return await self._declare(state, own, pod)
 
-    async def _bind_special(self, own: PodState, pod: Pod, node_name: str) -> Status:
+    async def _bind_extended_claim(self, own: PodState, pod: Pod, node_name: str) -> Status:
         """Create the claim of extended resources, unless an earlier attempt has, and write it like the others."""
-        claim, allocation = own.special, None
-        if own.chosen.special is not None:
-            allocation = own.allocation_of(own.chosen.special, node_name)
+        claim, allocation = own.extended_claim, None
+        if own.chosen.extended_claim is not None:
+            allocation = own.allocation_of(own.chosen.extended_claim, node_name)
             assert allocation is not None, "reserved without an allocation"
         if claim is None:
-            assert own.chosen.special is not None
+            assert own.chosen.extended_claim is not None
             own.creating = True
             try:
-                claim = await self._special.create(pod, own.chosen.special)
+                claim = await self._extended_claim.create(pod, own.chosen.extended_claim)
             except (ClaimChangedError, APIError) as failure:
                 return error(str(failure))
             assert allocation is not None
             # From one uid to the other, never free in between.
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
-            self._tracker.end_in_flight(own.chosen.special, pod.metadata.uid or "")
+            self._tracker.end_in_flight(own.chosen.extended_claim, pod.metadata.uid or "")
         own.created = claim
         return await self._bind_claim(own, claim, allocation, pod)
 
@@ -109,10 +109,10 @@ class PreBinder:
         wanted = None
         if own.created is not None:
             wanted = status_of(own.created.metadata.name or "", own.chosen.wanted)
-        if not self._special.needs_declaring(pod, wanted):
+        if not self._extended_claim.needs_declaring(pod, wanted):
             return SUCCESS
         try:
-            state.pod_version = await self._special.declare(pod, wanted)
+            state.pod_version = await self._extended_claim.declare(pod, wanted)
         except (ClaimChangedError, APIError) as failure:
             return error(str(failure))
         return SUCCESS
@@ -155,15 +155,16 @@ class PreBinder:
         allocation = claim.status.allocation
         assert allocation is not None
         try:
-            rivals = await self._writer.rivals(claim)
-            if not rivals:
+            conflicting_claims = await self._writer.conflicting_claims(claim)
+            if not conflicting_claims:
                 return SUCCESS
             await self._writer.give_up(claim, allocation, pod)
         except TimeoutError:
             return error(f"claim {claim_label(claim)}: its allocation was not seen in time")
         except APIError as failure:
             return error(str(failure))
-        return error(f"devices for claim {claim_label(claim)} were allocated to {', '.join(rivals)} at the same time")
+        others = ", ".join(conflicting_claims)
+        return error(f"devices for claim {claim_label(claim)} were allocated to {others} at the same time")
 
     # --- Binding conditions. ---
 
@@ -215,9 +216,9 @@ class PreBinder:
 
     async def undo(self, own: PodState, pod: Pod) -> tuple[ResourceClaim, ...]:
         """Take reservations back and settle what is in doubt; returns the claims whose devices are free again."""
-        special = None if own.created is None else own.created.metadata.uid
+        extended_claim = None if own.created is None else own.created.metadata.uid
         for uid, claim in own.written.items():
-            if uid == special:
+            if uid == extended_claim:
                 continue
             try:
                 await self._writer.unreserve(claim, pod)
@@ -234,15 +235,15 @@ class PreBinder:
             settled.append(claim)
         return tuple(settled)
 
-    async def undo_special(self, own: PodState, pod: Pod) -> bool:
+    async def undo_extended_claim(self, own: PodState, pod: Pod) -> bool:
         """Take away the special claim; says whether its devices are free again."""
         if own.created is None and not own.creating:
             return False
-        claim = own.created if own.created is not None else own.chosen.special
+        claim = own.created if own.created is not None else own.chosen.extended_claim
         assert claim is not None
         removed = True
         try:
-            removed = await self._special.remove_surely(claim, pod)
+            removed = await self._extended_claim.remove_surely(claim, pod)
         except APIError as failure:
             # The next attempt finds it, or the claim controller removes it with the Pod.
             _log.info("not deleted", extra=fields(claim=claim_label(claim), error=str(failure)))

@@ -3,8 +3,7 @@ from __future__ import annotations
 from dray.allocator.gates import Gates
 from dray.api.features import FeatureGates
 from dray.runtime.metrics import Metrics
-from dray.scheduler.plugins.dynamic_resources.collector import ClassCollector
-from dray.scheduler.plugins.dynamic_resources.measures import ClassMeasure, classes_given, measure
+from dray.scheduler.plugins.dynamic_resources.class_metrics import ClassCollector, ClassMeasure, classes_given, measure
 from dray.sim.snapshot import Snapshot
 from tests.unit.sim.cluster import GPU, claim, cluster, device, device_class, resource_slice
 

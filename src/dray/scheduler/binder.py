@@ -58,7 +58,7 @@ class HeldPod:
 
     def reject(self, plugin: str, message: str) -> None:
         """The plugin refuses."""
-        self._decide(unschedulable(message).said_by(plugin))
+        self._decide(unschedulable(message).with_plugin(plugin))
 
     async def wait(self, clock: Clock) -> Status:
         """The decision, or a no when a plugin took too long."""
@@ -66,7 +66,7 @@ class HeldPod:
             plugin, deadline = min(self._deadlines.items(), key=lambda item: item[1])
             remaining = deadline - clock.monotonic()
             if remaining <= 0:
-                return unschedulable(f"rejected due to timeout after waiting at plugin {plugin}").said_by(plugin)
+                return unschedulable(f"rejected due to timeout after waiting at plugin {plugin}").with_plugin(plugin)
             timer = asyncio.ensure_future(clock.sleep(remaining))
             try:
                 await asyncio.wait((timer, self._decided), return_when=asyncio.FIRST_COMPLETED)
@@ -186,5 +186,5 @@ class Binder:
 def _failed(status: Status, point: str, plugin: str) -> Status:
     """A no is passed on as it is; anything else is an error that says where it happened."""
     if status.is_rejected:
-        return status.said_by(plugin)
+        return status.with_plugin(plugin)
     return Status(Code.ERROR, (f'running {point} plugin "{plugin}": {status.message}',), plugin)

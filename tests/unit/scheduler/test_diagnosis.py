@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.scheduler.conditions import plan_status
+from dray.scheduler.diagnosis import plan_status
 from tests.unit.scheduler.builders import pod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

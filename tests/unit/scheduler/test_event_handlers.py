@@ -14,9 +14,9 @@ from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler import queue as queue_module
 from dray.scheduler.cache import Cache
-from dray.scheduler.follower import Follower
+from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.plugins.priority_sort import PrioritySort
+from dray.scheduler.plugins.queueing import PrioritySort
 from dray.scheduler.profile import Profile
 from dray.scheduler.queue import SchedulingQueue
 from tests.unit.scheduler.builders import node, node_info, pod, pod_info, state
@@ -58,7 +58,7 @@ class Parts:
         self.queue = SchedulingQueue(lambda _pod: PROFILE, [PROFILE])
         self.cache = Cache()
         self.nominations = Nominations()
-        self.follower = Follower(self.queue, self.cache, self.nominations, {"default-scheduler"}, lambda: 0.0)
+        self.follower = EventHandlers(self.queue, self.cache, self.nominations, {"default-scheduler"}, lambda: 0.0)
 
     def pending(self) -> list[str]:
         return [queued.info.key.name for queued in self.queue.pending()]

@@ -16,7 +16,7 @@ from dray.client.resources import NODES, PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.conditions import plan_status
+from dray.scheduler.diagnosis import plan_status
 
 _log = logging.getLogger(__name__)
 

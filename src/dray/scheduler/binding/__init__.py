@@ -1,1 +1,0 @@
-"""The binding cycle: what happens to a placed Pod until the API knows."""

@@ -1,1 +1,0 @@
-"""What is written for a Pod that has found its node."""

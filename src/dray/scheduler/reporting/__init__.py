@@ -1,1 +1,0 @@
-"""Tells users what became of their Pods: conditions and Events."""
