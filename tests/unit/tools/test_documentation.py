@@ -52,3 +52,24 @@ def test_anchors_are_those_of_github(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# `dray ui`, and more\n```sh\n# no heading\n```\n## What's next?\n")
     assert _anchors(page) == {"dray-ui-and-more", "whats-next"}
+
+
+def _cited_paths(path: Path) -> list[str]:
+    """Return the repository paths and module names in inline code."""
+    text = _FENCE.sub("", path.read_text())
+    cited = re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|proto|md|json|yaml|jsonl)|dray(?:\.[a-z_]\w*)+)`", text)
+    return [name for name in cited if not name.startswith("bench/results/")]
+
+
+def _exists(name: str) -> bool:
+    if name.startswith("dray."):
+        # The last part can be a member of the module.
+        candidates = [name.replace(".", "/"), name.rpartition(".")[0].replace(".", "/")]
+        return any((ROOT / "src" / f"{path}{end}").exists() for path in candidates for end in ("", ".py"))
+    # Pages about one package leave out its name.
+    return any((folder / name).exists() for folder in (ROOT, ROOT / "src" / "dray", *(ROOT / "src" / "dray").iterdir()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_NAMES)
+def test_cited_modules_exist(page: Path) -> None:
+    assert not [name for name in _cited_paths(page) if not _exists(name)]
