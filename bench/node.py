@@ -26,6 +26,7 @@ from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Runtime, Sandbox
 from dray.runtime.clock import SystemClock
+from dray.runtime.tasks import ChildTasks
 
 DOCUMENTS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
@@ -68,7 +69,7 @@ def _run_row(seconds: list[float], name: str) -> Row:
 
 async def _runs(runtime: Runtime) -> list[float]:
     ended: asyncio.Queue[ContainerRecord] = asyncio.Queue()
-    await runtime.start(ended.put_nowait)
+    await runtime.start(ended.put_nowait, ChildTasks("bench"))
     found = []
     with tempfile.TemporaryDirectory() as logs:
         sandbox = Sandbox("bench", "ns", "p", "p", logs)

@@ -1,4 +1,4 @@
-"""Simulated nodes: the agent's own code by the thousand, on one informer, with containers that exist in memory."""
+"""Simulated nodes: thousands of Pod workers on one informer, with containers that exist only in memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
+from dray.node.agent.dependencies import Dependencies, NodeInfo
 from dray.node.agent.node_object import MachineInfo, NodeSpec
 from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistration
-from dray.node.agent.pod_worker import Dependencies, NodeInfo
+from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
 from dray.node.agent.status_manager import StatusManager
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import ChildTasks, TaskGroup
 
-# Longer than a real node's, since a thousand nodes must not be a hundred writes a second; a quarter of it, the time
-# between two renewals, is half of what the node lifecycle controller waits for.
+# Longer than a real node's, so that a thousand nodes do not cause a hundred writes per second; a quarter of it, the
+# renewal interval, is half of the node lifecycle controller's grace period.
 LEASE_SECONDS: Final = 100
 REGISTRATIONS_AT_ONCE: Final = 32
 STATUS_WORKERS: Final = 16
@@ -35,7 +36,7 @@ GIB: Final = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """How the simulated nodes are."""
+    """The number and the properties of simulated nodes."""
 
     count: int
     prefix: str = "sim-"
@@ -45,14 +46,14 @@ class Simulation:
     pods_max: int = 110
 
 
-class QuietRecorder:
-    """Tells warnings only: the news of thousands of ordinary starts would be most of the cluster's writes."""
+class WarningRecorder:
+    """Records Warning events only: events about thousands of normal starts would be most of the cluster's writes."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
     def event_for(self, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Tell something of an object."""
+        """Record an event about an object."""
         if event_type == WARNING:
             self._recorder.event_for(about, event_type, reason, message)
 
@@ -64,11 +65,12 @@ class SimulatedNodes:
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source("kubelet"))
-        self._reporter = StatusManager(client, clock, STATUS_WORKERS)
+        self._status_manager = StatusManager(client, clock, STATUS_WORKERS)
+        self._tasks = ChildTasks("simulated nodes")
         self._registrations: dict[str, NodeRegistration] = {}
-        # At most one entry for each change that somebody else makes to a Node.
-        self._lost: asyncio.Queue[NodeRegistration] = asyncio.Queue()
-        self._agents: dict[str, PodWorkers] = {}
+        # At most one entry for each change of a Node by somebody else.
+        self._not_ready: asyncio.Queue[NodeRegistration] = asyncio.Queue()
+        self._workers: dict[str, PodWorkers] = {}
         for number in range(simulation.count):
             self._add(simulation, f"{simulation.prefix}{number}", number)
 
@@ -87,49 +89,52 @@ class SimulatedNodes:
         spec = NodeSpec(name, machine, "simulated://1.0.0", pods_max=simulation.pods_max)
         registration = NodeRegistration(self._client, self._clock, spec, lease_seconds=LEASE_SECONDS)
         runtime = SimulatedRuntime(self._clock, simulation.start_seconds)
-        parts = Dependencies(
+        dependencies = Dependencies(
             self._clock,
+            self._tasks,
             runtime,
             SimulatedPodSetup(),
-            self._reporter,
-            QuietRecorder(self._recorder),
+            self._status_manager,
+            WarningRecorder(self._recorder),
             Prober(runtime),
         )
 
-        def facts() -> NodeInfo:
+        def node_info() -> NodeInfo:
             return NodeInfo(name, (address,), registration.labels, registration.allocatable)
 
         self._registrations[name] = registration
-        self._agents[name] = PodWorkers(facts, parts)
+        self._workers[name] = PodWorkers(node_info, PodManager(), dependencies)
 
     async def run(self, registered: asyncio.Event | None = None) -> None:
         """Register all nodes and run their Pods until cancelled."""
-        for agent in self._agents.values():
-            await agent.start()
+        for workers in self._workers.values():
+            await workers.start()
         await self._each(NodeRegistration.register)
         if registered is not None:
             registered.set()
-        informers = SharedInformerFactory(self._client, self._clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        jitter = random.Random()  # noqa: S311 - spreads load
+        informers = SharedInformerFactory(self._client, self._clock, jitter)
         informers.informer(PODS).add_handler(self._pod_changed)
-        informers.transformed(NODES, _essence).add_handler(self._node_changed)
+        informers.transformed(NODES, _reduced).add_handler(self._node_changed)
         try:
             async with TaskGroup("simulated nodes") as group:
+                group.spawn(self._tasks.supervise(), "pod workers")
                 group.spawn(self._recorder.run(), "events")
-                group.spawn(self._reporter.run(), "status")
+                group.spawn(self._status_manager.run(), "pod statuses")
                 group.spawn(self._renew_leases(), "leases")
                 group.spawn(self._correct_status(), "node status")
                 group.spawn(informers.run(), "informers")
                 await group.wait()
         finally:
-            for agent in self._agents.values():
-                await agent.stop()
+            for workers in self._workers.values():
+                await workers.stop()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
         assert pod is not None
-        agent = self._agents.get(pod.spec.node_name or "")
-        if agent is not None:
-            agent.pod_changed(old, new)
+        workers = self._workers.get(pod.spec.node_name or "")
+        if workers is not None:
+            workers.pod_changed(old, new)
 
     def _node_changed(self, _old: Document | None, new: Document | None) -> None:
         registration = self._registrations.get(key_of(new).name) if new is not None else None
@@ -137,19 +142,19 @@ class SimulatedNodes:
             return
         registration.observe(new)
         if not _is_ready(new):
-            self._lost.put_nowait(registration)
+            self._not_ready.put_nowait(registration)
 
     async def _correct_status(self) -> None:
-        """A node that was given up while its heartbeats could not get through says that it lives."""
+        """Report nodes as Ready again that the node lifecycle controller marked as lost."""
         while True:
-            registration = await self._lost.get()
+            registration = await self._not_ready.get()
             await registration.correct_once()
             if not _is_ready(registration.node):
                 await self._clock.sleep(RETRY_SECONDS)
-                self._lost.put_nowait(registration)
+                self._not_ready.put_nowait(registration)
 
     async def _renew_leases(self) -> None:
-        """Spread over the whole interval; what is late goes many at the same time."""
+        """Renew the leases, spread over the interval; overdue renewals run concurrently."""
         every, interval = list(self._registrations.values()), LEASE_SECONDS / 4
         await self._each(NodeRegistration.renew_once)
         while True:
@@ -162,7 +167,7 @@ class SimulatedNodes:
                     continue
                 await asyncio.gather(*(registration.renew_once() for registration in batch))
                 done += len(batch)
-            # Also without any node, time passes.
+            # Without nodes there is nothing to renew, and the interval still has to pass.
             await self._clock.sleep(interval - (self._clock.monotonic() - started))
 
     async def _each(self, work: Callable[[NodeRegistration], Awaitable[None]]) -> None:
@@ -175,8 +180,8 @@ class SimulatedNodes:
         await asyncio.gather(*(one(registration) for registration in self._registrations.values()))
 
 
-def _essence(node: Document) -> Document:
-    """What a registration needs of its Node."""
+def _reduced(node: Document) -> Document:
+    """Return the part of a Node that its registration needs."""
     metadata = {name: node["metadata"].get(name) for name in ("name", "uid", "resourceVersion", "labels")}
     return {"metadata": metadata, "status": {"conditions": (node.get("status") or {}).get("conditions") or []}}
 

@@ -16,7 +16,7 @@ from dray.cmd.settings import NodeSettings, UpSettings
 from dray.runtime.tasks import TaskGroup
 
 if TYPE_CHECKING:
-    from dray.node.agent.pod_workers import PodWorkers
+    from dray.cmd.node_agent import NodeAgent
     from dray.scheduler.config import SchedulerConfig
 
 
@@ -89,7 +89,7 @@ def _start_components(
     )
 
 
-async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> PodWorkers | None:
+async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> NodeAgent | None:
     """Start the nodes asked for; returns once they are registered."""
     # The node room brings gRPC along; a server without nodes starts faster and smaller without it.
     if settings.nodes:
@@ -105,7 +105,7 @@ async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running)
     return await _start_node(settings, group, running)
 
 
-async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> PodWorkers:
+async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> NodeAgent:
     from dray.cmd import node
 
     data_dir = running.pki.directory.parent

@@ -23,6 +23,7 @@ from dray.node.runtimes.cri.translate import container_config
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.runtime.clock import SystemClock
+from dray.runtime.tasks import ChildTasks
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import until
 from tests.e2e.node.harness import Agent, Cluster, container_status, is_running, mounting_folder, shell, terminated
@@ -203,7 +204,7 @@ async def test_cdi_is_translated_and_hooks_are_refused(agent: Agent, socket: Pat
     (tmp_path / "cdi.json").write_text(json.dumps(spec_file))
     runtime = CriRuntime(f"unix://{socket}", f"{agent.name}-direct", SystemClock(), CdiCache([str(tmp_path)]))
     ended: asyncio.Future[ContainerRecord] = asyncio.get_running_loop().create_future()
-    await runtime.start(ended.set_result)
+    await runtime.start(ended.set_result, ChildTasks("test"))
     sandbox = Sandbox("direct-uid", "ns", "direct", "direct", str(tmp_path / "logs"), host_network=True)
     await runtime.ensure_sandbox(sandbox)
     script = "echo $CDI; echo x > /dev/mine && cat /srv/h"
@@ -232,7 +233,7 @@ class Hurried(SystemClock):
 async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, socket: Path, tmp_path: Path) -> None:
     runtime = CriRuntime(f"unix://{socket}", f"{agent.name}-logs", Hurried(), CdiCache([]))
     ended: asyncio.Queue[ContainerRecord] = asyncio.Queue()
-    await runtime.start(ended.put_nowait)
+    await runtime.start(ended.put_nowait, ChildTasks("test"))
     sandbox = Sandbox("logs-uid", "ns", "logs", "logs", str(tmp_path / "logs"), host_network=True)
     await runtime.ensure_sandbox(sandbox)
     # Some more than fits into two files, a little at a time; then where it may run, until told to end.
@@ -261,7 +262,7 @@ async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, socket: Pa
 async def test_a_container_that_was_made_and_never_ran_is_not_a_run(agent: Agent, socket: Path, tmp_path: Path) -> None:
     name = f"{agent.name}-made"
     first = CriRuntime(f"unix://{socket}", name, SystemClock(), CdiCache([]))
-    await first.start(lambda _record: None)
+    await first.start(lambda _record: None, ChildTasks("test"))
     sandbox = Sandbox("made-uid", "ns", "made", "made", str(tmp_path / "logs"), host_network=True)
     await first.ensure_sandbox(sandbox)
     spec = ContainerSpec(sandbox, "a", 0, "busybox", command=("sleep", "60"))
@@ -273,7 +274,7 @@ async def test_a_container_that_was_made_and_never_ran_is_not_a_run(agent: Agent
     )
     await first.stop()
     second = CriRuntime(f"unix://{socket}", name, SystemClock(), CdiCache([]))
-    assert await second.start(lambda _record: None) == []
+    assert await second.start(lambda _record: None, ChildTasks("test")) == []
     # Its number is free.
     record = (await second.run(spec)).record
     assert record.exit is None

@@ -18,6 +18,7 @@ from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runc.runtime import RuncRuntime
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Sandbox
 from dray.runtime.clock import SystemClock
+from dray.runtime.tasks import ChildTasks
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import (
     Agent,
@@ -164,7 +165,7 @@ def run_with(agent: Agent, images: Path, *names: str, script: str = SCRIPT) -> t
         store.import_path(images, "busybox")
         runtime = RuncRuntime(folder / "containers", SystemClock(), CdiCache([str(folder / "cdi")]), store)
         ended: asyncio.Future[ContainerRecord] = asyncio.get_running_loop().create_future()
-        await runtime.start(lambda record: ended.set_result(record) if not ended.done() else None)
+        await runtime.start(lambda record: ended.set_result(record) if not ended.done() else None, ChildTasks("test"))
         sandbox = Sandbox("direct", "ns", "p", "p", str(folder / "logs"))
         spec = ContainerSpec(sandbox, "a", 0, "busybox", command=("sh", "-c", script), cdi_devices=names)
         started = await runtime.run(spec)

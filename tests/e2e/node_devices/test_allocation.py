@@ -74,7 +74,7 @@ async def test_the_plugin_is_asked_and_its_answer_is_a_hint(folder: str) -> None
 async def test_a_plugin_without_preferences_is_not_asked(folder: str) -> None:
     async with node(folder) as here, plugin(folder, Foo("a", "b")):
         await here.until_amounts(2, 2)
-        endpoint = here.devices.connections.get(FOO)
+        endpoint = here.devices.plugin_handler.get(FOO)
         assert endpoint is not None
         assert not endpoint.options.get_preferred_allocation_available
         assert not endpoint.options.pre_start_required
@@ -201,11 +201,11 @@ async def test_health_of_devices_in_use(folder: str, fails: bool) -> None:
         await until(lambda: ("u1",) in here.changes)
         status = [{"name": FOO, "resources": [{"resourceID": "a", "health": "Unhealthy"}]}]
         assert list(here.manager.container_resources(item, "main")) == status
-        assert (here.manager.verdict(item) is not None) == fails
+        assert (here.manager.check_health(item) is not None) == fails
         assert here.held("u1") == ["a"]
         foo.set(Device("a"), Device("b"))
         await here.until_amounts(2, 2)
-        assert here.manager.verdict(item) is None
+        assert here.manager.check_health(item) is None
 
 
 @pytest.mark.behaviour("DP-13")
@@ -216,7 +216,7 @@ async def test_a_plugin_that_goes_fails_no_pod(folder: str) -> None:
             item = asking("u1")
             assert await here.admit(item) is None
         await here.until_amounts(1, 0)
-        assert here.manager.verdict(item) is None
+        assert here.manager.check_health(item) is None
         assert here.manager.container_options(item, "main").envs == {"FOO": "a"}
         assert here.manager.container_resources(item, "main")[0]["resources"][0]["health"] == "Unknown"
 
@@ -230,8 +230,8 @@ async def test_what_is_in_use_counts_as_allocatable_for_those_who_have_it(folder
         assert await here.admit(item) is None
         foo.set(Device("a"))
         await here.until_amounts(1, 1)
-        assert here.devices.raised_allocatable(item, {FOO: 1, "cpu": 4}) == {FOO: 2, "cpu": 4}
-        assert here.devices.raised_allocatable(asking("u2"), {FOO: 1}) == {FOO: 1}
+        assert here.devices.effective_allocatable(item, {FOO: 1, "cpu": 4}) == {FOO: 2, "cpu": 4}
+        assert here.devices.effective_allocatable(asking("u2"), {FOO: 1}) == {FOO: 1}
 
 
 @pytest.mark.behaviour("DP-39")

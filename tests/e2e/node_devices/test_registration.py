@@ -102,7 +102,7 @@ async def test_options_are_asked_for(folder: str) -> None:
         assert await refused(here.call_register()) == text
         raw.refuse_options = False
         await here.call_register(options=pb.DevicePluginOptions(get_preferred_allocation_available=True))
-        endpoint = here.devices.connections.get(FOO)
+        endpoint = here.devices.plugin_handler.get(FOO)
         assert endpoint is not None
         assert endpoint.options == raw.options
 
@@ -116,7 +116,7 @@ async def test_the_end_of_the_stream_stops_the_plugin_for_good(folder: str) -> N
     ):
         await here.call_register()
         await here.until_amounts(2, 2)
-        endpoint = here.devices.connections.get(FOO)
+        endpoint = here.devices.plugin_handler.get(FOO)
         raw.ends.set()
         await here.until_amounts(2, 0)
         rejection = await here.admit(asking("u1"))
@@ -138,7 +138,7 @@ async def test_by_the_plugin_watcher(folder: str) -> None:
     registry_folder = os.path.join(folder, "plugins_registry")
     clock: Clock = SystemClock()
     async with node(os.path.join(folder, "device-plugins")) as here:
-        registry = PluginManager(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, clock, Metrics())
+        registry = PluginManager(registry_folder, {DEVICE_PLUGIN: here.devices.plugin_handler}, clock, Metrics())
         async with task(registry.run()):
             await until(lambda: os.path.isdir(registry_folder))
             async with plugin(folder, Foo("a", "b"), registry_folder=registry_folder):
@@ -157,7 +157,9 @@ async def test_the_watcher_refuses_names_that_are_no_resource(folder: str, caplo
     registry_folder = os.path.join(folder, "plugins_registry")
     os.mkdir(registry_folder)
     async with node(os.path.join(folder, "device-plugins")) as here:
-        registry = PluginManager(registry_folder, {DEVICE_PLUGIN: here.devices.connections}, SystemClock(), Metrics())
+        registry = PluginManager(
+            registry_folder, {DEVICE_PLUGIN: here.devices.plugin_handler}, SystemClock(), Metrics()
+        )
         bad = Foo("a", resource="foo")
         async with task(registry.run()), plugin(folder, bad, registry_folder=registry_folder):
             await until(lambda: 'the ResourceName "foo" is invalid' in caplog.text)

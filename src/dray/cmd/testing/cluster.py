@@ -352,8 +352,8 @@ class Cluster:
         if node is None:
             return frozenset()
         # The agent looks once a second by itself; a test need not wait for that.
-        node.parts.plugins.rescan()
-        return frozenset((plugin.socket_path, id(plugin)) for plugin in node.parts.plugins.plugins)
+        node.agent.managers.plugins.rescan()
+        return frozenset((plugin.socket_path, id(plugin)) for plugin in node.agent.managers.plugins.plugins)
 
     async def _registered_names(self) -> Sequence[str]:
         return self._stack.node.drivers() if self._stack.node is not None else []

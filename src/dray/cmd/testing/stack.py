@@ -21,11 +21,10 @@ from dray.client.resources import SERVICE_ACCOUNTS
 from dray.cmd import apiserver
 from dray.cmd import node as node_command
 from dray.cmd.controllers import spawn_controllers
-from dray.cmd.node_parts import NodeParts
+from dray.cmd.node_agent import NodeAgent
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
-from dray.node.agent.pod_workers import PodWorkers
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config_loader import read_config
@@ -59,13 +58,12 @@ class ClusterOptions:
 class RunningNode:
     """A node agent and its tasks."""
 
-    agent: PodWorkers
-    parts: NodeParts
+    agent: NodeAgent
     group: TaskGroup
 
     def drivers(self) -> list[str]:
         """Names of the registered DRA drivers."""
-        return sorted(plugin.name for plugin in self.parts.plugins.plugins if plugin.type == DRA_PLUGIN)
+        return sorted(plugin.name for plugin in self.agent.managers.plugins.plugins if plugin.type == DRA_PLUGIN)
 
 
 class Stack:
@@ -149,14 +147,13 @@ class Stack:
             **self.options.node_settings,
         }
         settings = NodeSettings(**chosen)
-        parts: list[NodeParts] = []
         group = await TaskGroup("node").__aenter__()
         try:
-            agent, _ = await node_command.start_local(settings, group, self.running.clock, parts.append)
+            agent, _ = await node_command.start_local(settings, group, self.running.clock)
         except BaseException:
             await group.cancel()
             raise
-        self.node = RunningNode(agent, parts[0], group)
+        self.node = RunningNode(agent, group)
 
     async def stop_node(self) -> None:
         """Stop the node agent; containers run on."""

@@ -61,7 +61,7 @@ def _without(container: Container, names: frozenset[str]) -> Container:
     return msgspec.structs.replace(container, resources=msgspec.structs.replace(resources, requests=requests))
 
 
-def check_place(pod: Pod, labels: Mapping[str, str]) -> Rejection | None:
+def check_node_selector(pod: Pod, labels: Mapping[str, str]) -> Rejection | None:
     """Whether the node is one that the Pod selects."""
     if all(labels.get(name) == value for name, value in pod.spec.node_selector.items()):
         return None

@@ -11,6 +11,7 @@ from dray.api.cdi import CdiError
 from dray.api.types.core_v1 import Container
 from dray.client.objects import key_of
 from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
+from dray.node.agent.dependencies import CONTAINER, INIT_CONTAINER, Dependencies
 from dray.node.agent.pod.containers import ContainerKind
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.pod.events import (
@@ -23,7 +24,7 @@ from dray.node.agent.pod.events import (
     StopContainer,
 )
 from dray.node.agent.pod.machine import NORMAL, WARNING
-from dray.node.agent.pod_worker import CONTAINER, INIT_CONTAINER, Dependencies, PodWorker
+from dray.node.agent.pod_manager import PodWorker
 from dray.node.resource_manager import ResourceError, merge_options
 from dray.node.runtimes.runtime import ImageFailure, RuntimeFailure
 from dray.runtime.logs import fields
@@ -35,59 +36,61 @@ class ContainerStarter:
     """Starts containers; says how that went as an event for the Pod's machine."""
 
     def __init__(
-        self, parts: Dependencies, pins: CpusetReconciler, tell: Callable[[PodWorker, RecordEvent], None]
+        self, dependencies: Dependencies, cpusets: CpusetReconciler, record: Callable[[PodWorker, RecordEvent], None]
     ) -> None:
-        self._parts = parts
-        self._pins = pins
-        self._tell = tell
+        self._deps = dependencies
+        self._cpusets = cpusets
+        self._record = record
 
-    async def start(self, work: PodWorker, action: StartContainer) -> Event:
+    async def start(self, worker: PodWorker, action: StartContainer) -> Event:
         """Start the container; whatever is in the way, it is tried again."""
-        state = work.machine.containers.by_name[action.container]
-        answer = await self._try(work, action, state.spec)
-        if self._parts.starts is not None:
+        state = worker.machine.containers.by_name[action.container]
+        answer = await self._try(worker, action, state.spec)
+        if self._deps.start_metrics is not None:
             kind = CONTAINER if state.kind is ContainerKind.REGULAR else INIT_CONTAINER
-            self._parts.starts.tried(kind, _failure(answer))
+            self._deps.start_metrics.observe(kind, _failure(answer))
         return answer
 
-    async def _try(self, work: PodWorker, action: StartContainer, container: Container) -> Event:
+    async def _try(self, worker: PodWorker, action: StartContainer, container: Container) -> Event:
         try:
-            return await self._run(work, container, action.attempt)
+            return await self._run(worker, container, action.attempt)
         except ImageFailure as error:
             return StartFailed(action.container, error.reason, str(error))
         except ConfigError as error:
-            self._tell(work, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
+            self._record(worker, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
             return StartFailed(action.container, "CreateContainerConfigError", str(error), "")
         except ResourceError as error:
             return StartFailed(action.container, "CreateContainerConfigError", error.message, error.reason)
         except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, the container is tried again
             if not isinstance(error, RuntimeFailure | CdiError | OSError):
-                _log.exception("start", extra=fields(pod=str(key_of(work.pod)), container=action.container))
-            self._tell(work, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
+                _log.exception("start", extra=fields(pod=str(key_of(worker.pod)), container=action.container))
+            self._record(worker, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
             return StartFailed(action.container, "CreateContainerError", str(error), "")
 
-    async def _run(self, work: PodWorker, container: Container, attempt: int) -> Event:
-        parts, pod = self._parts, work.pod
-        image = await parts.runtime.ensure_image(
-            container.image or "", container.image_pull_policy or "IfNotPresent", parts.builder.sandbox(pod)
+    async def _run(self, worker: PodWorker, container: Container, attempt: int) -> Event:
+        deps, pod = self._deps, worker.pod
+        image = await deps.runtime.ensure_image(
+            container.image or "", container.image_pull_policy or "IfNotPresent", deps.pod_setup.sandbox(pod)
         )
         if image.id:
             text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
-            self._tell(work, RecordEvent(NORMAL, "Pulled", text, container.name))
-        options = merge_options([manager.container_options(pod, container.name) for manager in parts.managers])
-        spec = await parts.builder.container(pod, container, attempt, options, work.machine.addresses)
-        for manager in parts.managers:
+            self._record(worker, RecordEvent(NORMAL, "Pulled", text, container.name))
+        options = merge_options([manager.container_options(pod, container.name) for manager in deps.managers])
+        spec = await deps.pod_setup.container(pod, container, attempt, options, worker.machine.addresses)
+        for manager in deps.managers:
             await manager.pre_start(pod, container.name)
-        cpus, nodes = self._pins.of(pod, container.name)
+        cpus, nodes = self._cpusets.lookup(pod, container.name)
         spec = replace(spec, limits=replace(spec.limits, cpus=cpus, memory_nodes=nodes))
-        started = await parts.runtime.run(spec)
-        self._tell(work, RecordEvent(NORMAL, "Created", "Container created", container.name))
+        started = await deps.runtime.run(spec)
+        self._record(worker, RecordEvent(NORMAL, "Created", "Container created", container.name))
         if started.record.exit is not None:
-            self._tell(work, RecordEvent(WARNING, "Failed", f"Error: {started.record.exit.message}", container.name))
+            self._record(
+                worker, RecordEvent(WARNING, "Failed", f"Error: {started.record.exit.message}", container.name)
+            )
             return ContainerExited(started.record)
-        self._pins.started(started.record.id, cpus)
+        self._cpusets.started(started.record.id, cpus)
         # Someone may have been given CPUs while it started.
-        await self._pins.follow([RunningContainer(pod, container.name, started.record.id)])
+        await self._cpusets.reconcile([RunningContainer(pod, container.name, started.record.id)])
         return ContainerStarted(started.record, started.warnings)
 
 
@@ -109,51 +112,54 @@ class ContainerStopper:
     """Ends containers; `address` says where a Pod's containers are reached."""
 
     def __init__(
-        self, parts: Dependencies, address: Callable[[PodWorker], str], tell: Callable[[PodWorker, RecordEvent], None]
+        self,
+        dependencies: Dependencies,
+        address: Callable[[PodWorker], str],
+        record: Callable[[PodWorker, RecordEvent], None],
     ) -> None:
-        self._parts = parts
-        self._clock = parts.clock
+        self._deps = dependencies
+        self._clock = dependencies.clock
         self._address = address
-        self._tell = tell
+        self._record = record
 
-    async def post_start(self, work: PodWorker, container: str, container_id: str) -> str:
+    async def post_start(self, worker: PodWorker, container: str, container_id: str) -> str:
         """Run the hook after the start; what went wrong, or nothing."""
-        return await self._hook(work, container, container_id, "post_start", POST_START_SECONDS_MAX)
+        return await self._hook(worker, container, container_id, "post_start", POST_START_SECONDS_MAX)
 
-    async def stop(self, work: PodWorker, action: StopContainer) -> None:
+    async def stop(self, worker: PodWorker, action: StopContainer) -> None:
         """End a container, its hook first; returns when it has ended, however often that has to be tried."""
         begun = self._clock.monotonic()
         has_time = action.hook and action.grace_seconds > 0
         if has_time:
-            failure = await self._hook(work, action.container, action.container_id, "pre_stop", action.grace_seconds)
+            failure = await self._hook(worker, action.container, action.container_id, "pre_stop", action.grace_seconds)
             if failure:
                 text = f"PreStopHook failed: {failure}"
-                self._tell(work, RecordEvent(WARNING, "FailedPreStopHook", text, action.container))
+                self._record(worker, RecordEvent(WARNING, "FailedPreStopHook", text, action.container))
         left = action.grace_seconds - (self._clock.monotonic() - begun)
         if has_time:
             left = max(left, min(GRACE_AFTER_HOOK_SECONDS, action.grace_seconds))
         ends = self._clock.monotonic() + left
-        while not await self._try(work, action, ends - self._clock.monotonic()):
+        while not await self._try(worker, action, ends - self._clock.monotonic()):
             await self._clock.sleep(STOP_RETRY_SECONDS)
 
-    async def _try(self, work: PodWorker, action: StopContainer, grace_seconds: float) -> bool:
+    async def _try(self, worker: PodWorker, action: StopContainer, grace_seconds: float) -> bool:
         """Whether the container has ended; nothing else can be done for its Pod before it has."""
         try:
-            await self._parts.runtime.stop_container(action.container_id, max(grace_seconds, 0.0))
+            await self._deps.runtime.stop_container(action.container_id, max(grace_seconds, 0.0))
         except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, it is tried again
             if not isinstance(error, RuntimeFailure | OSError):
-                _log.exception("stop", extra=fields(pod=str(key_of(work.pod)), container=action.container))
-            self._tell(work, RecordEvent(WARNING, "FailedKillPod", f"error killing pod: {error}", action.container))
+                _log.exception("stop", extra=fields(pod=str(key_of(worker.pod)), container=action.container))
+            self._record(worker, RecordEvent(WARNING, "FailedKillPod", f"error killing pod: {error}", action.container))
             return False
         return True
 
-    async def _hook(self, work: PodWorker, name: str, container_id: str, which: str, seconds: float) -> str:
-        container = work.machine.containers.by_name[name].spec
+    async def _hook(self, worker: PodWorker, name: str, container_id: str, which: str, seconds: float) -> str:
+        container = worker.machine.containers.by_name[name].spec
         hook = getattr(container.lifecycle, which) if container.lifecycle is not None else None
         if hook is None:
             return ""
         if hook.sleep is not None:
             await self._clock.sleep(min(float(hook.sleep.seconds), seconds))
             return ""
-        answer = await self._parts.asker.ask(hook, container, container_id, self._address(work), seconds)
+        answer = await self._deps.prober.probe(hook, container, container_id, self._address(worker), seconds)
         return "" if answer.healthy else answer.text or "the hook failed"

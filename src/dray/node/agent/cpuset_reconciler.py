@@ -45,7 +45,7 @@ class CpusetReconciler:
         self._telling = asyncio.Lock()
         self._at_once = asyncio.Semaphore(MOVES_AT_ONCE_MAX)
 
-    def of(self, pod: Pod, container: str) -> tuple[str, str]:
+    def lookup(self, pod: Pod, container: str) -> tuple[str, str]:
         """Where a container is to start."""
         return ("", "") if self._pinning is None else self._pinning(pod, container)
 
@@ -54,7 +54,7 @@ class CpusetReconciler:
         if self._pinning is not None:
             self._told[container_id] = cpus
 
-    async def follow(self, running: Iterable[RunningContainer]) -> None:
+    async def reconcile(self, running: Iterable[RunningContainer]) -> None:
         """Move those of the containers that are not where they should be."""
         if self._pinning is None:
             return
@@ -62,14 +62,14 @@ class CpusetReconciler:
             wanted = [(item, self._pinning(item.pod, item.name)[0]) for item in running]
             await asyncio.gather(*(self._move(item, cpus) for item, cpus in wanted))
 
-    async def keep(self, running: Callable[[], Iterable[RunningContainer]]) -> None:
+    async def run(self, running: Callable[[], Iterable[RunningContainer]]) -> None:
         """Look now and then, until cancelled: a container that could not be moved is tried again."""
         while self._pinning is not None:
             await self._clock.sleep(LOOK_SECONDS)
             found = tuple(running())
             here = {item.id for item in found}
             self._told = {name: cpus for name, cpus in self._told.items() if name in here}
-            await self.follow(found)
+            await self.reconcile(found)
 
     async def _move(self, item: RunningContainer, cpus: str) -> None:
         if not cpus or self._told.get(item.id) == cpus:

@@ -10,12 +10,12 @@ from typing import Final
 import orjson
 
 from dray.api.codec import to_document
+from dray.api.document import NamespacedName
 from dray.lib.clock import Clock
 from dray.node.agent.logs.cri_format import LogOptionsError, read_options
 from dray.node.agent.logs.reader import stream
 from dray.node.agent.pod.containers import ContainerState
-from dray.node.agent.pod_worker import PodWorker
-from dray.node.agent.pod_workers import PodWorkers
+from dray.node.agent.pod_manager import PodManager, PodWorker
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, Router, text
 from dray.runtime.http.server import HttpServer
@@ -30,9 +30,9 @@ class KubeletServer:
     """Serves logs and a list of Pods to callers with a certificate of the cluster's authority."""
 
     def __init__(
-        self, agent: PodWorkers, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
+        self, pods: PodManager, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
     ) -> None:
-        self._agent = agent
+        self._manager = pods
         self._clock = clock
         self._log_root = log_root
         self._metrics = metrics
@@ -63,16 +63,16 @@ class KubeletServer:
         return Reply(self._metrics(), content_type=CONTENT_TYPE)
 
     async def _pods(self, _request: Request) -> Reply:
-        items = [to_document(pod) for pod in self._agent.all()]
+        items = [to_document(pod) for pod in self._manager.all()]
         body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
         return Reply(orjson.dumps(body), content_type="application/json")
 
     async def _logs(self, request: Request) -> Reply:
         namespace, pod, container = (request.parameters[name] for name in ("namespace", "pod", "container"))
-        work = self._agent.work_of(namespace, pod)
-        if work is None:
+        worker = self._manager.find(NamespacedName(namespace, pod))
+        if worker is None:
             return text(f'pod "{pod}" does not exist', 404)
-        state = work.machine.containers.by_name.get(container)
+        state = worker.machine.containers.by_name.get(container)
         if state is None:
             return text(f'container "{container}" not found in pod "{pod}"', 404)
         try:
@@ -83,9 +83,9 @@ class KubeletServer:
         if options.previous and state.waiting is not None and state.current is not None:
             run = state.current
         if run is None or (options.previous and run.exit is None):
-            return text(_no_run(work, state, previous=options.previous), 400)
+            return text(_no_run(worker, state, previous=options.previous), 400)
         run_id = run.id
-        path = self._log_root / f"{namespace}_{pod}_{work.uid}" / container / f"{run.attempt}.log"
+        path = self._log_root / f"{namespace}_{pod}_{worker.uid}" / container / f"{run.attempt}.log"
         return Reply(content_type="text/plain", stream=stream(path, options, lambda: _runs(state, run_id)))
 
 
@@ -93,9 +93,9 @@ def _runs(state: ContainerState, container_id: str) -> bool:
     return state.current is not None and state.current.id == container_id and state.current.exit is None
 
 
-def _no_run(work: PodWorker, state: ContainerState, *, previous: bool) -> str:
+def _no_run(worker: PodWorker, state: ContainerState, *, previous: bool) -> str:
     """Why there is no log; kubelet's words."""
-    name = work.pod.metadata.name
+    name = worker.pod.metadata.name
     if previous:
         return f'previous terminated container "{state.name}" in pod "{name}" not found'
     reason = state.waiting.reason if state.waiting is not None else "ContainerCreating"

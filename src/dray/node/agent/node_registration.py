@@ -51,14 +51,15 @@ class NodeRegistration:
         added: Callable[[], Sequence[NodeResources]] = lambda: (),
         *,
         lease_seconds: int = LEASE_SECONDS,
+        is_new_node: bool = False,
     ) -> None:
         self._client = client
         self._clock = clock
         self.spec = spec
         self._added = added
         self._lease_seconds = lease_seconds
-        # What a Node that is there already says of extended resources is not true any more.
-        self.forget_resources = False
+        # The extended resources of an existing Node object are outdated.
+        self._drop_resources = is_new_node
         self._changed = asyncio.Event()
         self._node: Document = {}
         self._told: Document | None = None
@@ -79,6 +80,10 @@ class NodeRegistration:
     def node(self) -> Document:
         """The Node as last seen."""
         return self._node
+
+    def set_endpoint(self, port: int, runtime_version: str) -> None:
+        """Set what is known only when the runtime and the HTTPS server have started."""
+        self.spec = replace(self.spec, port=port, runtime_version=runtime_version)
 
     def observe(self, node: Document) -> None:
         """Take in the Node as the API server has it."""
@@ -152,10 +157,10 @@ class NodeRegistration:
             }
             patch = Patch(PatchType.STRATEGIC, {"metadata": metadata})
             self._node = await self._client.patch(NODES, self.spec.name, "", patch)
-            if self.forget_resources:
+            if self._drop_resources:
                 self.spec = replace(self.spec, stale=stale_resources(self._node.get("status") or {}))
-        # Only what it said before the first time: from now on it says what we do.
-        self.forget_resources = False
+        # From now on the Node object has what this agent wrote.
+        self._drop_resources = False
 
     async def _write_status(self) -> None:
         now = self._clock.now()

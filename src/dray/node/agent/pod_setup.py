@@ -60,13 +60,13 @@ class PodSetup(Protocol):
     ) -> ContainerSpec:
         """What the runtime is told; raises `ConfigError`."""
 
-    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+    async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """What a container left as its termination message."""
 
-    async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
+    async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
         """Remove the log of a run."""
 
-    async def forget(self, pod: Pod) -> None:
+    async def remove_pod(self, pod: Pod) -> None:
         """Remove everything the Pod had on disk."""
 
 
@@ -144,7 +144,7 @@ class LocalPodSetup:
             return volume.host_path.path
         return str(volume_files.volume_folder(self.root, uid, volume))
 
-    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+    async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """What it wrote to its message file or, having failed, to its log last, if its Pod wants that."""
         uid = pod.metadata.uid or ""
         words = await asyncio.to_thread(
@@ -155,12 +155,12 @@ class LocalPodSetup:
         path = Path(f"{self.sandbox(pod).log_directory}/{container}/{attempt}.log")
         return await asyncio.to_thread(last_output, path, FALLBACK_LINES, FALLBACK_BYTES)
 
-    async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
+    async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
         """Remove the log of a run."""
         path = f"{self.sandbox(pod).log_directory}/{container}/{attempt}.log"
         await asyncio.to_thread(volume_files.remove_log, path)
 
-    async def forget(self, pod: Pod) -> None:
+    async def remove_pod(self, pod: Pod) -> None:
         """Remove everything the Pod had on disk."""
         uid = pod.metadata.uid or ""
         for key in [key for key in self._tokens if key[0] == uid]:

@@ -1,4 +1,4 @@
-"""The agent's hands for Pods: performs what each Pod's machine asks for and tells it how that went."""
+"""Pod workers: performs the actions of each Pod's `PodMachine` and reports their results to it as events."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
-from dray.api.document import Document, NamespacedName
+from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
 from dray.framework.resources import amounts_of
-from dray.node.agent.admission import check_fit, check_place
+from dray.node.agent.admission import check_fit, check_node_selector
 from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, ContainerStarter, ContainerStopper
 from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
+from dray.node.agent.dependencies import Dependencies, NodeInfo
 from dray.node.agent.pod.events import (
     Admit,
     Admitted,
@@ -47,441 +48,429 @@ from dray.node.agent.pod.events import (
 )
 from dray.node.agent.pod.machine import WARNING, PodMachine, Stage
 from dray.node.agent.pod.status import HostInfo, pod_status
+from dray.node.agent.pod_manager import PodManager, PodWorker
 from dray.node.agent.pod_setup import REFRESH_SECONDS
-from dray.node.agent.pod_worker import Dependencies, NodeInfo, PodWorker
 from dray.node.agent.probes.thresholds import probe_of
 from dray.node.agent.probes.worker import ProbedContainer, ProbeWorker
-from dray.node.resource_manager import (
-    UNEXPECTED_ADMISSION_ERROR,
-    Rejection,
-    ResourceError,
-)
+from dray.node.resource_manager import UNEXPECTED_ADMISSION_ERROR, Rejection, ResourceError
 from dray.node.runtimes.runtime import ContainerRecord, RuntimeFailure
 from dray.runtime.logs import fields
+from dray.runtime.tasks import cancel_and_wait
 
 _log = logging.getLogger(__name__)
 
 ORPHAN_GRACE_SECONDS: Final = 30.0
+# The delay before an operation that failed unexpectedly is repeated.
+RETRY_SECONDS: Final = 2.0
+# kubelet's reason for the event about it.
+FAILED_SYNC: Final = "FailedSync"
+
+_Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class PodWorkers:
-    """The Pods of one node."""
+    """The workers for the Pods of one node."""
 
-    def __init__(self, facts: Callable[[], NodeInfo], parts: Dependencies) -> None:
-        self._facts = facts
-        self._parts = parts
-        self._clock = parts.clock
-        self._works: dict[str, PodWorker] = {}
-        # Runs found at the start, by Pod, until their Pod is seen.
+    def __init__(self, node: Callable[[], NodeInfo], pods: PodManager, dependencies: Dependencies) -> None:
+        self._node = node
+        self._pods = pods
+        self._workers = pods.workers
+        self._deps = dependencies
+        self._clock = dependencies.clock
+        # Container runs found at the start, by Pod UID, until their Pod is added.
         self._found: dict[str, list[ContainerRecord]] = {}
-        # UIDs of Pods that are gone, whose containers are being ended; one for each container.
-        self._orphans: list[str] = []
-        # Called when the Pods that may hold something have become fewer without any of them being released.
-        self.on_gone: Callable[[], None] = lambda: None
-        # Containers that ran before this process did, as (Pod UID, name).
-        self.ran_before: frozenset[tuple[str, str]] = frozenset()
-        # Whether every Pod of the node has been fed in.
-        self.all_seen = False
-        self._prober = ProbeWorker(parts.asker, parts.clock)
-        self._pins = CpusetReconciler(parts.runtime, parts.clock, parts.pinning)
-        self._starter = ContainerStarter(parts, self._pins, self._tell_of)
-        self._stopper = ContainerStopper(parts, self._address, self._tell_of)
+        self._probe_worker = ProbeWorker(dependencies.prober, dependencies.clock)
+        self._cpusets = CpusetReconciler(dependencies.runtime, dependencies.clock, dependencies.cpusets)
+        self._starter = ContainerStarter(dependencies, self._cpusets, self._record)
+        self._stopper = ContainerStopper(dependencies, self._address, self._record)
         self._admission = asyncio.Lock()
-        self._background: set[asyncio.Task[Any]] = set()
+        # Cleanups, which outlive their Pods.
+        self._cleanups: set[asyncio.Task[Any]] = set()
 
-    # --- What the owner calls. ---
+    @property
+    def pods(self) -> PodManager:
+        """The Pods of the node."""
+        return self._pods
+
+    # --- For the owner. ---
 
     async def start(self) -> None:
-        """Find what runs from before; afterwards Pods may be fed in."""
-        records = await self._parts.runtime.start(self.exited)
+        """Start the runtime and find the containers that are running; Pods may be added afterwards."""
+        records = await self._deps.runtime.start(self.container_exited, self._deps.tasks)
         for record in records:
             self._found.setdefault(record.pod_uid, []).append(record)
-        self.ran_before = frozenset((record.pod_uid, record.name) for record in records if record.exit is None)
+            if record.exit is None:
+                self._pods.running_at_start.add((record.pod_uid, record.name))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """An informer's handler."""
+        """Handle an informer event."""
         if new is not None:
-            work = self._works.get(new.metadata.uid or "")
-            if work is None:
-                self._begin(new)
+            worker = self._workers.get(new.metadata.uid or "")
+            if worker is None:
+                self._add(new)
             else:
-                work.pod = new
-                self._parts.reporter.seen(work)
-                self._post(work, PodUpdated(new))
+                worker.pod = new
+                self._deps.status_manager.pod_updated(worker)
+                self._post(worker, PodUpdated(new))
         elif old is not None:
-            work = self._works.get(old.metadata.uid or "")
-            if work is not None:
-                self._post(work, PodRemoved())
+            worker = self._workers.get(old.metadata.uid or "")
+            if worker is not None:
+                self._post(worker, PodRemoved())
 
-    def synced(self) -> None:
-        """All Pods have been seen: what runs for none of them must go."""
-        self.all_seen = True
+    def pods_synced(self) -> None:
+        """Remove the containers that belong to no Pod; every Pod has been added."""
         orphans = [record for records in self._found.values() for record in records]
         self._found.clear()
-        self._orphans = [record.pod_uid for record in orphans]
         for record in orphans:
-            self._spawn(self._remove_orphan(record), f"orphan {record.name}")
-        self.on_gone()
+            self._spawn_cleanup(self._remove_orphan(record), f"removal of orphaned container {record.name}")
+        self._pods.set_synced(orphans)
 
-    def exited(self, record: ContainerRecord) -> None:
-        """The runtime's listener."""
-        work = self._works.get(record.pod_uid)
-        if work is None:
-            # Its Pod has not been seen yet.
+    def container_exited(self, record: ContainerRecord) -> None:
+        """Handle the exit of a container; the runtime's listener."""
+        worker = self._workers.get(record.pod_uid)
+        if worker is None:
+            # The Pod has not been added yet.
             found = self._found.get(record.pod_uid, [])
             found[:] = [record if item.id == record.id else item for item in found]
         else:
-            self._do(work, self._tell_exit(work, record), f"exit of {record.name}")
+            self._spawn(worker, lambda: self._report_exit(worker, record), f"exit of {record.name}", retry=True)
 
     def resources_changed(self, uids: Sequence[str]) -> None:
-        """A manager's listener."""
+        """Update the Pods whose resources changed; a resource manager's listener."""
         for uid in uids:
-            work = self._works.get(uid)
-            if work is None:
-                continue
-            self._judge(work)
-            self._parts.reporter.changed(work)
+            worker = self._workers.get(uid)
+            if worker is not None:
+                self._check_health(worker)
+                self._deps.status_manager.status_changed(worker)
 
-    def try_again(self) -> None:
-        """A manager's listener: what was missing for a Pod may be there now."""
-        for work in tuple(self._works.values()):
-            if work.machine.stage in (Stage.PREPARING, Stage.RELEASING):
-                self._post(work, RetryNow())
-
-    def _judge(self, work: PodWorker) -> None:
-        doom = next(filter(None, (verdict(work.pod) for verdict in self._parts.verdicts)), None)
-        if doom is not None:
-            self._post(work, MustFail(doom))
+    def retry_now(self) -> None:
+        """Retry preparations and releases without waiting for their delay; a resource manager's listener."""
+        for worker in tuple(self._workers.values()):
+            if worker.machine.stage in (Stage.PREPARING, Stage.RELEASING):
+                self._post(worker, RetryNow())
 
     async def stop(self) -> None:
-        """Let go of everything; containers run on."""
-        for work in self._works.values():
-            work.cancel()
-        for task in self._background:
-            task.cancel()
-        tasks = [task for work in self._works.values() for task in work.tasks]
-        await asyncio.gather(*tasks, *self._background, return_exceptions=True)
-        await self._parts.runtime.stop()
+        """Cancel everything and stop the runtime; containers keep running."""
+        tasks = [task for worker in self._workers.values() for task in worker.tasks]
+        await cancel_and_wait([*tasks, *self._cleanups])
+        await self._deps.runtime.stop()
 
-    async def report(self) -> None:
+    async def report_statuses(self) -> None:
         """Write statuses until cancelled."""
-        await self._parts.reporter.run()
+        await self._deps.status_manager.run()
 
-    async def refresh(self) -> None:
-        """Make volumes from API objects again, now and then, until cancelled."""
+    async def refresh_volumes(self) -> None:
+        """Update the volumes made from API objects periodically, until cancelled."""
         while True:
             await self._clock.sleep(REFRESH_SECONDS)
-            for work in tuple(self._works.values()):
-                if work.machine.stage is Stage.RUNNING:
-                    await self._refresh(work)
+            for worker in tuple(self._workers.values()):
+                if worker.machine.stage is Stage.RUNNING:
+                    await self._refresh(worker)
 
-    async def _refresh(self, work: PodWorker) -> None:
+    async def _refresh(self, worker: PodWorker) -> None:
         try:
-            await self._parts.builder.prepare(work.pod)
+            await self._deps.pod_setup.prepare(worker.pod)
         except ResourceError as error:
-            self._tell_of(work, RecordEvent(WARNING, error.reason, error.message))
-        except Exception:  # noqa: BLE001 - the outer edge: a full disk must not end the agent
-            _log.exception("volumes", extra=fields(pod=str(key_of(work.pod))))
+            self._record(worker, RecordEvent(WARNING, error.reason, error.message))
+        except Exception:  # noqa: BLE001 - a full disk must not end the agent
+            _log.exception("volumes not updated", extra=fields(pod=str(key_of(worker.pod))))
 
-    async def keep_pinned(self) -> None:
+    async def reconcile_cpusets(self) -> None:
         """Keep containers on their CPUs until cancelled."""
-        await self._pins.keep(self._running)
+        await self._cpusets.run(self._running)
 
     def _running(self) -> list[RunningContainer]:
         return [
-            RunningContainer(work.pod, state.name, state.current.id)
-            for work in self._works.values()
-            for state in work.machine.containers.all
+            RunningContainer(worker.pod, state.name, state.current.id)
+            for worker in self._workers.values()
+            for state in worker.machine.containers.all
             if state.current is not None and state.current.exit is None
         ]
 
-    # --- `PodSource`. ---
-
-    def active(self) -> tuple[Pod, ...]:
-        """Admitted Pods whose containers may still run."""
-        return tuple(work.pod for work in self._works.values() if work.machine.admitted)
-
-    def all(self) -> tuple[Pod, ...]:
-        """Every Pod the agent knows."""
-        return tuple(work.pod for work in self._works.values())
-
-    def get(self, uid: str) -> Pod | None:
-        """One Pod."""
-        work = self._works.get(uid)
-        return work.pod if work is not None else None
-
-    def orphans(self) -> frozenset[str]:
-        """UIDs of Pods that are gone, though containers of theirs may still run."""
-        return frozenset(self._orphans)
-
-    def work_of(self, namespace: str, name: str) -> PodWorker | None:
-        """A Pod by its name; of several, of which the API server has forgotten the others, the newest."""
-        wanted = NamespacedName(namespace, name)
-        return next((work for work in reversed(self._works.values()) if key_of(work.pod) == wanted), None)
-
-    def status_of(self, work: PodWorker) -> Document | None:
-        """What to report of a Pod; None when the API server has it as finished from before."""
-        if work.machine.was_terminal:
+    def status_of(self, worker: PodWorker) -> Document | None:
+        """Return the status to report; None if the API server had a final one before the agent started."""
+        if worker.machine.was_terminal:
             return None
-        facts = self._facts()
 
         def allocated(container: str) -> Sequence[Document]:
-            return [item for part in self._parts.managers for item in part.container_resources(work.pod, container)]
+            managers = self._deps.managers
+            return [item for manager in managers for item in manager.container_resources(worker.pod, container)]
 
-        place = HostInfo(self._parts.runtime.name, facts.addresses)
-        return pod_status(work.machine, place, self._clock.now(), told=work.told, allocated=allocated)
+        host = HostInfo(self._deps.runtime.name, self._node().addresses)
+        return pod_status(worker.machine, host, self._clock.now(), reported=worker.reported_status, allocated=allocated)
 
     # --- Events in, actions out. ---
 
-    def _begin(self, pod: Pod) -> None:
+    def _add(self, pod: Pod) -> None:
         uid = pod.metadata.uid or ""
         records = self._found.pop(uid, [])
-        machine = PodMachine(pod, records, now=self._clock.now(), timing=self._parts.timing)
-        work = PodWorker(pod, machine, status_source=self.status_of)
-        self._works[uid] = work
-        self._post(work, PodAdded())
+        machine = PodMachine(pod, records, now=self._clock.now(), timing=self._deps.timing)
+        worker = self._workers[uid] = PodWorker(pod, machine, status_source=self.status_of)
+        self._post(worker, PodAdded())
 
-    def _post(self, work: PodWorker, event: Event) -> None:
-        for action in work.machine.handle(event, self._clock.now()):
-            _PERFORM[type(action)](self, work, action)
-        self._arm(work)
-        if work.machine.stage < Stage.REMOVED:
-            self._parts.reporter.changed(work)
+    def _post(self, worker: PodWorker, event: Event) -> None:
+        for action in worker.machine.handle(event, self._clock.now()):
+            self._PERFORM[type(action)](self, worker, action)
+        self._set_timer(worker)
+        if worker.machine.stage < Stage.REMOVED:
+            self._deps.status_manager.status_changed(worker)
 
-    def _arm(self, work: PodWorker) -> None:
-        if work.timer is not None:
-            work.timer.cancel()
-            work.timer = None
-        wake = work.machine.wake_at
-        if wake is not None:
-            work.timer = asyncio.create_task(self._wake(work, (wake - self._clock.now()).total_seconds()))
+    def _set_timer(self, worker: PodWorker) -> None:
+        wake_at = worker.machine.wake_at
+        if wake_at == worker.timer_at:
+            return
+        if worker.timer is not None:
+            worker.timer.cancel()
+        worker.timer, worker.timer_at = None, wake_at
+        if wake_at is not None:
+            seconds = (wake_at - self._clock.now()).total_seconds()
+            worker.timer = self._spawn(worker, lambda: self._fire(worker, seconds), "timer")
 
-    async def _wake(self, work: PodWorker, seconds: float) -> None:
+    async def _fire(self, worker: PodWorker, seconds: float) -> None:
         await self._clock.sleep(max(seconds, 0.001))
-        work.timer = None
-        self._post(work, TimerFired())
+        worker.timer, worker.timer_at = None, None
+        self._post(worker, TimerFired())
 
-    def _do(self, work: PodWorker, job: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
-        task = asyncio.create_task(job, name=f"{key_of(work.pod)} {name}")
-        work.tasks.add(task)
-        task.add_done_callback(lambda done: self._done(done, work.tasks))
+    def _spawn(self, worker: PodWorker, work: _Work, name: str, *, retry: bool = False) -> asyncio.Task[Any]:
+        """Start an operation for a Pod, which is cancelled with the Pod's worker."""
+        task = self._deps.tasks.spawn(self._guarded(worker, work, name, retry=retry), f"{key_of(worker.pod)} {name}")
+        worker.tasks.add(task)
+        task.add_done_callback(worker.tasks.discard)
         return task
 
-    def _spawn(self, job: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(job, name=name)
-        self._background.add(task)
-        task.add_done_callback(lambda done: self._done(done, self._background))
+    async def _guarded(self, worker: PodWorker, work: _Work, name: str, *, retry: bool) -> None:
+        """Confine an unexpected failure to the Pod: record it, and repeat the operation if that is safe."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - one Pod must not end the agent
+                _log.exception("pod worker failed", extra=fields(pod=str(key_of(worker.pod)), operation=name))
+                self._record(worker, RecordEvent(WARNING, FAILED_SYNC, f"error syncing pod: {name}: {error}"))
+            else:
+                return
+            if not retry:
+                return
+            await self._clock.sleep(RETRY_SECONDS)
 
-    def _done(self, task: asyncio.Task[Any], among: set[asyncio.Task[Any]]) -> None:
-        among.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("work crashed", exc_info=task.exception(), extra=fields(task=task.get_name()))
+    def _spawn_cleanup(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._deps.tasks.spawn(work, name)
+        self._cleanups.add(task)
+        task.add_done_callback(self._cleanups.discard)
 
-    # --- Admission, preparation, release. ---
+    def _record(self, worker: PodWorker, action: RecordEvent) -> None:
+        about = worker.reference(action.container)
+        self._deps.recorder.event_for(about, action.type, action.reason, action.message)
 
-    def _perform_admit(self, work: PodWorker, _action: Admit) -> None:
-        self._do(work, self._admit(work), "admission")
+    # --- Admission. ---
 
-    async def _admit(self, work: PodWorker) -> None:
+    def _perform_admit(self, worker: PodWorker, _action: Admit) -> None:
+        self._spawn(worker, lambda: self._admit(worker), "admission")
+
+    async def _admit(self, worker: PodWorker) -> None:
         async with self._admission:
             try:
-                rejection = await self._ask_admission(work)
-            except Exception as error:  # noqa: BLE001 - the outer edge: a Pod that cannot be judged is not let in
-                _log.exception("admission", extra=fields(pod=str(key_of(work.pod))))
+                rejection = await self._request_admission(worker)
+            except Exception as error:  # noqa: BLE001 - whatever the failure, the Pod is rejected
+                _log.exception("admission failed", extra=fields(pod=str(key_of(worker.pod))))
                 rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, str(error))
             if rejection is None:
-                # Before any of its containers starts, others leave the CPUs that it has alone.
-                await self._pins.follow(self._running())
-        self._post(work, Rejected(rejection) if rejection is not None else Admitted())
-        # What happened to its devices while it was being admitted was not its affair yet.
-        self._judge(work)
+                # Other containers leave the Pod's exclusive CPUs before any of its own starts.
+                await self._cpusets.reconcile(self._running())
+        self._post(worker, Rejected(rejection) if rejection is not None else Admitted())
+        # During admission health changes are ignored.
+        self._check_health(worker)
 
-    async def _ask_admission(self, work: PodWorker) -> Rejection | None:
-        facts = self._facts()
-        # Running Pods found at the start count before they are admitted once more: newer ones must not take their room.
+    async def _request_admission(self, worker: PodWorker) -> Rejection | None:
+        node = self._node()
+        # Pods found running at the start count before they are readmitted: new Pods must not take their resources.
         others = [
             other.requests()
-            for other in self._works.values()
-            if other is not work and (other.machine.admitted or other.machine.awaits_readmission)
+            for other in self._workers.values()
+            if other is not worker and (other.machine.admitted or other.machine.awaits_readmission)
         ]
-        capacity = self._parts.raised(work.pod, amounts_of(facts.allocatable))
-        rejection = check_place(work.pod, facts.labels) or check_fit(work.requests(), others, capacity)
+        allocatable = self._deps.effective_allocatable(worker.pod, amounts_of(node.allocatable))
+        rejection = check_node_selector(worker.pod, node.labels) or check_fit(worker.requests(), others, allocatable)
         if rejection is not None:
             return rejection
-        for position, manager in enumerate(self._parts.managers):
-            rejection = await manager.admit(work.pod)
+        for position, manager in enumerate(self._deps.managers):
+            rejection = await manager.admit(worker.pod)
             if rejection is not None:
-                for earlier in self._parts.managers[:position]:
-                    await self._quietly(earlier.release(work.pod), "release of a rejected Pod")
+                for earlier in self._deps.managers[:position]:
+                    await self._attempt(earlier.release(worker.pod), "release of a rejected Pod")
                 return rejection
         return None
 
-    async def _quietly(self, job: Awaitable[None], what: str) -> None:
-        """Do what must not keep the rest from being done."""
-        try:
-            await job
-        except Exception as error:  # noqa: BLE001 - told to people; the rest goes on
-            _log.warning(what, extra=fields(error=str(error)))
+    def _check_health(self, worker: PodWorker) -> None:
+        failure = next(filter(None, (check(worker.pod) for check in self._deps.health_checks)), None)
+        if failure is not None:
+            self._post(worker, MustFail(failure))
 
-    def _perform_prepare(self, work: PodWorker, _action: Prepare) -> None:
-        work.preparing = self._do(work, self._prepare(work), "preparation")
-
-    async def _prepare(self, work: PodWorker) -> None:
+    async def _attempt(self, work: Awaitable[None], operation: str) -> None:
+        """Log a failure that must not prevent what comes next."""
         try:
-            await self._parts.builder.prepare(work.pod)
-            for manager in self._parts.managers:
-                await manager.prepare(work.pod)
-            addresses = await self._parts.runtime.ensure_sandbox(self._parts.builder.sandbox(work.pod))
+            await work
+        except Exception as error:  # noqa: BLE001 - logged; the caller goes on
+            _log.warning("%s failed", operation, extra=fields(error=str(error)))
+
+    # --- Preparation and release. ---
+
+    def _perform_prepare(self, worker: PodWorker, _action: Prepare) -> None:
+        worker.preparing = self._spawn(worker, lambda: self._prepare(worker), "preparation")
+
+    async def _prepare(self, worker: PodWorker) -> None:
+        setup = self._deps.pod_setup
+        try:
+            await setup.prepare(worker.pod)
+            for manager in self._deps.managers:
+                await manager.prepare(worker.pod)
+            addresses = await self._deps.runtime.ensure_sandbox(setup.sandbox(worker.pod))
         except ResourceError as error:
-            self._post(work, PrepareFailed(error.reason, error.message))
-        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, the Pod is tried again
+            self._post(worker, PrepareFailed(error.reason, error.message))
+        except Exception as error:  # noqa: BLE001 - whatever the failure, preparation is retried
             if not isinstance(error, RuntimeFailure | APIError | OSError):
-                _log.exception("preparation", extra=fields(pod=str(key_of(work.pod))))
-            self._post(work, PrepareFailed("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}"))
+                _log.exception("preparation failed", extra=fields(pod=str(key_of(worker.pod))))
+            self._post(worker, PrepareFailed("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}"))
         else:
-            self._post(work, Prepared(addresses))
+            self._post(worker, Prepared(addresses))
 
-    def _perform_release(self, work: PodWorker, _action: Release) -> None:
-        self._do(work, self._release(work), "release")
+    def _perform_release(self, worker: PodWorker, _action: Release) -> None:
+        self._spawn(worker, lambda: self._release(worker), "release")
 
-    async def _release(self, work: PodWorker) -> None:
-        if work.preparing is not None and not work.preparing.done():
-            work.preparing.cancel()
-            await asyncio.gather(work.preparing, return_exceptions=True)
+    async def _release(self, worker: PodWorker) -> None:
+        if worker.preparing is not None:
+            await cancel_and_wait([worker.preparing])
         try:
-            for manager in self._parts.managers:
-                await manager.release(work.pod)
+            for manager in self._deps.managers:
+                await manager.release(worker.pod)
         except ResourceError as error:
-            self._post(work, ReleaseFailed(error.reason, error.message))
-        except Exception as error:  # noqa: BLE001 - the outer edge: nothing is given up for lost
-            _log.exception("release", extra=fields(pod=str(key_of(work.pod))))
-            self._post(work, ReleaseFailed("FailedKillPod", f"error killing pod: {error}"))
+            self._post(worker, ReleaseFailed(error.reason, error.message))
+        except Exception as error:  # noqa: BLE001 - whatever the failure, the release is retried
+            _log.exception("release failed", extra=fields(pod=str(key_of(worker.pod))))
+            self._post(worker, ReleaseFailed("FailedKillPod", f"error killing pod: {error}"))
         else:
-            self._post(work, Released())
-            await self._pins.follow(self._running())
+            self._post(worker, Released())
+            await self._cpusets.reconcile(self._running())
 
-    # --- Starting. ---
+    # --- Containers. ---
 
-    def _perform_start(self, work: PodWorker, action: StartContainer) -> None:
-        self._do(work, self._start_container(work, action), f"start of {action.container}")
+    def _perform_start(self, worker: PodWorker, action: StartContainer) -> None:
+        self._spawn(worker, lambda: self._start_container(worker, action), f"start of {action.container}")
 
-    async def _start_container(self, work: PodWorker, action: StartContainer) -> None:
-        self._post(work, await self._starter.start(work, action))
+    async def _start_container(self, worker: PodWorker, action: StartContainer) -> None:
+        self._post(worker, await self._starter.start(worker, action))
 
-    def _perform_post_start(self, work: PodWorker, action: RunPostStart) -> None:
-        self._do(work, self._post_start(work, action), f"hook of {action.container}")
+    def _perform_post_start(self, worker: PodWorker, action: RunPostStart) -> None:
+        self._spawn(worker, lambda: self._post_start(worker, action), f"postStart hook of {action.container}")
 
-    async def _post_start(self, work: PodWorker, action: RunPostStart) -> None:
-        failure = await self._stopper.post_start(work, action.container, action.container_id)
+    async def _post_start(self, worker: PodWorker, action: RunPostStart) -> None:
+        failure = await self._stopper.post_start(worker, action.container, action.container_id)
         text = f"PostStartHook failed: {failure}" if failure else ""
-        self._post(work, PostStartFinished(action.container, action.container_id, text))
+        self._post(worker, PostStartFinished(action.container, action.container_id, text))
 
-    # --- Probes. ---
-
-    def _perform_probes(self, work: PodWorker, action: StartProbes) -> None:
-        state = work.machine.containers.by_name[action.container]
-        self._end_probes(work, action.container)
-        subject = ProbedContainer(
+    def _perform_probes(self, worker: PodWorker, action: StartProbes) -> None:
+        state = worker.machine.containers.by_name[action.container]
+        self._stop_probes(worker, action.container)
+        probed = ProbedContainer(
             action,
             state,
-            address=lambda: self._address(work),
-            post=lambda event: self._post(work, event),
-            tell=lambda tell: self._tell_of(work, tell),
+            address=lambda: self._address(worker),
+            post=lambda event: self._post(worker, event),
+            record=lambda event: self._record(worker, event),
         )
-        work.probes[action.container] = [
-            self._do(work, self._prober.probe(subject, kind), f"{kind} probe of {action.container}")
-            for kind in ProbeKind
-            if probe_of(state.spec, kind) is not None
+        worker.probes[action.container] = [
+            self._start_probe(worker, probed, kind) for kind in ProbeKind if probe_of(state.spec, kind) is not None
         ]
 
-    def _end_probes(self, work: PodWorker, container: str) -> None:
-        for task in work.probes.pop(container, ()):
+    def _start_probe(self, worker: PodWorker, probed: ProbedContainer, kind: ProbeKind) -> asyncio.Task[Any]:
+        name = f"{kind} probe of {probed.run.container}"
+        return self._spawn(worker, lambda: self._probe_worker.run(probed, kind), name, retry=True)
+
+    def _stop_probes(self, worker: PodWorker, container: str) -> None:
+        for task in worker.probes.pop(container, ()):
             task.cancel()
 
-    def _address(self, work: PodWorker) -> str:
-        addresses = work.machine.addresses or self._facts().addresses
+    def _address(self, worker: PodWorker) -> str:
+        addresses = worker.machine.addresses or self._node().addresses
         return addresses[0] if addresses else "127.0.0.1"
 
-    # --- Stopping. ---
-
-    def _perform_stop(self, work: PodWorker, action: StopContainer) -> None:
-        earlier = work.stopping.pop(action.container_id, None)
+    def _perform_stop(self, worker: PodWorker, action: StopContainer) -> None:
+        earlier = worker.stopping.pop(action.container_id, None)
         if earlier is not None:
             earlier.cancel()
-        task = self._do(work, self._stopper.stop(work, action), f"stop of {action.container}")
-        work.stopping[action.container_id] = task
+        name = f"stop of {action.container}"
+        task = self._spawn(worker, lambda: self._stopper.stop(worker, action), name, retry=True)
+        worker.stopping[action.container_id] = task
 
-    async def _tell_exit(self, work: PodWorker, record: ContainerRecord) -> None:
-        self._end_probes(work, record.name)
-        work.stopping.pop(record.id, None)
-        self._post(work, ContainerExited(await self._with_message(work, record)))
+    async def _report_exit(self, worker: PodWorker, record: ContainerRecord) -> None:
+        self._stop_probes(worker, record.name)
+        worker.stopping.pop(record.id, None)
+        self._post(worker, ContainerExited(await self._with_message(worker, record)))
 
-    async def _with_message(self, work: PodWorker, record: ContainerRecord) -> ContainerRecord:
+    async def _with_message(self, worker: PodWorker, record: ContainerRecord) -> ContainerRecord:
         assert record.exit is not None
         if record.exit.message:
             return record
         failed = record.exit.code != 0
-        words = await self._parts.builder.last_words(work.pod, record.name, record.attempt, failed=failed)
-        if not words:
+        message = await self._deps.pod_setup.termination_message(worker.pod, record.name, record.attempt, failed=failed)
+        if not message:
             return record
-        return replace(record, exit=replace(record.exit, message=words))
+        return replace(record, exit=replace(record.exit, message=message))
 
-    # --- The end. ---
+    def _perform_remove(self, worker: PodWorker, action: RemoveContainer) -> None:
+        self._spawn(worker, lambda: self._remove_run(worker, action.record), f"removal of {action.record.name}")
 
-    def _perform_remove(self, work: PodWorker, action: RemoveContainer) -> None:
-        self._do(work, self._remove_run(work, action.record), f"removal of {action.record.name}")
+    async def _remove_run(self, worker: PodWorker, record: ContainerRecord) -> None:
+        operation = f"removal of {record.name}"
+        await self._attempt(self._deps.runtime.remove_container(record.id), operation)
+        await self._attempt(self._deps.pod_setup.remove_log(worker.pod, record.name, record.attempt), operation)
 
-    async def _remove_run(self, work: PodWorker, record: ContainerRecord) -> None:
-        await self._parts.runtime.remove_container(record.id)
-        await self._parts.builder.forget_run(work.pod, record.name, record.attempt)
+    # --- Cleaning up. ---
 
-    def _perform_delete(self, work: PodWorker, _action: DeletePod) -> None:
-        work.delete = True
+    def _perform_delete(self, worker: PodWorker, _action: DeletePod) -> None:
+        worker.delete_requested = True
 
-    def _perform_forget(self, work: PodWorker, _action: CleanUp) -> None:
-        self._works.pop(work.uid, None)
-        self._parts.reporter.forget(work)
-        work.cancel()
-        self._spawn(self._forget(work), f"removal of {key_of(work.pod)}")
+    def _perform_clean_up(self, worker: PodWorker, _action: CleanUp) -> None:
+        self._workers.pop(worker.uid, None)
+        self._deps.status_manager.remove(worker)
+        worker.cancel()
+        self._spawn_cleanup(self._clean_up(worker), f"removal of {key_of(worker.pod)}")
 
-    async def _forget(self, work: PodWorker) -> None:
-        runtime, what = self._parts.runtime, f"removal of {key_of(work.pod)}"
-        for state in work.machine.containers.all:
+    async def _clean_up(self, worker: PodWorker) -> None:
+        runtime, operation = self._deps.runtime, f"removal of {key_of(worker.pod)}"
+        for state in worker.machine.containers.all:
             for record in (state.current, state.previous):
                 if record is not None:
-                    await self._quietly(runtime.remove_container(record.id), what)
-        await self._quietly(runtime.remove_sandbox(work.uid), what)
-        await self._quietly(self._parts.builder.forget(work.pod), what)
+                    await self._attempt(runtime.remove_container(record.id), operation)
+        await self._attempt(runtime.remove_sandbox(worker.uid), operation)
+        await self._attempt(self._deps.pod_setup.remove_pod(worker.pod), operation)
 
     async def _remove_orphan(self, record: ContainerRecord) -> None:
-        _log.info("ending a container without a Pod", extra=fields(pod=record.pod_name, container=record.name))
+        _log.info("stopping a container without a Pod", extra=fields(pod=record.pod_name, container=record.name))
         while True:
             try:
-                await self._parts.runtime.stop_container(record.id, ORPHAN_GRACE_SECONDS)
+                await self._deps.runtime.stop_container(record.id, ORPHAN_GRACE_SECONDS)
                 break
-            except Exception as error:  # noqa: BLE001 - the outer edge: until it has ended its devices are in use
-                _log.warning("orphan", extra=fields(pod=record.pod_name, error=str(error)))
+            except Exception as error:  # noqa: BLE001 - its devices are in use until it has ended
+                _log.warning("orphaned container not stopped", extra=fields(pod=record.pod_name, error=str(error)))
                 await self._clock.sleep(STOP_RETRY_SECONDS)
-        self._orphans.remove(record.pod_uid)
-        self.on_gone()
-        await self._quietly(self._parts.runtime.remove_container(record.id), "removal of an orphan")
-        await self._quietly(self._parts.runtime.remove_sandbox(record.pod_uid), "removal of an orphan")
+        self._pods.remove_orphan(record.pod_uid)
+        operation = "removal of an orphaned container"
+        await self._attempt(self._deps.runtime.remove_container(record.id), operation)
+        await self._attempt(self._deps.runtime.remove_sandbox(record.pod_uid), operation)
 
-    def _tell_of(self, work: PodWorker, action: RecordEvent) -> None:
-        about = work.reference(action.container)
-        self._parts.recorder.event_for(about, action.type, action.reason, action.message)
+    _PERFORM: ClassVar[Mapping[type[Any], Perform]] = {
+        Admit: _perform_admit,
+        Prepare: _perform_prepare,
+        StartContainer: _perform_start,
+        RunPostStart: _perform_post_start,
+        StartProbes: _perform_probes,
+        StopContainer: _perform_stop,
+        RemoveContainer: _perform_remove,
+        Release: _perform_release,
+        RecordEvent: _record,
+        DeletePod: _perform_delete,
+        CleanUp: _perform_clean_up,
+    }
 
 
-_PERFORM: Final[Mapping[type[Any], Callable[[PodWorkers, PodWorker, Any], None]]] = {
-    Admit: PodWorkers._perform_admit,  # noqa: SLF001 - the class's own table
-    Prepare: PodWorkers._perform_prepare,  # noqa: SLF001
-    StartContainer: PodWorkers._perform_start,  # noqa: SLF001
-    RunPostStart: PodWorkers._perform_post_start,  # noqa: SLF001
-    StartProbes: PodWorkers._perform_probes,  # noqa: SLF001
-    StopContainer: PodWorkers._perform_stop,  # noqa: SLF001
-    RemoveContainer: PodWorkers._perform_remove,  # noqa: SLF001
-    Release: PodWorkers._perform_release,  # noqa: SLF001
-    RecordEvent: PodWorkers._tell_of,  # noqa: SLF001
-    DeletePod: PodWorkers._perform_delete,  # noqa: SLF001
-    CleanUp: PodWorkers._perform_forget,  # noqa: SLF001
-}
+Perform: TypeAlias = Callable[[PodWorkers, PodWorker, Any], None]

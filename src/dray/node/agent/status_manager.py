@@ -27,14 +27,14 @@ class ReportedPod(Protocol):
 
     pod: Pod
     # What was written last, and the Pod's version since then.
-    told: Document | None
-    told_version: str
+    reported_status: Document | None
+    reported_version: str
     # What was sent last; it may be on its way.
-    sent: Document | None
+    sent_status: Document | None
     # Whether somebody has said otherwise since.
-    contradicted: bool
+    overwritten: bool
     # Whether the object is to be removed once its status is written.
-    delete: bool
+    delete_requested: bool
 
     @property
     def uid(self) -> str:
@@ -52,18 +52,18 @@ class StatusManager:
         self._works: dict[str, ReportedPod] = {}
         self._controller: Controller[str] = Controller("pod_status", self._report, clock, workers=workers)
 
-    def changed(self, work: ReportedPod) -> None:
+    def status_changed(self, work: ReportedPod) -> None:
         """The Pod's status may have to be written."""
         self._works[work.uid] = work
         self._controller.queue.add(work.uid)
 
-    def seen(self, work: ReportedPod) -> None:
+    def pod_updated(self, work: ReportedPod) -> None:
         """The Pod came from the API server; what we say of its readiness wins over what a controller said."""
-        if not work.contradicted and is_contradicted(work.pod, work.sent, work.told_version):
-            work.contradicted = True
+        if not work.overwritten and is_overwritten(work.pod, work.sent_status, work.reported_version):
+            work.overwritten = True
             self._controller.queue.add(work.uid)
 
-    def forget(self, work: ReportedPod) -> None:
+    def remove(self, work: ReportedPod) -> None:
         """The Pod is gone."""
         self._works.pop(work.uid, None)
 
@@ -77,7 +77,7 @@ class StatusManager:
             return None
         try:
             await self._write(work)
-            if work.delete:
+            if work.delete_requested:
                 await self._delete(work)
         except (NotFoundError, ConflictError) as error:
             # The object is gone, or one of the same name is another Pod: the informer will say so.
@@ -86,23 +86,27 @@ class StatusManager:
 
     async def _write(self, work: ReportedPod) -> None:
         status = work.status()
-        if status is None or (status == work.told and not work.contradicted):
+        if status is None or (status == work.reported_status and not work.overwritten):
             return
         key = key_of(work.pod)
         patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": status})
-        work.sent, work.contradicted = status, False
+        work.sent_status, work.overwritten = status, False
         answer = await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
-        work.told, work.told_version = status, answer.metadata.resource_version or ""
+        work.reported_status, work.reported_version = status, answer.metadata.resource_version or ""
 
     async def _delete(self, work: ReportedPod) -> None:
         key = key_of(work.pod)
         await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
 
 
-def is_contradicted(pod: Pod, sent: Document | None, told_version: str) -> bool:
+def is_overwritten(pod: Pod, sent: Document | None, reported_version: str) -> bool:
     """Whether somebody changed the Pod's readiness after we told it; older news does not count."""
     version = pod.metadata.resource_version or ""
-    if sent is None or not (version.isdecimal() and told_version.isdecimal()) or int(version) <= int(told_version):
+    if (
+        sent is None
+        or not (version.isdecimal() and reported_version.isdecimal())
+        or int(version) <= int(reported_version)
+    ):
         return False
     ours = next((item["status"] for item in sent.get("conditions") or () if item["type"] == _READY), None)
     theirs = next((item.status for item in pod.status.conditions if item.type == _READY), None)

@@ -1,6 +1,6 @@
 """Device plugins of one node: performs what the device book decides.
 
-The owner runs `run`, registers `connections` as the handler of `DevicePlugin` plugins, and gives the object to
+The owner runs `run`, registers `plugin_handler` as the handler of `DevicePlugin` plugins, and gives the object to
 `AlignedResources`, which has it hand out devices. Assignments are known from the beginning, before `run`.
 """
 
@@ -33,7 +33,7 @@ from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
 from dray.node.devices.plugin_handler import DevicePluginHandler
-from dray.node.devices.responses import resource_statuses, run_options, verdict
+from dray.node.devices.responses import resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import DeviceMetrics, Registration
 from dray.node.resource_manager import (
     UNEXPECTED_ADMISSION_ERROR,
@@ -128,7 +128,7 @@ class DeviceManager:
         inventory.restore(saved.registered, clock.monotonic())
         self._book = DeviceAllocator(inventory, saved.assigned, settings.machine)
         # Registers plugins, also those of the registration folder: the handler of type `DevicePlugin`.
-        self.connections = DevicePluginHandler(inventory, clock, self._told)
+        self.plugin_handler = DevicePluginHandler(inventory, clock, self._told)
         # Its devices must not be freed while it is being admitted, though it is not active yet.
         self._admitting = ""
         self._allocating = asyncio.Lock()
@@ -146,18 +146,18 @@ class DeviceManager:
         make_folder(self._folder)
         remove_sockets(self._folder)
         server = grpc.aio.server()
-        Registration(self._folder, self.connections.connect, self._metrics).add_to(server)
+        Registration(self._folder, self.plugin_handler.connect, self._metrics).add_to(server)
         async with TaskGroup("device plugins") as group:
-            self._group = self.connections.group = group
+            self._group = self.plugin_handler.group = group
             try:
                 await listen(server, os.path.join(self._folder, SOCKET_NAME))
                 self._started.set()
                 await self._expire_forever()
             finally:
-                self._group = self.connections.group = None
+                self._group = self.plugin_handler.group = None
                 self._started.clear()
                 await server.stop(_SERVER_STOP_SECONDS)
-                await self.connections.stop()
+                await self.plugin_handler.stop()
 
     async def wait_started(self) -> None:
         """Return when plugins can register."""
@@ -201,7 +201,7 @@ class DeviceManager:
             {name: str(amount) for name, amount in allocatable.items()},
         )
 
-    def raised_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
+    def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
         """For the check of a Pod that has devices already: at least what is in use, whatever plugins report now."""
         raised = dict(allocatable)
         if self._book.assignments.of_pod(pod.metadata.uid or ""):
@@ -277,7 +277,7 @@ class DeviceManager:
                 await self._save()
 
     async def _allocate_one(self, need: AllocationRequest, affinity: int | None) -> bool:
-        endpoint = self.connections.get(need.slot.resource)
+        endpoint = self.plugin_handler.get(need.slot.resource)
         asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
         step = self._book.begin(need, affinity, asks=asks)
         try:
@@ -344,7 +344,7 @@ class DeviceManager:
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Tell the plugins that want to know; raises `ResourceError`."""
         for slot, assignment in self._book.assignments.of_container(pod.metadata.uid or "", container):
-            endpoint = self.connections.get(slot.resource)
+            endpoint = self.plugin_handler.get(slot.resource)
             if endpoint is None or not endpoint.options.pre_start_required:
                 continue
             try:
@@ -365,11 +365,11 @@ class DeviceManager:
 
     # --- What is known about Pods. ---
 
-    def verdict(self, pod: Pod) -> Rejection | None:
+    def check_health(self, pod: Pod) -> Rejection | None:
         """Why the Pod has to be failed now: a device it uses is unhealthy, and that is what the node is set to do."""
         if not self._settings.fail_unhealthy:
             return None
-        return verdict(pod, self._book.assignments.of_pod(pod.metadata.uid or ""), self._book.inventory)
+        return unhealthy_device(pod, self._book.assignments.of_pod(pod.metadata.uid or ""), self._book.inventory)
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """The container's `allocatedResourcesStatus`."""

@@ -81,7 +81,9 @@ def health_of(inventory: Inventory, resource: str, device_id: str) -> str:
 REASON: Final = "UnhealthyDevice"
 
 
-def verdict(pod: Pod, assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory) -> Rejection | None:
+def unhealthy_device(
+    pod: Pod, assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory
+) -> Rejection | None:
     """The first unhealthy device that a container still uses."""
     done = _finished_init_containers(pod)
     for slot, assignment in assigned:

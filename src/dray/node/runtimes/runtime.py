@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
 from dray.node.resource_manager import HostDevice
+from dray.runtime.tasks import ChildTasks
 
 # What a container whose end nobody saw is said to have ended with, as containerd and kubelet do.
 UNKNOWN_EXIT_CODE: Final = 255
@@ -196,8 +197,8 @@ class Runtime(Protocol):
     def version(self) -> str:
         """For `nodeInfo.containerRuntimeVersion`."""
 
-    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
-        """Connect, find what runs from before and follow it; returns `records`."""
+    async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
+        """Connect, and return the known containers; background tasks run in `tasks`, whose owner supervises them."""
 
     async def stop(self) -> None:
         """Let go of everything; containers run on."""

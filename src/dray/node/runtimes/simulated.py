@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
@@ -22,6 +22,7 @@ from dray.node.runtimes.runtime import (
     Sandbox,
     Started,
 )
+from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 # A Pod says with these annotations how long its containers run, and what they end with.
 RUN_SECONDS: Final = "simulation.dray.dev/run-seconds"
@@ -38,6 +39,8 @@ class SimulatedRuntime:
         self._records: dict[str, ContainerRecord] = {}
         self._timers: dict[str, asyncio.Task[None]] = {}
         self._on_exit: ExitListener = lambda _record: None
+        # Set by `start`.
+        self._tasks: ChildTasks | None = None
 
     @property
     def name(self) -> str:
@@ -49,15 +52,14 @@ class SimulatedRuntime:
         """Tied to the agent's."""
         return "1.0.0"
 
-    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+    async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
         """There is nothing from before."""
-        self._on_exit = on_exit
+        self._on_exit, self._tasks = on_exit, tasks
         return ()
 
     async def stop(self) -> None:
         """End all timers."""
-        for timer in self._timers.values():
-            timer.cancel()
+        await cancel_and_wait(self._timers.values())
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
         """All images are there, and none has an id."""
@@ -87,7 +89,7 @@ class SimulatedRuntime:
         seconds = sandbox.annotations.get(RUN_SECONDS)
         if seconds is not None:
             code = int(sandbox.annotations.get(EXIT_CODE, "0"))
-            self._timers[record.id] = asyncio.create_task(self._end_after(record.id, float(seconds), code))
+            self._timers[record.id] = self._spawn(self._end_after(record.id, float(seconds), code))
         return Started(record)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
@@ -110,6 +112,10 @@ class SimulatedRuntime:
 
     async def remove_sandbox(self, pod_uid: str) -> None:
         """Nothing is shared."""
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._tasks is not None, "not started"
+        return self._tasks.spawn(work, "simulated container")
 
     async def _end_after(self, container_id: str, seconds: float, code: int) -> None:
         await self._clock.sleep(seconds)
@@ -142,12 +148,12 @@ class SimulatedPodSetup:
         """Names alone."""
         return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "")
 
-    async def last_words(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
+    async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """None."""
         return ""
 
-    async def forget_run(self, pod: Pod, container: str, attempt: int) -> None:
+    async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
         """Nothing to remove."""
 
-    async def forget(self, pod: Pod) -> None:
+    async def remove_pod(self, pod: Pod) -> None:
         """Nothing to remove."""

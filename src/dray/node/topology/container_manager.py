@@ -81,6 +81,10 @@ class ContainerManager:
             return ""
         return format_cpus(self.cpus.exclusive(pod.metadata.uid or "", container) or self.cpus.shared)
 
+    def cpuset_and_nodes(self, pod: Pod, container: str) -> tuple[str, str]:
+        """Return the container's CPUs and NUMA nodes; empty means all."""
+        return self.cpuset(pod, container), self.memory_nodes(pod, container)
+
     def memory_nodes(self, pod: Pod, container: str) -> str:
         """The NUMA nodes the container's memory comes from; empty when all."""
         blocks = () if self.memory is None else self.memory.blocks(pod.metadata.uid or "", container)

@@ -48,10 +48,10 @@ class Devices(HintProvider, Protocol):
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
         """See `ResourceManager`."""
 
-    def verdict(self, pod: Pod) -> Rejection | None:
+    def check_health(self, pod: Pod) -> Rejection | None:
         """Why a running Pod has to be failed."""
 
-    def raised_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+    def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
         """What the node has, and at least what is in use when the Pod has devices."""
 
 
@@ -155,10 +155,10 @@ class TopologyManager:
         if self._devices is not None:
             self._devices.on_change(listener)
 
-    def verdict(self, pod: Pod) -> Rejection | None:
+    def check_health(self, pod: Pod) -> Rejection | None:
         """Why a running Pod has to be failed now: a device it uses is unhealthy and the node is set to fail it."""
-        return None if self._devices is None else self._devices.verdict(pod)
+        return None if self._devices is None else self._devices.check_health(pod)
 
-    def raised_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+    def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
         """What to measure the Pod against: devices it has already are not lacking because their plugin is away."""
-        return allocatable if self._devices is None else self._devices.raised_allocatable(pod, allocatable)
+        return allocatable if self._devices is None else self._devices.effective_allocatable(pod, allocatable)

@@ -8,8 +8,9 @@ import pytest
 
 from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, ContainerStarter, ContainerStopper
 from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
+from dray.node.agent.dependencies import ContainerStartMetrics, Dependencies
 from dray.node.agent.pod.events import ContainerStarted, StartContainer, StopContainer
-from dray.node.agent.pod_worker import ContainerStartMetrics, Dependencies, PodWorker
+from dray.node.agent.pod_manager import PodWorker
 from dray.node.runtimes.runtime import ImageFailure, RuntimeFailure
 from dray.runtime.metrics import Metrics
 from tests.unit.node.agent.builders import Life, pod
@@ -53,32 +54,32 @@ A, B = (RunningContainer(pod(), name, f"id-{name}") for name in ("a", "b"))
 
 async def test_containers_are_told_once_and_again_when_their_cpus_are_others() -> None:
     runtime, shared = Runtime(), ["0-3"]
-    pins = CpusetReconciler(
+    cpusets = CpusetReconciler(
         cast(Any, runtime), cast(Any, Clock()), lambda _pod, name: (shared[0] if name == "a" else "7", "")
     )
-    pins.started("id-a", "0-3")
+    cpusets.started("id-a", "0-3")
     # The other one was started by an earlier agent.
-    await pins.follow([A, B])
+    await cpusets.reconcile([A, B])
     assert runtime.told == [("id-b", "7")]
     shared[0] = "0-1"
-    await pins.follow([A, B])
-    await pins.follow([A, B])
+    await cpusets.reconcile([A, B])
+    await cpusets.reconcile([A, B])
     assert runtime.told == [("id-b", "7"), ("id-a", "0-1")]
 
 
 async def test_a_container_that_was_not_moved_is_tried_again() -> None:
     runtime = Runtime(failures=1)
-    pins = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), lambda _pod, _name: ("0", ""))
+    cpusets = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), lambda _pod, _name: ("0", ""))
     for _ in range(3):
-        await pins.follow([A])
+        await cpusets.reconcile([A])
     assert runtime.told == [("id-a", "0")] * 2
 
 
 async def test_where_nothing_is_pinned_nobody_is_told() -> None:
     runtime = Runtime()
-    pins = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), None)
-    assert pins.of(pod(), "a") == ("", "")
-    await pins.follow([A])
+    cpusets = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), None)
+    assert cpusets.lookup(pod(), "a") == ("", "")
+    await cpusets.reconcile([A])
     assert runtime.told == []
 
 
@@ -87,7 +88,7 @@ async def test_a_container_is_stopped_until_it_has_ended_within_its_grace(grace:
     runtime, clock, said = Runtime(failures=3), Clock(), []
     life = Life(pod())
     work = PodWorker(life.machine.pod, life.machine)
-    parts = cast(Dependencies, type("P", (), {"runtime": runtime, "clock": clock, "asker": None}))
+    parts = cast(Dependencies, type("P", (), {"runtime": runtime, "clock": clock, "prober": None}))
     stopper = ContainerStopper(parts, lambda _work: "", lambda _work, tell: said.append(tell.reason))
     await stopper.stop(work, StopContainer("a", "id-a", grace, hook=False))
     assert [seconds for _, seconds in runtime.told] == expected
@@ -107,7 +108,7 @@ async def test_containers_that_do_not_start_are_counted_by_reason(
     answer: Exception | None, counted: dict[str, float]
 ) -> None:
     metrics, life = Metrics(), Life(pod())
-    parts = cast(Dependencies, type("P", (), {"starts": ContainerStartMetrics(metrics)}))
+    parts = cast(Dependencies, type("P", (), {"start_metrics": ContainerStartMetrics(metrics)}))
     starter = ContainerStarter(parts, cast(Any, None), lambda _work, _tell: None)
 
     async def run(*_: Any) -> ContainerStarted:

@@ -10,7 +10,7 @@ import pytest
 
 from dray.api.types.core_v1 import HTTPGetAction, Probe
 from dray.framework.resources import amounts_of
-from dray.node.agent.admission import check_fit, check_place, own_requests
+from dray.node.agent.admission import check_fit, check_node_selector, own_requests
 from dray.node.agent.logs.cri_format import LogOptions, LogOptionsError, cut, last_lines, read_options, render
 from dray.node.agent.node_object import (
     MachineInfo,
@@ -115,10 +115,10 @@ def test_what_a_claim_stands_for_is_not_asked_of_the_node() -> None:
 
 
 def test_a_pod_that_selects_another_node_is_rejected() -> None:
-    found = check_place(pod(nodeSelector={"zone": "a"}), {"zone": "b"})
+    found = check_node_selector(pod(nodeSelector={"zone": "a"}), {"zone": "b"})
     assert found is not None
     assert found.reason == "NodeAffinity"
-    assert check_place(pod(nodeSelector={"zone": "a"}), {"zone": "a"}) is None
+    assert check_node_selector(pod(nodeSelector={"zone": "a"}), {"zone": "a"}) is None
 
 
 # --- The Node object. ---

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import Pod
-from dray.node.agent.status_manager import is_contradicted
+from dray.node.agent.status_manager import is_overwritten
 
 
 def pod(version: str, *ready: str) -> Pod:
@@ -34,6 +34,6 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
-def test_contradicted(row: tuple[Pod, dict[str, Any] | None, str, bool]) -> None:
+def test_overwritten(row: tuple[Pod, dict[str, Any] | None, str, bool]) -> None:
     given, words, version, expected = row
-    assert is_contradicted(given, words, version) is expected
+    assert is_overwritten(given, words, version) is expected

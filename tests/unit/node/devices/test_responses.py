@@ -8,7 +8,7 @@ import pytest
 
 from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.inventory import Device, Inventory
-from dray.node.devices.responses import resource_statuses, run_options, verdict
+from dray.node.devices.responses import resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import RegistrationError, check_plugin, check_request
 from dray.node.resource_manager import HostDevice, Mount, Rejection, RunOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
@@ -87,8 +87,8 @@ def ended(name: str) -> dict[str, object]:
 def test_an_unhealthy_device_fails_its_pod() -> None:
     item = pod("u", [container("main", {FOO: 1})])
     held = [(AssignmentKey("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
-    assert verdict(item, held, inventory(Device("a", True))) is None
-    assert verdict(item, held, inventory(Device("a", False))) == FAILED
+    assert unhealthy_device(item, held, inventory(Device("a", True))) is None
+    assert unhealthy_device(item, held, inventory(Device("a", False))) == FAILED
 
 
 @pytest.mark.behaviour("DP-13")
@@ -99,8 +99,8 @@ def test_a_missing_plugin_or_device_fails_nothing() -> None:
     session = gone.session(FOO)
     assert session is not None
     gone.closed(FOO, session, 0)
-    assert verdict(item, held, gone) is None
-    assert verdict(item, held, inventory(Device("b", True))) is None
+    assert unhealthy_device(item, held, gone) is None
+    assert unhealthy_device(item, held, inventory(Device("b", True))) is None
 
 
 @pytest.mark.parametrize(("ends", "fails"), [("i", False), ("s", True), ("", True)])
@@ -108,7 +108,7 @@ def test_what_a_finished_init_container_had_does_not_matter(ends: str, fails: bo
     kind = sidecar("s", {FOO: 1}) if ends == "s" else container("i", {FOO: 1})
     item = pod("u", [container()], [kind], status=ended(ends) if ends else {})
     held = [(AssignmentKey("u", kind["name"], FOO), Assignment({-1: ("a",)}, b""))]
-    assert (verdict(item, held, inventory(Device("a", False))) is not None) == fails
+    assert (unhealthy_device(item, held, inventory(Device("a", False))) is not None) == fails
 
 
 @pytest.mark.parametrize(

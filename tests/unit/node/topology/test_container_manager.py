@@ -135,7 +135,7 @@ async def test_without_device_plugins_there_is_no_folder(tmp_path: Path) -> None
     assert local.manager.container_options(item, "a").envs == {}
     assert dict(local.manager.node_resources().capacity) == {}
     assert local.manager.container_resources(item, "a") == ()
-    assert local.manager.verdict(item) is None
+    assert local.manager.check_health(item) is None
     assert os.listdir(tmp_path) == []
 
 

@@ -41,13 +41,13 @@ Allocated = Callable[[str], Sequence[Document]]
 
 def pod_status(
     machine: PodMachine,
-    place: HostInfo,
+    host: HostInfo,
     now: datetime,
     *,
-    told: Document | None = None,
+    reported: Document | None = None,
     allocated: Allocated = lambda _name: (),
 ) -> Document:
-    """The status to report; fields that must go are None. `told` is what was reported last."""
+    """The status to report; fields that must go are None. `reported` is the last one."""
     pod = machine.pod
     phase = pod_phase(machine)
     sandbox = machine.prepared and machine.stage < Stage.RELEASING
@@ -63,9 +63,9 @@ def pod_status(
     status: Document = {
         "observedGeneration": pod.metadata.generation,
         "phase": phase,
-        "conditions": conditions(pod, facts, _known_conditions(machine, told), format_time(now)),
+        "conditions": conditions(pod, facts, _reported_conditions(machine, reported), format_time(now)),
         "startTime": format_time(machine.start_time),
-        **_addresses(machine, place),
+        **_addresses(machine, host),
     }
     # Why a Pod was not let in is said when it has failed, not while what it had before is taken back.
     if verdict is not None and (machine.stage >= Stage.TERMINATED or not machine.rejected):
@@ -73,15 +73,19 @@ def pod_status(
     if machine.rejected and not any(state.current for state in machine.containers.all):
         # A Pod that was never let in has no containers to speak of.
         return status
-    build = _Builder(machine, place, allocated)
+    build = _Builder(machine, host, allocated)
     if machine.containers.initial:
         status["initContainerStatuses"] = [build.status(state) for state in machine.containers.initial]
     status["containerStatuses"] = [build.status(state) for state in machine.containers.regular]
     return status
 
 
-def _known_conditions(machine: PodMachine, told: Document | None) -> dict[str, Document]:
-    known = told["conditions"] if told is not None else [to_document(item) for item in machine.pod.status.conditions]
+def _reported_conditions(machine: PodMachine, reported: Document | None) -> dict[str, Document]:
+    known = (
+        reported["conditions"]
+        if reported is not None
+        else [to_document(item) for item in machine.pod.status.conditions]
+    )
     return {condition["type"]: condition for condition in known}
 
 
@@ -90,12 +94,12 @@ def _verdict_message(machine: PodMachine) -> str:
     return f"Pod was rejected: {machine.failure.message}" if machine.rejected else machine.failure.message
 
 
-def _addresses(machine: PodMachine, place: HostInfo) -> Document:
+def _addresses(machine: PodMachine, host: HostInfo) -> Document:
     found: Document = {}
-    if place.addresses:
-        found["hostIP"] = place.addresses[0]
-        found["hostIPs"] = [{"ip": address} for address in place.addresses]
-    pod_addresses = machine.addresses or (place.addresses if machine.prepared else ())
+    if host.addresses:
+        found["hostIP"] = host.addresses[0]
+        found["hostIPs"] = [{"ip": address} for address in host.addresses]
+    pod_addresses = machine.addresses or (host.addresses if machine.prepared else ())
     if machine.prepared and pod_addresses:
         found["podIP"] = pod_addresses[0]
         found["podIPs"] = [{"ip": address} for address in pod_addresses]
@@ -148,9 +152,9 @@ def _is_ready(state: ContainerState) -> bool:
 class _Builder:
     """Container statuses of one Pod."""
 
-    def __init__(self, machine: PodMachine, place: HostInfo, allocated: Allocated) -> None:
+    def __init__(self, machine: PodMachine, host: HostInfo, allocated: Allocated) -> None:
         self._machine = machine
-        self._runtime = place.runtime
+        self._runtime = host.runtime
         self._allocated = allocated
 
     def status(self, state: ContainerState) -> Document:

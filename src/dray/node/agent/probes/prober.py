@@ -61,18 +61,18 @@ class Prober:
         self._runtime = runtime
         self._tls: ssl.SSLContext | None = None
 
-    async def ask(
-        self, asked: ProbeHandler, container: Container, container_id: str, address: str, timeout_seconds: float
+    async def probe(
+        self, handler: ProbeHandler, container: Container, container_id: str, address: str, timeout_seconds: float
     ) -> ProbeResult:
         """One answer; never raises."""
-        if asked.exec is not None:
-            return await self._execute(asked.exec, container_id, timeout_seconds)
-        if asked.http_get is not None:
-            return await self._http(asked.http_get, container, address, timeout_seconds)
-        if asked.tcp_socket is not None:
-            host = asked.tcp_socket.host or address
-            return await _connect(host, resolve_port(container, asked.tcp_socket.port), timeout_seconds)
-        action: GRPCAction | None = getattr(asked, "grpc", None)
+        if handler.exec is not None:
+            return await self._execute(handler.exec, container_id, timeout_seconds)
+        if handler.http_get is not None:
+            return await self._http(handler.http_get, container, address, timeout_seconds)
+        if handler.tcp_socket is not None:
+            host = handler.tcp_socket.host or address
+            return await _connect(host, resolve_port(container, handler.tcp_socket.port), timeout_seconds)
+        action: GRPCAction | None = getattr(handler, "grpc", None)
         if action is not None:
             return await _grpc(action, address, timeout_seconds)
         return ProbeResult(healthy=True)

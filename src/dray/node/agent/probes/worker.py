@@ -21,17 +21,17 @@ class ProbedContainer:
     state: ContainerState
     address: Callable[[], str]
     post: Callable[[ProbeResultChanged], None]
-    tell: Callable[[RecordEvent], None]
+    record: Callable[[RecordEvent], None]
 
 
 class ProbeWorker:
     """Probes of one node."""
 
-    def __init__(self, asker: Prober, clock: Clock) -> None:
-        self._asker = asker
+    def __init__(self, prober: Prober, clock: Clock) -> None:
+        self._prober = prober
         self._clock = clock
 
-    async def probe(self, subject: ProbedContainer, kind: ProbeKind) -> None:
+    async def run(self, subject: ProbedContainer, kind: ProbeKind) -> None:
         """Ask until cancelled; the startup probe until it has succeeded, the others only after that."""
         probe = probe_of(subject.state.spec, kind)
         assert probe is not None
@@ -44,12 +44,12 @@ class ProbeWorker:
 
     async def _ask(self, subject: ProbedContainer, judge: ThresholdCounter) -> None:
         run, kind = subject.run, judge.kind
-        answer = await self._asker.ask(
+        answer = await self._prober.probe(
             judge.probe, subject.state.spec, run.container_id, subject.address(), timeout_seconds(judge.probe)
         )
         if not answer.healthy:
             text = f"{kind.value} probe failed: {answer.text}".rstrip()
-            subject.tell(RecordEvent(WARNING, "Unhealthy", text, run.container))
+            subject.record(RecordEvent(WARNING, "Unhealthy", text, run.container))
         verdict = judge.answer(healthy=answer.healthy)
         if verdict is not None:
             subject.post(ProbeResultChanged(run.container, run.container_id, kind, verdict))

@@ -43,6 +43,7 @@ from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
 from dray.rpc.sockets import connect
 from dray.runtime.logs import fields
+from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class CriRuntime:
         """What the runtime says of itself."""
         return self._version
 
-    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+    async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
         """Ask who answers, and what it has from before."""
         self._on_exit = on_exit
         version = await self._call(self._runtime.Version, pb.VersionRequest(version="v1"))
@@ -110,8 +111,8 @@ class CriRuntime:
             self._sandboxes[item.labels[POD_UID]] = item.id
         records = [found for item in await self._list() if (found := await self._adopt(item)) is not None]
         self._tasks = [
-            asyncio.create_task(self._relist(), name="CRI relist"),
-            asyncio.create_task(self._rotate_forever(), name="CRI logs"),
+            tasks.spawn(self._relist(), "CRI relist"),
+            tasks.spawn(self._rotate_forever(), "CRI log rotation"),
         ]
         return records
 
@@ -129,9 +130,7 @@ class CriRuntime:
 
     async def stop(self) -> None:
         """Let go."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
         await self._channel.close(None)
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:

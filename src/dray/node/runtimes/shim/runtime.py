@@ -32,6 +32,7 @@ from dray.node.runtimes.runtime import (
     Started,
 )
 from dray.runtime.logs import fields
+from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ START_SECONDS_MAX: Final = 60.0
 # After SIGKILL only the kernel can be slow.
 KILL_SECONDS_MAX: Final = 30.0
 STARTS_AT_ONCE_MAX: Final = 8
+# The remains of a container whose shim died could not be removed.
+END_RETRY_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -62,6 +65,9 @@ class ShimRuntime:
         self._followed: dict[str, TrackedContainer] = {}
         self._on_exit: ExitListener = lambda _record: None
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE_MAX)
+        # Set by `start`.
+        self._tasks: ChildTasks | None = None
+        self._reports: set[asyncio.Task[None]] = set()
 
     # --- For the runtimes. ---
 
@@ -75,18 +81,19 @@ class ShimRuntime:
 
     # --- `Runtime`. ---
 
-    async def start(self, on_exit: ExitListener) -> Sequence[ContainerRecord]:
+    async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
         """Find what runs from before and follow it."""
-        self._on_exit = on_exit
+        self._on_exit, self._tasks = on_exit, tasks
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
         for folder in sorted(self._folder.iterdir()):
             await self._adopt(folder)
         return [item.record for item in self._followed.values()]
 
     async def stop(self) -> None:
-        """Let go; the shims stay."""
+        """Stop watching; the shims keep running."""
         for item in self._followed.values():
             self._unwatch(item)
+        await cancel_and_wait(self._reports)
 
     async def run_shim(self, spec: ContainerSpec, image_id: str, warnings: tuple[str, ...]) -> Started:
         """Start a container under a shim of its own."""
@@ -225,8 +232,10 @@ class ShimRuntime:
         if item.alive < 0 or self._lives(item):
             return
         self._unwatch(item)
-        task = asyncio.ensure_future(self._tell_end(item))
-        task.add_done_callback(_note_crash)
+        assert self._tasks is not None, "not started"
+        task = self._tasks.spawn(self._report_end(item), f"exit of container {item.record.id}")
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
 
     def _lives(self, item: TrackedContainer) -> bool:
         """Whether the shim still holds its FIFO; it never writes to it."""
@@ -235,8 +244,14 @@ class ShimRuntime:
         except BlockingIOError:
             return True
 
-    async def _tell_end(self, item: TrackedContainer) -> None:
-        await self._note_end(item)
+    async def _report_end(self, item: TrackedContainer) -> None:
+        while True:
+            try:
+                await self._note_end(item)
+                break
+            except (OSError, TimeoutError) as error:
+                _log.warning("exit not recorded", extra=fields(container=item.record.name, error=str(error)))
+                await self._clock.sleep(END_RETRY_SECONDS)
         self._on_exit(item.record)
 
     async def _note_end(self, item: TrackedContainer) -> None:
@@ -289,11 +304,6 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _note_crash(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("recording the end of a container", exc_info=task.exception())
 
 
 def _moment(nanoseconds: int) -> datetime:

@@ -22,12 +22,12 @@ from dray.node.agent.pod.status import HostInfo, pod_status
 from dray.node.resource_manager import Rejection
 from tests.unit.node.agent.builders import Life, at, container, pod, record
 
-PLACE = HostInfo("runc", ("10.0.0.1",))
+HOST = HostInfo("runc", ("10.0.0.1",))
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
 
 
 def status(life: Life, told: Document | None = None) -> Document:
-    return pod_status(life.machine, PLACE, at(life.now), told=told)
+    return pod_status(life.machine, HOST, at(life.now), reported=told)
 
 
 def conditions(document: Document) -> dict[str, tuple[str, str | None]]:

@@ -1,0 +1,229 @@
+"""The composition root of the node agent: builds its components from the settings, and starts them.
+
+The order of construction follows the dependencies: the Pods, the resource managers that read them, the workers that
+use the managers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
+from dray.client.event_recorder import EventRecorder, Source
+from dray.client.informer import Selection
+from dray.client.shared_informers import SharedInformerFactory
+from dray.cmd.node_identity import NodeIdentity, serving_context
+from dray.cmd.node_managers import NodeContext, NodeManagers
+from dray.cmd.settings import NodeSettings
+from dray.lib.clock import Clock
+from dray.node.agent.dependencies import ContainerStartMetrics, Dependencies, NodeInfo
+from dray.node.agent.kubelet_server import KubeletServer
+from dray.node.agent.machine_info import read_machine
+from dray.node.agent.node_object import NodeSpec, parse_labels, parse_taints
+from dray.node.agent.node_registration import NodeRegistration
+from dray.node.agent.pod.environment import DownwardContext
+from dray.node.agent.pod.timing import Timing
+from dray.node.agent.pod_manager import PodManager
+from dray.node.agent.pod_setup import LocalPodSetup
+from dray.node.agent.pod_workers import PodWorkers
+from dray.node.agent.probes.prober import Prober
+from dray.node.agent.status_manager import PODS, StatusManager
+from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.runtime import Runtime
+from dray.runtime.settings import SettingsError
+from dray.runtime.tasks import ChildTasks, TaskGroup
+
+COMPONENT: Final = "kubelet"
+# The layout that drivers and plugins expect.
+_FOLDERS: Final = (
+    ("plugins_registry", 0o755),
+    ("plugins", 0o750),
+    ("device-plugins", 0o750),
+    ("pod-resources", 0o750),
+    ("pods", 0o750),
+    ("logs", 0o750),
+)
+
+
+class NodeAgent:
+    """The node agent. Its owner calls `start`, and `stop` when the group has ended."""
+
+    def __init__(self, context: NodeContext, identity: NodeIdentity) -> None:
+        settings, client, clock = context.settings, context.client, context.clock
+        self._context = context
+        self._identity = identity
+        self._runtime = make_runtime(settings, context.name, context.root, clock)
+        self._pods = PodManager()
+        self.managers = NodeManagers(context, self._pods)
+        self._registration = NodeRegistration(
+            client,
+            clock,
+            _node_spec(context, identity, self._runtime),
+            self.managers.node_resources,
+            lease_seconds=settings.node_lease_duration_seconds,
+            is_new_node=self.managers.is_new_node,
+        )
+        self._recorder = EventRecorder(client, clock, Source(COMPONENT, context.name))
+        pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context)
+        self._tasks = ChildTasks("node agent")
+        topology_manager = self.managers.container_manager.manager
+        self.workers = PodWorkers(
+            self._node_info,
+            self._pods,
+            Dependencies(
+                clock,
+                self._tasks,
+                self._runtime,
+                pod_setup,
+                StatusManager(client, clock),
+                self._recorder,
+                Prober(self._runtime),
+                self.managers.all,
+                timing=_timing(settings),
+                health_checks=(topology_manager.check_health,),
+                effective_allocatable=topology_manager.effective_allocatable,
+                cpusets=self.managers.cpusets,
+                start_metrics=ContainerStartMetrics(context.metrics),
+            ),
+        )
+        self._server = KubeletServer(self._pods, clock, pod_setup.log_root, context.metrics.exposition)
+        self.managers.subscribe(self._resources_changed, self.workers.retry_now)
+
+    async def start(self, group: TaskGroup) -> int:
+        """Start everything in the group and register the Node; return the port of the HTTPS server."""
+        settings = self._context.settings
+        group.spawn(self._tasks.supervise(), "pod workers")
+        await self.workers.start()
+        self.managers.spawn(group)
+        port = await self._server.start(settings.host, settings.port, serving_context(self._identity))
+        self._registration.set_endpoint(port, f"{self._runtime.name}://{self._runtime.version}")
+        await self._registration.register()
+        for work, name in (
+            (self._serve(), "HTTPS server"),
+            (self._recorder.run(), "events"),
+            (self.workers.report_statuses(), "pod statuses"),
+            (self._registration.run(), "node status"),
+            (self._registration.renew_lease(), "node lease"),
+            (self.workers.refresh_volumes(), "volumes"),
+            (self.workers.reconcile_cpusets(), "cpusets"),
+            (self._watch_pods(), "pods"),
+        ):
+            group.spawn(work, name)
+        return port
+
+    async def stop(self) -> None:
+        """Stop the Pod workers and the runtime; containers keep running."""
+        await self.workers.stop()
+
+    def _resources_changed(self, uids: Sequence[str]) -> None:
+        if uids:
+            self.workers.resources_changed(uids)
+        else:
+            self._registration.resources_changed()
+
+    def _node_info(self) -> NodeInfo:
+        node = self._registration
+        return NodeInfo(self._context.name, node.spec.machine.addresses, node.labels, node.allocatable)
+
+    def _downward_context(self) -> DownwardContext:
+        node = self._registration
+        services = _service_variables(self._identity)
+        return DownwardContext(self._context.name, node.spec.machine.addresses, (), node.allocatable, services)
+
+    async def _serve(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._server.stop()
+
+    async def _watch_pods(self) -> None:
+        context = self._context
+        jitter = random.Random()  # noqa: S311 - spreads load
+        informers = SharedInformerFactory(context.client, context.clock, jitter)
+        pods = informers.informer(PODS, Selection(field_selector=f"spec.nodeName={context.name}"))
+        pods.add_handler(self.workers.pod_changed)
+        async with TaskGroup("pods") as group:
+            group.spawn(informers.run(), "informers")
+            await pods.wait_for_sync()
+            self.workers.pods_synced()
+            await group.wait()
+
+
+def make_root(path: str) -> Path:
+    """Return the agent's root folder, with the folders that drivers and plugins expect."""
+    root = Path(path).resolve()
+    try:
+        for name, mode in _FOLDERS:
+            (root / name).mkdir(parents=True, exist_ok=True, mode=mode)
+    except PermissionError as error:
+        raise SettingsError(f"--root-dir: cannot write to {root}: run as root or name another folder") from error
+    return root
+
+
+def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock) -> Runtime:
+    """Return the container runtime that the settings name; the other runtimes are not imported."""
+    folder, cdi = root / "containers", CdiCache(settings.cdi_spec_dirs)
+    if settings.runtime == "cri":
+        from dray.node.runtimes.cri.runtime import CriRuntime
+
+        return CriRuntime(settings.container_runtime_endpoint, name, clock, cdi)
+    if settings.runtime != "process":
+        from dray.node.runtimes.images.store import ImageStore
+        from dray.node.runtimes.runc.runtime import RuncRuntime, usable
+
+        if usable():
+            return RuncRuntime(folder, clock, cdi, ImageStore(root / "images"))
+        if settings.runtime == "runc":
+            raise SettingsError("--runtime=runc needs root, and runc on the PATH")
+    from dray.node.runtimes.process.runtime import ProcessRuntime
+
+    return ProcessRuntime(folder, clock, cdi)
+
+
+def _timing(settings: NodeSettings) -> Timing:
+    return replace(
+        Timing(),
+        restart_backoff=settings.container_restart_backoff,
+        restart_backoff_max=settings.max_container_restart_period,
+        start_retry=min(Timing().start_retry, settings.container_restart_backoff),
+    )
+
+
+def _node_spec(context: NodeContext, identity: NodeIdentity, runtime: Runtime) -> NodeSpec:
+    settings = context.settings
+    try:
+        labels, taints = parse_labels(settings.node_labels), parse_taints(settings.register_with_taints)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return NodeSpec(
+        name=context.name,
+        machine=read_machine(context.root, hostname=settings.node_name, address=settings.node_ip),
+        runtime_version=f"{runtime.name}://{runtime.version}",
+        labels=labels,
+        annotations={FINGERPRINT_ANNOTATION: identity.fingerprint},
+        taints=taints,
+        pods_max=settings.max_pods,
+    )
+
+
+def _service_variables(identity: NodeIdentity) -> dict[str, str]:
+    """Return the environment variables by which containers find the API server."""
+    parts = urlsplit(identity.access.server)
+    port = str(parts.port or 443)
+    host = parts.hostname or ""
+    return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
+        "KUBERNETES_PORT": f"tcp://{host}:{port}",
+        f"KUBERNETES_PORT_{port}_TCP": f"tcp://{host}:{port}",
+        f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
+        f"KUBERNETES_PORT_{port}_TCP_PORT": port,
+        f"KUBERNETES_PORT_{port}_TCP_ADDR": host,
+    }

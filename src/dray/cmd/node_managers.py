@@ -1,0 +1,146 @@
+"""The resource managers of a node with their plugins and sockets, built from the agent's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray.client.interface import Client
+from dray.cmd.settings import NodeSettings
+from dray.lib.clock import Clock
+from dray.node.agent.claim_managers import ClaimManager, ClassicManager
+from dray.node.agent.cpuset_reconciler import CpusetLookup
+from dray.node.agent.pod_manager import PodManager
+from dray.node.classic.claim_manager import ClassicResources
+from dray.node.devices.device_manager import DeviceSettings, NodePods
+from dray.node.dra.manager import DynamicResources
+from dray.node.plugins.handler import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN, PluginHandler
+from dray.node.plugins.plugin_manager import PluginManager
+from dray.node.pod_resources.server import PodResourcesServer
+from dray.node.pod_resources.sources import Sources
+from dray.node.resource_manager import NodeResources, ResourceManager
+from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
+from dray.node.topology.hints import Policy, Scope
+from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import TaskGroup
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What the components of a node agent have in common."""
+
+    settings: NodeSettings
+    name: str
+    root: Path
+    client: Client
+    clock: Clock
+    metrics: Metrics
+
+
+class NodeManagers:
+    """The managers of claims, devices, CPUs and memory of one node."""
+
+    def __init__(self, context: NodeContext, pods: PodManager) -> None:
+        settings, gates, root = context.settings, context.settings.feature_gates, str(context.root)
+        client, clock, metrics = context.client, context.clock, context.metrics
+        self._pods = pods
+        self._dra = DynamicResources(client, context.name, root, clock, metrics, gates)
+        self._classic: ClassicResources | None = None
+        if gates.enabled("DRAControlPlaneController"):
+            self._classic = ClassicResources(client, root, clock, metrics)
+        self._claims = ClaimManager(self._dra, self._classic)
+        self.container_manager: ContainerManager = make_container_manager(
+            root,
+            NodePods(pods, lambda: pods.synced, pods.running_at_start, pods.orphans),
+            clock,
+            metrics,
+            devices=_device_settings(settings),
+            topology=_topology_settings(settings),
+        )
+        self.all = self._in_order(serve_claims=gates.enabled("DynamicResourceAllocation"))
+        self.plugins = PluginManager(str(context.root / "plugins_registry"), self._plugin_handlers(), clock, metrics)
+        container_manager = self.container_manager
+        sources = Sources(
+            pods,
+            devices=container_manager.devices,
+            cpus=container_manager.cpus,
+            memory=container_manager.memory,
+            claims=self._dra,
+        )
+        self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
+        pods.on_removed(self._reconcile_claims)
+
+    def _in_order(self, *, serve_claims: bool) -> Sequence[ResourceManager]:
+        """Return the managers in the order in which a Pod passes through them; classic claims come before others."""
+        if not serve_claims:
+            # Pods start without their claims; what earlier Pods hold is released when they are gone.
+            return (self.container_manager.manager,)
+        first = () if self._classic is None else (ClassicManager(self._classic),)
+        return (*first, self._claims, self.container_manager.manager)
+
+    def _plugin_handlers(self) -> dict[str, PluginHandler]:
+        handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dra}
+        if self._classic is not None:
+            handlers[RESOURCE_PLUGIN] = self._classic
+        if self.container_manager.devices is not None:
+            handlers[DEVICE_PLUGIN] = self.container_manager.devices.plugin_handler
+        return handlers
+
+    @property
+    def is_new_node(self) -> bool:
+        """Whether the node has no device checkpoint, so that its Node object may list resources that are gone."""
+        return self.container_manager.devices is not None and self.container_manager.devices.is_new
+
+    @property
+    def cpusets(self) -> CpusetLookup | None:
+        """The CPUs and NUMA nodes of containers; None if no policy pins them."""
+        manager = self.container_manager
+        return None if manager.cpus is None and manager.memory is None else manager.cpuset_and_nodes
+
+    def node_resources(self) -> list[NodeResources]:
+        """Return what the managers add to the Node's capacity and allocatable."""
+        return [manager.node_resources() for manager in self.all]
+
+    def subscribe(self, on_change: Callable[[Sequence[str]], None], on_driver: Callable[[], None]) -> None:
+        """Call `on_change` as `ResourceManager.on_change` says, and `on_driver` when a driver has registered."""
+        for manager in self.all:
+            manager.on_change(on_change)
+        self._claims.on_driver(on_driver)
+
+    def spawn(self, group: TaskGroup) -> None:
+        """Run the managers in the group."""
+        group.spawn(self._dra.run(self._pods.known_uids), "claims")
+        if self._classic is not None:
+            group.spawn(self._classic.run(self._pods.known_uids), "classic claims")
+        group.spawn(self.plugins.run(), "plugins")
+        group.spawn(self._pod_resources.run(), "pod resources")
+        if self.container_manager.devices is not None:
+            group.spawn(self.container_manager.devices.run(), "device plugins")
+
+    def _reconcile_claims(self) -> None:
+        self._dra.look_again()
+        if self._classic is not None:
+            self._classic.look_again()
+
+
+def _device_settings(settings: NodeSettings) -> DeviceSettings | None:
+    if not settings.feature_gates.enabled("DevicePlugins"):
+        return None
+    return DeviceSettings(
+        grace_seconds=settings.device_plugin_grace_period,
+        fail_unhealthy=settings.unhealthy_devices == "fail",
+        report_health=settings.feature_gates.enabled("ResourceHealthStatus"),
+    )
+
+
+def _topology_settings(settings: NodeSettings) -> TopologySettings:
+    return TopologySettings(
+        topology_manager_policy=Policy(settings.topology_manager_policy),
+        topology_manager_scope=Scope(settings.topology_manager_scope),
+        cpu_manager_policy=settings.cpu_manager_policy,
+        reserved_cpus=settings.reserved_cpus,
+        memory_manager_policy=settings.memory_manager_policy,
+        reserved_memory=settings.reserved_memory,
+        topology_file=settings.topology_file,
+    )
