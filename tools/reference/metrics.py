@@ -1,4 +1,4 @@
-"""Every metric, by the process that serves it: real parts are made in this process, and their registries are read."""
+"""The page of metrics, from the registries of components that are created in this process."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config_loader import read_config
 
-INTRODUCTION = """Every process serves them at `/metrics` in the Prometheus text format: see
-[operating](../operating.md#metrics) for where. `dray up` serves those of the API server, the controllers and the
-scheduler on one page. Names are Kubernetes' own; those that start with `dray_`, `dra_driver_` or `classic_` are
-Dray's. A histogram has `_bucket`, `_sum` and `_count`."""
+INTRODUCTION = """Every process serves its metrics at `/metrics` in the Prometheus text format; see
+[operating](../operating.md#metrics) for the endpoints. `dray up` serves the metrics of API server, controllers and
+scheduler on one endpoint. Names are those of Kubernetes, except those that start with `dray_`, `dra_driver_` or
+`classic_`. A histogram has `_bucket`, `_sum` and `_count`."""
 WHERE = {
     "API server": "`dray apiserver`, `dray up`",
     "controllers": "`dray controller-manager`, `dray up`",
     "scheduler": "`dray scheduler`, `dray up`",
     "node agent": "`dray node`",
-    "driver": "a driver made with the SDK, `--metrics-port`",
-    "classic driver": "the controller of a classic driver, `--metrics-port`",
+    "driver": "drivers that use the SDK, with `--metrics-port`",
+    "classic driver": "the controller of a classic driver, with `--metrics-port`",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric as it is declared."""
+    """The declaration of a metric."""
 
     name: str
     type: str
@@ -57,24 +57,24 @@ class Described:
 
 
 def metrics_page() -> str:
-    """docs/reference/metrics.md."""
+    """Return docs/reference/metrics.md."""
     found = asyncio.run(collected())
     parts: list[str] = []
     for process, where in WHERE.items():
         parts += [f"## {process[0].upper()}{process[1:]}", f"Served by {where}.", _table(described(found[process]))]
         queues = queues_of(found[process])
         if queues:
-            parts.append(f"Work queues (`name`): {', '.join(f'`{name}`' for name in queues)}.")
+            parts.append(f"Workqueues (`name`): {', '.join(f'`{name}`' for name in queues)}.")
     return page("Metrics", INTRODUCTION, *parts)
 
 
 def _table(items: list[Described]) -> str:
     rows = [(f"`{item.name}`", item.type, ", ".join(f"`{name}`" for name in item.labels), item.help) for item in items]
-    return table(("name", "type", "labels", "what"), rows)
+    return table(("name", "type", "labels", "description"), rows)
 
 
 def described(metrics: Metrics) -> list[Described]:
-    """What a registry has, by name."""
+    """Return the metrics of a registry, sorted by name."""
     return sorted(_described(metrics), key=lambda item: item.name)
 
 
@@ -85,13 +85,13 @@ def _described(metrics: Metrics) -> Iterator[Described]:
 
 
 def queues_of(metrics: Metrics) -> list[str]:
-    """The work queues that a registry counts for; drivers' have the name of the driver."""
+    """Return the workqueues of a registry, except those named after a driver."""
     samples = (sample for family in metrics.families() if family.name == "workqueue_depth" for sample in family.samples)
     return sorted({labels["name"] for _, labels, _ in samples} - {_Classic.name})
 
 
 async def collected() -> Mapping[str, Metrics]:
-    """The registry of each process, from parts that are as real as those of `dray.cmd`."""
+    """Return the registry of each process, filled by components wired as in `dray.cmd`."""
     clock = SystemClock()
     found = {name: Metrics() for name in WHERE}
     with tempfile.TemporaryDirectory(prefix="ref") as folder:

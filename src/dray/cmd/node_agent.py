@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.event_recorder import EventRecorder, Source
 from dray.client.informer import Selection
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.node_identity import NodeIdentity, serving_context
 from dray.cmd.node_managers import NodeContext, NodeManagers
@@ -33,7 +34,7 @@ from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
-from dray.node.agent.status_manager import PODS, StatusManager
+from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.runtime import Runtime
 from dray.runtime.settings import SettingsError
