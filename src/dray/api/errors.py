@@ -255,7 +255,7 @@ class ServiceUnavailableError(APIError):
     reason = "ServiceUnavailable"
 
 
-class TimeoutError(APIError):  # noqa: A001 - Kubernetes' own name of the reason
+class RequestTimeoutError(APIError):
     """The request was not completed in time."""
 
     code = 504
@@ -281,7 +281,7 @@ _BY_REASON: dict[str, type[APIError]] = {
         TooManyRequestsError,
         InternalError,
         ServiceUnavailableError,
-        TimeoutError,
+        RequestTimeoutError,
     )
 }
 

@@ -9,10 +9,13 @@ import json
 import math
 import re
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import orjson
 import yaml
+
+# From here on Go prints floats with an exponent.
+GO_EXPONENT_MIN: Final = 1e21
 
 # Matches every string literal of a JSON text, with the colon after it when it is a key.
 _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL)
@@ -158,7 +161,8 @@ def _go_rune(character: str) -> str:
 class _Loader(yaml.CSafeLoader):
     """YAML as sigs.k8s.io/yaml reads it: no timestamps, no base 60, keys are converted to text."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own table
+    # PyYAML's table, emptied for this loader.
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -206,7 +210,7 @@ def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
         raise ParseError(f"error converting YAML to JSON: json: unsupported value: {node.value}")
     number = float(text)
     # Go writes whole floats without a fraction, so they arrive as integers.
-    return int(number) if number.is_integer() and math.fabs(number) < 1e21 else number  # noqa: PLR2004
+    return int(number) if number.is_integer() and math.fabs(number) < GO_EXPONENT_MIN else number
 
 
 _BOOLS: Final = {

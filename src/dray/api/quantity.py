@@ -18,6 +18,11 @@ _NUMERIC_TEXT: Final = "unable to parse numeric part of quantity"
 
 _NANO: Final = 9
 _NANOS_PER_UNIT: Final = 10**_NANO
+_BINARY: Final = 2
+_KIBI: Final = 1024
+# Exponents of the largest suffixes, to base ten and two.
+_EXA: Final = 18
+_EXBI: Final = 60
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 # A larger exponent would only cost memory: int64 ends at 10^19.
@@ -132,7 +137,7 @@ class Quantity:
         if self.format is Format.BINARY_SI:
             whole, rest = divmod(self.nanos, _NANOS_PER_UNIT)
             # Small or fractional amounts would lose digits in powers of 1024.
-            if rest == 0 and abs(whole) >= 1024:  # noqa: PLR2004 - the base of the binary suffixes
+            if rest == 0 and abs(whole) >= _KIBI:
                 return _binary_text(whole)
             return _decimal_text(self.nanos, Format.DECIMAL_SI)
         return _decimal_text(self.nanos, self.format)
@@ -190,7 +195,7 @@ def _interpret_suffix(suffix: str) -> tuple[int, int, Format]:
 
 def _scale(digits: int, *, base: int, exponent: int, fraction_digits: int) -> int:
     """Return the digits as nano units, rounded up: a request gets at least the smallest amount."""
-    if base == 2:  # noqa: PLR2004 - the base of the binary suffixes
+    if base == _BINARY:
         digits, exponent = digits << exponent, 0
     shift = exponent - fraction_digits + _NANO
     factor: int = 10 ** abs(shift)
@@ -199,7 +204,7 @@ def _scale(digits: int, *, base: int, exponent: int, fraction_digits: int) -> in
 
 def _decimal_text(nanos: int, number_format: Format) -> str:
     number, exponent = nanos, -_NANO
-    while number % 1000 == 0 and (number_format is Format.DECIMAL_EXPONENT or exponent < 18):  # noqa: PLR2004 - exa
+    while number % 1000 == 0 and (number_format is Format.DECIMAL_EXPONENT or exponent < _EXA):
         number, exponent = number // 1000, exponent + 3
     if number_format is Format.DECIMAL_EXPONENT:
         return f"{number}e{exponent}" if exponent else str(number)
@@ -208,6 +213,6 @@ def _decimal_text(nanos: int, number_format: Format) -> str:
 
 def _binary_text(whole: int) -> str:
     exponent = 0
-    while whole % 1024 == 0 and exponent < 60:  # noqa: PLR2004 - exbi is the largest suffix
-        whole, exponent = whole // 1024, exponent + 10
+    while whole % _KIBI == 0 and exponent < _EXBI:
+        whole, exponent = whole // _KIBI, exponent + 10
     return f"{whole}{_BINARY_BY_EXPONENT[exponent]}" if exponent else str(whole)

@@ -347,7 +347,7 @@ class Listener:
                 async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                     result = await self._server.execute(call)
             except TimeoutError as error:
-                raise errors.TimeoutError(
+                raise errors.RequestTimeoutError(
                     f"Timeout: request did not complete within {REQUEST_TIMEOUT_SECONDS:.0f}s"
                 ) from error
         return await self._write_result(connection, message, call, result, representation, include)

@@ -7,7 +7,7 @@ from datetime import datetime
 from dray.api.document import Document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, same_but_for_times, update_managed_fields
+from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, same_but_for_times, update_managed_fields
 
 
 def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
@@ -18,14 +18,15 @@ def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
 def stamp_create(document: Document, endpoint: Endpoint, *, manager: str, now: datetime) -> None:
     """Record the creator as owner of all fields it set."""
     entries = update_managed_fields(
-        old=None,
-        new=document,
-        struct=endpoint.struct,
-        manager=manager,
-        api_version=endpoint.api_version,
-        now=now,
-        subresource="",
-        reset=reset_fields(endpoint, ""),
+        None,
+        document,
+        FieldWrite(
+            struct=endpoint.struct,
+            manager=manager,
+            api_version=endpoint.api_version,
+            now=now,
+            reset=reset_fields(endpoint, ""),
+        ),
     )
     _set(document, entries)
 
@@ -35,16 +36,18 @@ def stamp_update(
 ) -> None:
     """Record a changer as owner of what it changed; both documents are in the hub version."""
     entries = update_managed_fields(
-        old=endpoint.from_hub_copy(old),
-        new=endpoint.from_hub_copy(hub),
-        struct=endpoint.struct,
-        manager=manager,
-        api_version=endpoint.api_version,
-        now=now,
-        subresource=subresource,
-        # What the endpoint ignores has been restored already, so nothing is left to ignore.
-        reset=NOTHING,
-        convert=endpoint.convert_served,
+        endpoint.from_hub_copy(old),
+        endpoint.from_hub_copy(hub),
+        FieldWrite(
+            struct=endpoint.struct,
+            manager=manager,
+            api_version=endpoint.api_version,
+            now=now,
+            subresource=subresource,
+            # What the endpoint ignores has been restored already, so nothing is left to ignore.
+            reset=NOTHING,
+            convert=endpoint.convert_served,
+        ),
     )
     _set(hub, entries)
 

@@ -19,6 +19,7 @@ from dray.apiserver.options import WriteOptions
 from dray.apiserver.ownership import reset_fields
 from dray.apiserver.patch import json_patch, merge_patch, strategic
 from dray.apiserver.patch.managed_fields.apply import apply as apply_managed
+from dray.apiserver.patch.managed_fields.update import FieldWrite
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE: Final = "application/merge-patch+json"
@@ -86,19 +87,16 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
     applied, duplicates = _applied(request)
     _complain(request, duplicates)
     endpoint = request.endpoint
-    return apply_managed(
-        live=document,
-        applied=applied,
+    write = FieldWrite(
         struct=endpoint.struct,
         manager=request.manager,
         api_version=endpoint.api_version,
-        force=request.options.force,
         now=now,
         subresource=request.subresource,
-        kind=endpoint.definition.kind,
         reset=reset_fields(endpoint, request.subresource),
         convert=endpoint.convert_served,
     )
+    return apply_managed(document, applied, write, force=request.options.force, kind=endpoint.definition.kind)
 
 
 def _applied(request: PatchRequest) -> tuple[Document, Sequence[str]]:

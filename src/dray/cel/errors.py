@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDE_DOT = "．"  # noqa: RUF001 - as wide as the character above it
-WIDE_CARET = "＾"  # noqa: RUF001 - as wide as the character above it
+# As wide as a character that is not ASCII above them.
+WIDE_DOT = "\N{FULLWIDTH FULL STOP}"
+WIDE_CARET = "\N{FULLWIDTH CIRCUMFLEX ACCENT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Issue:
         line = source[line_start : line_end if line_end >= 0 else len(source)]
         number = source.count("\n", 0, line_start) + 1
         column = self.offset - line_start
-        marks = "".join(WIDE_DOT if ord(char) > 127 else "." for char in line[:column])  # noqa: PLR2004 - ASCII
+        marks = "".join("." if char.isascii() else WIDE_DOT for char in line[:column])
         at = line[column : column + 1]
         marks += WIDE_CARET if at > "\x7f" else "^"
         snippet = line.replace("\t", " ")

@@ -130,8 +130,9 @@ def _contains(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None
 def _split(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
     size = estimator.size(inputs[0])
     most = size.most
-    if len(inputs) > 2 and isinstance(inputs[2], Literal) and inputs[2].value >= 0:  # noqa: PLR2004 - the limit
-        most = inputs[2].value
+    match inputs:
+        case [_, _, Literal(value=limit), *_] if limit >= 0:
+            most = limit
     return size.scaled(2 * STRING_FACTOR), Range(0, most)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,11 +107,16 @@ def _token(match: re.Match[str], issues: list[Issue]) -> Token:
     return Token(text, text, offset)
 
 
+# More digits always overflow.
+_DIGITS_MAX: Final = 20
+_FENCE_LENGTH: Final = 3
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
 def _int_token(match: re.Match[str], issues: list[Issue]) -> Token:
     digits, offset = match["int"], match.start()
-    # More digits always overflow.
     significant = digits.removeprefix("0x").lstrip("0")
-    value = int(digits, 16 if digits.startswith("0x") else 10) if len(significant) <= 20 else UINT_MAX + 1  # noqa: PLR2004
+    value = int(digits, 16 if digits.startswith("0x") else 10) if len(significant) <= _DIGITS_MAX else UINT_MAX + 1
     if match["unsigned"]:
         if value > UINT_MAX:
             issues.append(Issue(offset, "invalid uint literal"))
@@ -123,7 +129,7 @@ def _int_token(match: re.Match[str], issues: list[Issue]) -> Token:
 
 def _string_token(match: re.Match[str], issues: list[Issue]) -> Token:
     quoted = match["raw"] or match["cooked"]
-    body = quoted[3:-3] if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else quoted[1:-1]  # noqa: PLR2004 - two fences
+    body = quoted[3:-3] if len(quoted) >= 2 * _FENCE_LENGTH and quoted[:3] in ('"""', "'''") else quoted[1:-1]
     is_bytes = match["prefix"][:1] in ("b", "B")
     value: str | bytes | None
     if match["raw"] is not None:
@@ -152,7 +158,7 @@ def _escaped_char(code: str) -> str | None:
     if code in _SIMPLE:
         return _SIMPLE[code]
     point = int(code[1:], 16) if code[0] in "xXuU" else int(code, 8)
-    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:  # noqa: PLR2004 - the range of Unicode without surrogates
+    if point > sys.maxunicode or point in _SURROGATES:
         return None
     return chr(point)
 

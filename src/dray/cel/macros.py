@@ -41,12 +41,13 @@ def expand(report: Report, *, offset: int, name: str, target: Node | None, args:
     """Return the macro that the call stands for, None for a plain call."""
     if target is None:
         return _expand_has(report, offset, args) if name == "has" and len(args) == 1 else None
-    if name == "bind" and isinstance(target, Ident) and target.name == "cel" and len(args) == 3:  # noqa: PLR2004
-        return _expand_bind(report, offset, args)
-    if name in ("optMap", "optFlatMap") and len(args) == 2:  # noqa: PLR2004 - variable and body
-        return _expand_optional(report, offset, target=target, args=args, flat=name == "optFlatMap")
-    if name == "sortBy" and len(args) == 2:  # noqa: PLR2004 - variable and key
-        return _expand_sort(report, offset, target=target, args=args)
+    match name, args:
+        case "bind", (_, _, _) if isinstance(target, Ident) and target.name == "cel":
+            return _expand_bind(report, offset, args)
+        case "optMap" | "optFlatMap", (_, _):
+            return _expand_optional(report, offset, target=target, args=args, flat=name == "optFlatMap")
+        case "sortBy", (_, _):
+            return _expand_sort(report, offset, target=target, args=args)
     found = _COMPREHENSIONS.get((name, len(args)))
     return None if found is None else _expand_comprehension(report, offset, found=found, target=target, args=args)
 
@@ -94,7 +95,7 @@ def _expand_comprehension(
 ) -> Node:
     macro, count = found
     names = tuple(name for name in (_variable(report, node) for node in args[:count]) if name)
-    if len(names) == count == 2 and names[0] == names[1]:  # noqa: PLR2004 - two variables
+    if len(names) == count > len(set(names)):
         report(args[1].offset, f"duplicate variable name: {names[1]}")
     rest = args[count:]
     condition: Node | None

@@ -119,19 +119,22 @@ class Program:
 
 def compile_program(
     expression: str,
-    variables: Mapping[str, Type],
+    variables: Mapping[str, Type] | None = None,
     *,
     registry: Registry = STANDARD,
     homogeneous: bool = True,
 ) -> Program:
-    """Parse, check and compile; raises one error with all issues."""
+    """Parse, check and compile an expression over typed variables; raises one error with all issues.
+
+    `homogeneous` rejects literals of mixed types, as Kubernetes does.
+    """
     if len(expression.encode("utf-8", "surrogatepass")) > EXPRESSION_BYTES_MAX:
         raise CELError(
             "ERROR: <input>:-1:0: expression code point size exceeds limit: "
             f"size: {len(expression)}, limit {EXPRESSION_BYTES_MAX}"
         )
     root = parse(expression)
-    checked = check(expression, root, registry, variables, homogeneous=homogeneous)
+    checked = check(expression, root, registry, variables or {}, homogeneous=homogeneous)
     try:
         return Program(checked)
     except (RecursionError, MemoryError):

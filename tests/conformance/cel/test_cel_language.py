@@ -302,14 +302,14 @@ REFUSED: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("expression", "expected"), VALUES)
 def test_value(expression: str, expected: Any) -> None:
-    result = cel.compile(expression, VARIABLES).evaluate(DATA)
+    result = cel.compile_program(expression, VARIABLES).evaluate(DATA)
     assert result == expected
     assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize(("expression", "message"), ERRORS)
 def test_run_time_error(expression: str, message: str) -> None:
-    program = cel.compile(expression, VARIABLES)
+    program = cel.compile_program(expression, VARIABLES)
     with pytest.raises(CELRuntimeError) as failed:
         program.evaluate(DATA)
     assert message in str(failed.value)
@@ -318,18 +318,18 @@ def test_run_time_error(expression: str, message: str) -> None:
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
 def test_refused(expression: str, message: str) -> None:
     with pytest.raises(CELError) as refused:
-        cel.compile(expression, VARIABLES)
+        cel.compile_program(expression, VARIABLES)
     assert message in str(refused.value)
 
 
 def test_format_verbs() -> None:
     expression = "'%s %d %.1f %e %b %x %X %o %%'.format(['a', 5, 2.25, 12.0, 5, 255, 'hi', 8])"
-    assert cel.compile(expression).evaluate({}) == "a 5 2.2 1.200000e+01 101 ff 6869 10 %"
+    assert cel.compile_program(expression).evaluate({}) == "a 5 2.2 1.200000e+01 101 ff 6869 10 %"
 
 
 def test_every_issue_is_reported_in_source_order() -> None:
     with pytest.raises(CELError) as refused:
-        cel.compile("y == z")
+        cel.compile_program("y == z")
     assert str(refused.value) == (
         "ERROR: <input>:1:1: undeclared reference to 'y' (in container '')\n | y == z\n | ^\n"
         "ERROR: <input>:1:6: undeclared reference to 'z' (in container '')\n | y == z\n | .....^"
@@ -338,7 +338,7 @@ def test_every_issue_is_reported_in_source_order() -> None:
 
 def test_the_caret_stands_under_wide_characters() -> None:
     with pytest.raises(CELError) as refused:
-        cel.compile("true &&\n\t'é' == 1")
+        cel.compile_program("true &&\n\t'é' == 1")
     assert str(refused.value) == (
         "ERROR: <input>:2:6: found no matching overload for '_==_' applied to '(string, int)'\n"
         " |  'é' == 1\n | ..\uff0e..^"

@@ -93,7 +93,7 @@ def agree(expression: str, data: dict[str, Any]) -> bool:
 def mine(expression: str, data: dict[str, Any]) -> tuple[str, Any]:
     """The same from our implementation."""
     try:
-        program = our_cel.compile(expression, _OUR_TYPES, homogeneous=False)
+        program = our_cel.compile_program(expression, _OUR_TYPES, homogeneous=False)
     except CELError as error:
         return REFUSED, str(error)
     try:

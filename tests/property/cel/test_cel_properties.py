@@ -61,7 +61,7 @@ def test_same_type_and_value_as_the_oracle(seed: int, data: dict[str, Any]) -> N
 def test_both_versions_of_the_code_agree(seed: int, data: dict[str, Any]) -> None:
     expression = Expressions(random.Random(seed)).draw(None, 4)
     try:
-        program = cel.compile(expression, TYPES, homogeneous=False)
+        program = cel.compile_program(expression, TYPES, homogeneous=False)
         result = program.evaluate(data)
     except (CELError, CELRuntimeError):
         return
@@ -73,7 +73,7 @@ def test_both_versions_of_the_code_agree(seed: int, data: dict[str, Any]) -> Non
 @given(st.text(max_size=40) | st.lists(st.sampled_from(TOKENS)).map("".join))
 def test_any_text_compiles_or_is_refused(text: str) -> None:
     try:
-        cel.compile(text, TYPES)
+        cel.compile_program(text, TYPES)
     except CELError as error:
         assert str(error).startswith("ERROR: <input>:")  # noqa: PT017 - the other outcome is success
 

@@ -51,7 +51,7 @@ REFUSED = {
 @pytest.mark.parametrize("expression", REFUSED.values(), ids=REFUSED.keys())
 def test_refused_quickly(expression: str) -> None:
     with pytest.raises(CELError):
-        cel.compile(expression, VARIABLES)
+        cel.compile_program(expression, VARIABLES)
 
 
 TOO_EXPENSIVE = {
@@ -75,13 +75,13 @@ TOO_EXPENSIVE = {
 @pytest.mark.parametrize("expression", TOO_EXPENSIVE.values(), ids=TOO_EXPENSIVE.keys())
 @pytest.mark.behaviour("SP-42")
 def test_ends_for_its_cost(expression: str) -> None:
-    program = cel.compile(expression, VARIABLES)
+    program = cel.compile_program(expression, VARIABLES)
     with pytest.raises(CELCostError, match="actual cost limit exceeded"):
         program.evaluate(DATA)
 
 
 def test_cost_errors_are_never_absorbed() -> None:
-    program = cel.compile(f"{loops(9)} || true", VARIABLES)
+    program = cel.compile_program(f"{loops(9)} || true", VARIABLES)
     with pytest.raises(CELCostError):
         program.evaluate(DATA)
 
@@ -101,7 +101,7 @@ FAILING = {
 
 @pytest.mark.parametrize("expression", FAILING.values(), ids=FAILING.keys())
 def test_fails_quickly(expression: str) -> None:
-    program = cel.compile(expression, VARIABLES)
+    program = cel.compile_program(expression, VARIABLES)
     with pytest.raises(CELRuntimeError):
         program.evaluate(DATA)
 
@@ -116,7 +116,7 @@ QUICK = {
 
 @pytest.mark.parametrize(("expression", "expected"), QUICK.values(), ids=QUICK.keys())
 def test_evaluates_quickly(expression: str, expected: bool) -> None:
-    assert cel.compile(expression, VARIABLES).evaluate(DATA) is expected
+    assert cel.compile_program(expression, VARIABLES).evaluate(DATA) is expected
 
 
 def test_fields_of_a_device_are_the_declared_ones() -> None:
@@ -128,13 +128,13 @@ def test_fields_of_a_device_are_the_declared_ones() -> None:
 def test_names_of_the_generated_code_are_out_of_reach() -> None:
     for name in ("budget", "object_1", "variable_2", "local_3", "__builtins__", "__import__"):
         with pytest.raises(CELError, match="undeclared reference"):
-            cel.compile(f"{name} == 1", VARIABLES)
-    program = cel.compile("budget + object_1", {"budget": types.INT, "object_1": types.INT})
+            cel.compile_program(f"{name} == 1", VARIABLES)
+    program = cel.compile_program("budget + object_1", {"budget": types.INT, "object_1": types.INT})
     assert program.evaluate({"budget": 1, "object_1": 2}) == 3
 
 
 def test_generated_code_sees_no_builtins() -> None:
-    program = cel.compile("l.map(e, e + 1)", VARIABLES)
+    program = cel.compile_program("l.map(e, e + 1)", VARIABLES)
     assert program._strict.function.__globals__["__builtins__"] == {}
 
 

@@ -17,6 +17,7 @@ import orjson
 
 from dray.api.document import Document
 from dray.api.protobuf.wire import (
+    CONTINUATION,
     DELIMITED,
     FIXED64,
     VARINT,
@@ -50,7 +51,8 @@ def decode_message(body: bytes, struct_type: StructType) -> Document:
 def _read_into(document: Document, table: dict[int, _Store], buffer: bytes, position: int, end: int) -> Document:
     while position < end:
         key = buffer[position]
-        if key < 0x80:  # noqa: PLR2004 - most tags take one byte
+        # Most tags take one byte.
+        if key < CONTINUATION:
             position += 1
         else:
             key, position = read_varint(buffer, position, end)
@@ -320,10 +322,14 @@ def _read_schema_or_array(buffer: bytes, position: int, end: int) -> tuple[Any, 
     return [_schema(piece) for piece in pieces.get(2, ())], position
 
 
+# JSONSchemaPropsOrBool: the schema; field 1 is the boolean.
+_SCHEMA_FIELD: Final = 2
+
+
 def _read_schema_or_bool(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    if 2 in pieces:  # noqa: PLR2004 - a field number
-        return _schema(pieces[2][-1]), position
+    if _SCHEMA_FIELD in pieces:
+        return _schema(pieces[_SCHEMA_FIELD][-1]), position
     return bool(pieces.get(1, (0,))[-1]), position
 
 

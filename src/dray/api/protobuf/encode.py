@@ -141,7 +141,7 @@ def _string(value: str) -> bytes:
     return delimited(value.encode())
 
 
-def _bool(value: bool) -> bytes:  # noqa: FBT001 - a value, not a switch
+def _bool(value: object) -> bytes:
     return b"\x01" if value else b"\x00"
 
 

@@ -9,6 +9,8 @@ FIXED64: Final = 1
 DELIMITED: Final = 2
 FIXED32: Final = 5
 
+# The high bit of a varint's byte: more bytes follow.
+CONTINUATION: Final = 0x80
 _MASK64: Final = (1 << 64) - 1
 _SIGN64: Final = 1 << 63
 # Ten groups of seven bits hold 64.
@@ -22,17 +24,17 @@ class ProtobufError(ValueError):
 def varint(number: int) -> bytes:
     """Encode an integer; negative ones take ten bytes, as two's complement of 64 bits."""
     number &= _MASK64
-    if number < 0x80:  # noqa: PLR2004 - the one-byte case
+    if number < CONTINUATION:
         return _SMALL[number]
     out = bytearray()
-    while number > 0x7F:  # noqa: PLR2004 - seven bits each
-        out.append(number & 0x7F | 0x80)
+    while number >= CONTINUATION:
+        out.append(number & 0x7F | CONTINUATION)
         number >>= 7
     out.append(number)
     return bytes(out)
 
 
-_SMALL: Final = tuple(bytes((number,)) for number in range(0x80))
+_SMALL: Final = tuple(bytes((number,)) for number in range(CONTINUATION))
 
 
 def tag(number: int, wire_type: int) -> bytes:
@@ -52,7 +54,7 @@ def read_varint(buffer: bytes, position: int, end: int) -> tuple[int, int]:
         byte = buffer[position]
         position += 1
         result |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the last byte has no high bit
+        if byte < CONTINUATION:
             return result & _MASK64, position
         shift += 7
         if shift > _SHIFT_MAX:

@@ -18,7 +18,7 @@ _HOSTNAME: Final = re.compile(
 )
 _HOSTNAME_LENGTH_MAX: Final = 255
 _DATE_TIME: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d|60)(\.\d+)?(Z|[+-]\d\d:?\d\d)?", re.IGNORECASE
+    r"\d{4}-\d\d-\d\d[T ]([01]\d|2[0-3]):[0-5]\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", re.IGNORECASE
 )
 _DURATION: Final = re.compile(
     r"[-+]?(\d+(\.\d+)?\s*(ns|us|µs|μs|ms|s|m|h|d|w|nanoseconds?|microseconds?|milliseconds?|seconds?|minutes?|hours?|days?|weeks?)\s*)+"
@@ -40,7 +40,7 @@ def _is_date(text: str) -> bool:
 
 def _is_date_time(text: str) -> bool:
     match = _DATE_TIME.fullmatch(text)
-    return match is not None and _is_date(text[:10]) and int(match[4]) < 24 and int(match[5]) < 60  # noqa: PLR2004 - hours, minutes
+    return match is not None and _is_date(text[:10])
 
 
 def _is_bytes(text: str) -> bool:

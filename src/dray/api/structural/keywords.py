@@ -92,7 +92,7 @@ def _property_place(name: str, schema: Document, place: _Place) -> _Place:
 def _validate_extensions(schema: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     if schema.get(PRESERVE) is False:
-        errors.append(invalid(path.child(PRESERVE), False, "must be true or undefined"))  # noqa: FBT003 - the value
+        errors.append(invalid(path.child(PRESERVE), schema[PRESERVE], "must be true or undefined"))
     errors += _wrong_type(schema, path, MAP_TYPE, "object")
     if schema.get(MAP_TYPE) not in (None, "atomic", "granular"):
         errors.append(not_supported(path.child(MAP_TYPE), schema[MAP_TYPE], ("atomic", "granular")))

@@ -80,7 +80,7 @@ def _validate_int_or_string(schema: Document, path: Path) -> FieldErrors:
     if not schema.get(INT_OR_STRING):
         return []
     text = "must be false if x-kubernetes-int-or-string is true"
-    return [invalid(path.child(name), True, text) for name in (PRESERVE, EMBEDDED) if schema.get(name)]  # noqa: FBT003 - the value
+    return [invalid(path.child(name), schema[name], text) for name in (PRESERVE, EMBEDDED) if schema.get(name)]
 
 
 def _validate_type(schema: Document, path: Path, level: _Level) -> FieldErrors:

@@ -121,7 +121,7 @@ def _validate_pruning(spec: Document) -> FieldErrors:
     if not spec.get("preserveUnknownFields"):
         return []
     text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-    return [invalid(_SPEC.child("preserveUnknownFields"), True, text)]  # noqa: FBT003 - the value
+    return [invalid(_SPEC.child("preserveUnknownFields"), spec["preserveUnknownFields"], text)]
 
 
 def _validate_stored_versions(definition: Document, spec: Document) -> FieldErrors:

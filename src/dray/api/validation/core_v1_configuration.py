@@ -15,7 +15,7 @@ from dray.api.validation.meta_v1 import METADATA, validate_immutable
 
 SIZE_MAX: Final = 1024 * 1024
 SERVICE_ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
-SERVICE_ACCOUNT_TOKEN: Final = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
+SERVICE_ACCOUNT_TYPE: Final = "kubernetes.io/service-account-token"
 _FROZEN: Final = "field is immutable when `immutable` is set"
 _DATA: Final = Path("data")
 # The server's name for the ConfigMap as a whole.
@@ -82,7 +82,7 @@ _JSON_KEYS: Final = {
 
 def _validate_secret_type(secret: Document, data: Document) -> FieldErrors:
     kind = secret.get("type") or ""
-    if kind == SERVICE_ACCOUNT_TOKEN:
+    if kind == SERVICE_ACCOUNT_TYPE:
         annotations = (secret.get("metadata") or {}).get("annotations") or {}
         path = METADATA.child("annotations").key(SERVICE_ACCOUNT_ANNOTATION)
         return [] if annotations.get(SERVICE_ACCOUNT_ANNOTATION) else [required(path)]

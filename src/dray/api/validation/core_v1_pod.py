@@ -458,8 +458,6 @@ def _validate_addresses(status: Document) -> FieldErrors:
 
 
 def _validate_dual_stack(addresses: Sequence[str], path: Path) -> FieldErrors:
-    if len(addresses) < 2:  # noqa: PLR2004 - one address cannot clash
-        return []
     families = [":" in address for address in addresses]
     if len(set(families)) == len(families):
         return []

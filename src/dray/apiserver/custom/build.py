@@ -53,13 +53,11 @@ def _compiled(definition: Document, version: Document) -> CompiledSchema:
 def _endpoint(
     definition: Document, version: Document, schemas: dict[str, CompiledSchema], *, exact: bool
 ) -> CustomEndpoint:
-    schema = schemas[version["name"]]
     scale = (version.get("subresources") or {}).get("scale")
     return CustomEndpoint(
-        _resource_definition(definition, version, schema),
+        _resource_definition(definition, version, schemas[version["name"]]),
         version["name"],
-        schema,
-        schemas=schemas,
+        schemas,
         deprecation=_deprecation(definition["spec"], version),
         scaler=_scaler(scale) if scale else None,
         exact=exact,

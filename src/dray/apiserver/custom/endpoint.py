@@ -38,17 +38,18 @@ class CustomEndpoint(Endpoint):
     from the stored bytes; otherwise each one is pruned and defaulted when it is read.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of an endpoint, by name
+    def __init__(
         self,
         definition: ResourceDefinition,
         version: str,
-        schema: CompiledSchema,
-        *,
         schemas: dict[str, CompiledSchema],
+        *,
         deprecation: str,
         scaler: ScaleSource | None,
         exact: bool,
     ) -> None:
+        schema = schemas[version]
+
         def default(document: Document, _now: datetime) -> None:
             schema.default(document)
 

@@ -150,7 +150,7 @@ def _expired(options: ListOptions) -> APIError:
 
 def too_large(requested: int, current: int) -> APIError:
     """The revision lies in the future."""
-    error = errors.TimeoutError(
+    error = errors.RequestTimeoutError(
         f"Timeout: Too large resource version: {requested}, current: {current}",
         details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
     )

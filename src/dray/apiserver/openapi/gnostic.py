@@ -50,7 +50,7 @@ def _text(number: int, value: str) -> bytes:
     return _piece(number, value.encode()) if value else b""
 
 
-def _flag(number: int, value: bool) -> bytes:  # noqa: FBT001 - an encoder like the others
+def _flag(number: int, value: object) -> bytes:
     return tag(number, VARINT) + varint(1) if value else b""
 
 
@@ -112,7 +112,7 @@ def _properties(number: int, values: Document) -> bytes:
     return _entries(_SCHEMA)(number, values)
 
 
-def _additional(number: int, value: Document | bool) -> bytes:  # noqa: FBT001 - `false` is a schema too
+def _additional(number: int, value: Any) -> bytes:
     inner = tag(2, VARINT) + varint(int(value)) if isinstance(value, bool) else _schema(1, value)
     return _piece(number, inner)
 

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import orjson
 
+from dray.api.parse import GO_EXPONENT_MIN
+
 _QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
 
 
@@ -125,5 +127,5 @@ def syntax(value: Any) -> str:
 
 
 def _float(value: float) -> str:
-    # Go prints exponents from 21 on; Python from 16 on. Exact for what occurs in objects.
-    return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)  # noqa: PLR2004
+    # Python prints exponents from 1e16 on. Exact for the numbers that occur in objects.
+    return str(int(value)) if value.is_integer() and abs(value) < GO_EXPONENT_MIN else repr(value)

@@ -64,15 +64,15 @@ _declare("quantity::sub(int) -> quantity", lambda left, right: left - Quantity.p
 # --- Versions.
 
 
-def _semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002 - the language passes it by place
+def _semver(text: str, *normalize: bool) -> Semver:
     try:
-        return Semver.parse(text, normalize=normalize)
+        return Semver.parse(text, normalize=any(normalize))
     except SemverError as error:
         raise CELRuntimeError(str(error)) from None
 
 
-def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002 - the language passes it by place
-    return is_semver(text, normalize=normalize)
+def _is_semver(text: str, *normalize: bool) -> bool:
+    return is_semver(text, normalize=any(normalize))
 
 
 _declare("semver(string) -> semver", _semver, charge=_walk)

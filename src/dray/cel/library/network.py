@@ -48,13 +48,13 @@ def _is_ip(text: str) -> bool:
 
 
 def _cidr(text: str) -> Any:
+    prefix = f'network address parse error during conversion from string: netip.ParsePrefix("{text}")'
+    if _CIDR.fullmatch(text) is None:
+        raise CELRuntimeError(f"{prefix}: no '/'")
     try:
-        if _CIDR.fullmatch(text) is None:
-            raise ValueError("no '/'")  # noqa: TRY301 - one wording for all that is wrong
         network = ip_interface(text)
     except ValueError as error:
-        message = f'network address parse error during conversion from string: netip.ParsePrefix("{text}"): {error}'
-        raise CELRuntimeError(message) from None
+        raise CELRuntimeError(f"{prefix}: {error}") from None
     if isinstance(network, IPv6Interface):
         if network.scope_id is not None:
             raise CELRuntimeError(f'IP address "{text}" with zone value is not allowed')
@@ -71,11 +71,16 @@ def _is_cidr(text: str) -> bool:
     return True
 
 
+_MULTICAST: Final = 0xFF
+_LINK_LOCAL_SCOPE: Final = 0x02
+
+
 def _is_link_local_multicast(address: _Address) -> bool:
     packed = address.packed
     if address.version == _IPV4:
         return packed[:3] == b"\xe0\x00\x00"
-    return packed[0] == 0xFF and packed[1] & 0x0F == 0x02  # noqa: PLR2004 - multicast of link-local scope
+    # ff02::/16 with any flags.
+    return packed[0] == _MULTICAST and packed[1] & 0x0F == _LINK_LOCAL_SCOPE
 
 
 def _is_global_unicast(address: _Address) -> bool:

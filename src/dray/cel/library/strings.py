@@ -18,6 +18,7 @@ REGISTRY: Final = Registry()
 _declare = REGISTRY.declare
 
 # More digits than any double has; a larger precision would only use memory.
+_PRECISION_DIGITS_MAX: Final = 3
 _PRECISION_MAX: Final = 100
 _PRECISION_DEFAULT: Final = 6
 _ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
@@ -151,9 +152,9 @@ def _read_clause(template: str, position: int) -> tuple[str, int | None, int]:
         while template[end : end + 1].isdigit():
             end += 1
         digits = template[position + 1 : end]
-        # Four digits are already too many.
-        precision = int(digits[:4] or 0)
-        if len(digits) > 3 or precision > _PRECISION_MAX:  # noqa: PLR2004
+        # One digit more than allowed is enough to see that there are too many.
+        precision = int(digits[: _PRECISION_DIGITS_MAX + 1] or 0)
+        if len(digits) > _PRECISION_DIGITS_MAX or precision > _PRECISION_MAX:
             fail(f"could not parse formatting clause: precision is larger than {_PRECISION_MAX}")
         position = end
     verb = template[position : position + 1]

@@ -14,7 +14,7 @@ from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, Struct
 from dray.apiserver.patch.managed_fields.apply import apply
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
 from dray.apiserver.patch.managed_fields.typed_merge import merge
-from dray.apiserver.patch.managed_fields.update import NOTHING, update_managed_fields
+from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields, fields_of, remove, with_named_fields
 
 Document = dict[str, Any]
@@ -121,19 +121,13 @@ things = st.fixed_dictionaries(
 )
 
 
+def write_of(manager: str) -> FieldWrite:
+    return FieldWrite(struct=THING, manager=manager, api_version="example.com/v1", now=NOW, reset=NOTHING)
+
+
 def run(live: Document | None, applied: Document, manager: str, *, force: bool = True) -> Document:
     inputs = copy.deepcopy((live, applied))
-    result = apply(
-        live=live,
-        applied=applied,
-        struct=THING,
-        manager=manager,
-        api_version="example.com/v1",
-        force=force,
-        now=NOW,
-        subresource="",
-        reset=NOTHING,
-    )
+    result = apply(live, applied, write_of(manager), force=force)
     assert (live, applied) == inputs
     return result
 
@@ -256,16 +250,7 @@ def test_a_field_goes_with_its_last_manager(first: Document, second: Document) -
 def test_nobody_owns_what_is_not_there(first: Document, second: Document, third: Document) -> None:
     live = run(run(None, first, "a"), second, "b")
     new = {**third, "metadata": live["metadata"]}
-    entries = update_managed_fields(
-        old=live,
-        new=new,
-        struct=THING,
-        manager="c",
-        api_version="example.com/v1",
-        now=NOW,
-        subresource="",
-        reset=NOTHING,
-    )
+    entries = update_managed_fields(live, new, write_of("c"))
     updated = {**new, "metadata": {"managedFields": entries} if entries else {}}
     applied_again = run(updated, first, "a")
     for document in (live, updated, applied_again):

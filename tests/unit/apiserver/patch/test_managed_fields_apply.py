@@ -18,7 +18,7 @@ from dray.api.errors import APIError, ApplyConflictError, BadRequestError
 from dray.api.schema.load import kind_type, object_meta
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType
 from dray.apiserver.patch.managed_fields.apply import LAST_APPLIED, apply
-from dray.apiserver.patch.managed_fields.update import update_managed_fields
+from dray.apiserver.patch.managed_fields.update import FieldWrite, update_managed_fields
 
 NOW = datetime(2026, 11, 15, 21, 37, 8, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=60)
@@ -61,15 +61,13 @@ def run(live: Document | None, applied: Document, manager: str = "m1", **argumen
     given = {
         "struct": kind(applied["apiVersion"], applied["kind"]) if "struct" not in arguments else None,
         "api_version": applied["apiVersion"],
-        "force": False,
         "now": NOW,
-        "subresource": "",
-        "kind": applied["kind"],
         **arguments,
     }
+    options = {"force": given.pop("force", False), "kind": given.pop("kind", applied["kind"])}
     inputs = copy.deepcopy((live, applied))
     try:
-        return apply(live=live, applied=applied, manager=manager, **given)
+        return apply(live, applied, FieldWrite(manager=manager, **given), **options)
     finally:
         assert (live, applied) == inputs
 
@@ -78,15 +76,10 @@ def written(document: Document, changes: Document, manager: str, subresource: st
     """The document after another client's update."""
     struct = kind(document["apiVersion"], document["kind"])
     new = {**document, **changes}
-    entries = update_managed_fields(
-        old=document,
-        new=new,
-        struct=struct,
-        manager=manager,
-        api_version=document["apiVersion"],
-        now=NOW,
-        subresource=subresource,
+    write = FieldWrite(
+        struct=struct, manager=manager, api_version=document["apiVersion"], now=NOW, subresource=subresource
     )
+    entries = update_managed_fields(document, new, write)
     return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
 
 
@@ -519,9 +512,8 @@ def test_a_custom_resource_with_schema() -> None:
     spec = StructType("example.com.Spec", {"n": Field("n", Scalar.INT64), "color": Field("color", Scalar.STRING)})
     struct = gadget(spec=Field("spec", spec))
     live = custom(spec={"n": 3, "color": "red"})
-    entries = update_managed_fields(
-        old=None, new=live, struct=struct, manager="unknown", api_version="example.com/v1", now=NOW, subresource=""
-    )
+    write = FieldWrite(struct=struct, manager="unknown", api_version="example.com/v1", now=NOW)
+    entries = update_managed_fields(None, live, write)
     live = {**live, "metadata": {"name": "g", "managedFields": entries}}
     after = run(live, custom(spec={"n": 4}), "x", struct=struct, force=True)
     assert after["spec"] == {"n": 4, "color": "red"}

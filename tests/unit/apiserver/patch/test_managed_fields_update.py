@@ -17,7 +17,7 @@ from dray.api.document import GroupVersionKind
 from dray.api.schema.load import kind_type, object_meta
 from dray.api.schema.model import Field, ListOf, ListType, Scalar, StructType
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, same_but_for_times, update_managed_fields
+from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, same_but_for_times, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields
 
 NOW = datetime(2026, 11, 15, 21, 37, 1, tzinfo=UTC)
@@ -85,7 +85,7 @@ def update(old: Document | None, new: Document, struct: StructType = CLAIM, **ar
         **arguments,
     }
     inputs = copy.deepcopy((old, new))
-    found = update_managed_fields(old=old, new=new, struct=struct, **given)
+    found = update_managed_fields(old, new, FieldWrite(struct=struct, **given))
     assert (old, new) == inputs
     return found
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -35,8 +34,8 @@ from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import (
     Change,
     Converter,
+    FieldWrite,
     conflicts_of,
-    default_reset,
     take_over,
     without_changed,
     without_nobodys,
@@ -66,33 +65,21 @@ class _Request(msgspec.Struct, frozen=True):
     convert: Converter | None
 
 
-def apply(  # noqa: PLR0913 - all of it is needed, and all by name
-    *,
-    live: Document | None,
-    applied: Document,
-    struct: StructType,
-    manager: str,
-    api_version: str,
-    force: bool,
-    now: datetime,
-    subresource: str,
-    kind: str | None = None,
-    reset: FieldSet | None = None,
-    convert: Converter | None = None,
+def apply(
+    live: Document | None, applied: Document, write: FieldWrite, *, force: bool, kind: str | None = None
 ) -> Document:
-    """The object after the apply, with its managedFields; `live` is None when there is none yet.
+    """Return the object after the apply, with its managedFields; `live` is None when the object does not exist.
 
-    Both documents are at `api_version`, whose type is `struct`; `kind` is what the applied document must be.
+    `kind` is the expected kind of the applied document.
     """
-    _check_kind(applied, api_version, kind)
+    _check_kind(applied, write.api_version, kind)
     if (applied.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequestError("metadata.managedFields must be nil")
-    time = format_time(now)
-    me = Manager.of(manager, APPLY, api_version, subresource)
-    ignored = default_reset(struct, subresource) if reset is None else reset
+    time = format_time(write.now)
+    me = Manager.of(write.manager, APPLY, write.api_version, write.subresource)
     managed = _stored(live)
     base = _without_managed_fields({} if live is None else live)
-    request = _Request(base, applied, struct, me, api_version, ignored, convert)
+    request = _Request(base, applied, write.struct, me, write.api_version, write.ignored, write.convert)
     if not managed and live is not None:
         managed = _before_first_apply(request, time)
     _check_types(request)
@@ -101,7 +88,7 @@ def apply(  # noqa: PLR0913 - all of it is needed, and all by name
     before = managed.get(me)
     if before is not None and (live is None or merged != base):
         managed[me] = Entry(before.fields, before.api_version, time)
-    return _with_managed_fields(_refresh_last_applied(merged, applied, manager), encode(managed))
+    return _with_managed_fields(_refresh_last_applied(merged, applied, write.manager), encode(managed))
 
 
 def _check_kind(applied: Document, api_version: str, kind: str | None) -> None:

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from dray.api.document import Document
 from dray.api.schema.model import StructType
 from dray.api.timestamps import format_time
@@ -52,16 +54,30 @@ _NOBODYS: Final = FieldSet.of(
 NOTHING: Final = FieldSet()
 
 
-def default_reset(struct: StructType, subresource: str) -> FieldSet:
-    """What the endpoint ignores in a request: the main one the status, the status one everything else.
+class FieldWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A write by a field manager; the documents are at `api_version`, whose type is `struct`."""
 
-    Kinds without a status endpoint ignore nothing: their callers pass `NOTHING` instead.
-    """
-    return _default_reset(struct, subresource)
+    struct: StructType
+    manager: str
+    api_version: str
+    now: datetime
+    subresource: str = ""
+    # The fields that the endpoint ignores; None for the default of the kind and subresource.
+    reset: FieldSet | None = None
+    convert: Converter | None = None
+
+    @property
+    def ignored(self) -> FieldSet:
+        """Return the fields that the endpoint ignores."""
+        return default_reset(self.struct, self.subresource) if self.reset is None else self.reset
 
 
 @lru_cache(maxsize=4096)
-def _default_reset(struct: StructType, subresource: str) -> FieldSet:
+def default_reset(struct: StructType, subresource: str) -> FieldSet:
+    """Return the fields that an endpoint ignores: the main one the status, the status one everything else.
+
+    Kinds without a status endpoint ignore nothing: their callers pass `NOTHING` instead.
+    """
     if "status" not in struct.fields or subresource not in ("", "status"):
         return NOTHING
     if not subresource:
@@ -69,44 +85,28 @@ def _default_reset(struct: StructType, subresource: str) -> FieldSet:
     return FieldSet.of(*((f"f:{name}",) for name in struct.fields if name not in ("status", "apiVersion", "kind")))
 
 
-def update_managed_fields(  # noqa: PLR0913 - all of it is needed, and all by name
-    *,
-    old: Document | None,
-    new: Document,
-    struct: StructType,
-    manager: str,
-    api_version: str,
-    now: datetime,
-    subresource: str,
-    reset: FieldSet | None = None,
-    convert: Converter | None = None,
-) -> list[Document] | None:
-    """The object's `managedFields` after a change by a manager, None when it is to have none.
+def update_managed_fields(old: Document | None, new: Document, request: FieldWrite) -> list[Document] | None:
+    """Return the object's `managedFields` after an update, None when it has none; `old` is None on create.
 
-    `old` (None on create) and `new` are at `api_version`, whose type is `struct`. `new` may carry the
-    managedFields that the client sent; sent to the main endpoint they replace the stored ones.
+    `new` may have the managedFields that the client sent; those sent to the main endpoint replace the stored ones.
     """
-    ignored = _default_reset(struct, subresource) if reset is None else reset
     sent = (new.get("metadata") or {}).get("managedFields")
-    me = Manager(manager, UPDATE, api_version, subresource)
+    me = Manager(request.manager, UPDATE, request.api_version, request.subresource)
     if old is None and not sent:
-        return _created(new, struct, me, (ignored, now))
-    managed = _current(old, sent, subresource)
+        return _created(new, me, request)
+    managed = _current(old, sent, request.subresource)
     if not managed and old is not None:
-        # Tracking that was switched off stays off until somebody applies.
+        # Without managed fields, tracking stays disabled until the first apply.
         return None
-    change = Change(old, new, struct, api_version, ignored, convert)
-    return encode(cap_updaters(take_over(managed, change, me, format_time(now))))
+    change = Change(old, new, request.struct, request.api_version, request.ignored, request.convert)
+    return encode(cap_updaters(take_over(managed, change, me, format_time(request.now))))
 
 
-def _created(
-    new: Document, struct: StructType, me: Manager, context: tuple[FieldSet, datetime]
-) -> list[Document] | None:
-    ignored, now = context
+def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
     metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _NOBODYS_METADATA}
-    # What is left out here need not be walked.
-    fields = created_fields({**new, "metadata": metadata}, struct).without_below(ignored) - _NOBODYS
-    return [write(me, Entry(fields, me.api_version, format_time(now)))] if fields else None
+    # The metadata that nobody manages is removed first, so that it is not traversed.
+    fields = created_fields({**new, "metadata": metadata}, request.struct).without_below(request.ignored) - _NOBODYS
+    return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
 
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:

@@ -26,16 +26,18 @@ def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorVerdict]:
     """Compiles CEL selectors of new objects with what the gates allow."""
     list_attributes = gates.enabled("DRAListTypeAttributes")
     consumable_capacity = gates.enabled("DRAConsumableCapacity")
-    return lambda expression: _compile(expression, list_attributes, consumable_capacity)
+    return lambda expression: _compile(
+        expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
+    )
 
 
 def compile_stored_selector(expression: str) -> SelectorVerdict:
     """Compile a selector that may have been stored while other gates were on."""
-    return _compile(expression, True, True)  # noqa: FBT003 - both features
+    return _compile(expression, list_attributes=True, consumable_capacity=True)
 
 
 @lru_cache(_SELECTOR_CACHE_SIZE)
-def _compile(expression: str, list_attributes: bool, consumable_capacity: bool) -> SelectorVerdict:  # noqa: FBT001
+def _compile(expression: str, *, list_attributes: bool, consumable_capacity: bool) -> SelectorVerdict:
     from dray.cel.environments import compile_device_selector
     from dray.cel.errors import CELError
 
