@@ -23,7 +23,7 @@ from dray.cmd.served import served_features
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
-from dray.runtime.http.health import serve_health
+from dray.runtime.http.server import serve_health
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 

@@ -21,7 +21,7 @@ from dray.dashboard.handler import DATA, Dashboard
 from dray.runtime.clock import SystemClock
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
-from dray.runtime.http.server import HttpServer
+from dray.runtime.http.server import page_server
 
 COOKIE: Final = "dray-ui"
 _KEY: Final = "key"
@@ -36,7 +36,7 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
     # Fails early if the API server cannot be reached, before reporting ready.
     await client.get_path("/version")
     access_key = AccessKey(secrets.token_urlsafe(32))
-    server = HttpServer(dashboard_handler(Dashboard(SystemClock()), client, access_key))
+    server = page_server(dashboard_handler(Dashboard(SystemClock()), client, access_key))
     try:
         port = await server.start(settings.host, settings.port)
         url = f"http://{settings.host}:{port}/ui/?{_KEY}={access_key.value}"

@@ -36,7 +36,7 @@ from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import add_DRAResourceHealthSe
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError, listen, remove_socket
 from dray.runtime.clock import SystemClock
-from dray.runtime.http.health import serve_health
+from dray.runtime.http.server import serve_health
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import BOOLEAN, PORT, STRING, SettingsError, load, number, setting

@@ -22,6 +22,7 @@ import grpc
 import grpc.aio
 
 from dray.rpc.pb.etcd import mvcc_pb2, rpc_pb2, rpc_pb2_grpc
+from dray.runtime.tasks import ChildTasks
 from dray.store.compaction import CompactionPolicy, CompactionSchedule
 from dray.store.interface import (
     Entry,
@@ -187,7 +188,8 @@ class EtcdStore:
         self._compacted = 0
         self._closed = False
         self._fed = asyncio.Event()
-        self._feeding = asyncio.create_task(self._feed(), name="etcd-watch")
+        self._tasks = ChildTasks("etcd store")
+        self._tasks.spawn(self._feed(), "etcd watch")
 
     @classmethod
     async def connect(
@@ -329,8 +331,7 @@ class EtcdStore:
         if self._closed:
             return
         self._closed = True
-        self._feeding.cancel()
-        await asyncio.gather(self._feeding, return_exceptions=True)
+        await self._tasks.aclose()
         self._hub.close()
         await self._endpoints.close()
 

@@ -176,13 +176,12 @@ async def test_a_feed_outrun_by_a_compaction_ends_its_watches_and_starts_over(et
     """Events it had not heard are gone: whoever watches must list again, and then misses nothing."""
     async with connected(etcd, "/outrun") as behind, connected(etcd, "/outrun") as ahead:
         watch = await behind.watch(PODS, after_revision=await behind.revision())
-        behind._feeding.cancel()
-        await asyncio.gather(behind._feeding, return_exceptions=True)
+        await behind._tasks.aclose()
         first = await ahead.create(PODS + "a", b"1")
         second = await ahead.update(PODS + "a", b"2", expected_revision=first.revision)
         last = await ahead.delete(PODS + "a", expected_revision=second.revision)
         await ahead.compact(last.revision)
-        behind._feeding = asyncio.create_task(behind._feed())
+        behind._tasks.spawn(behind._feed(), "etcd watch")
         with pytest.raises(RevisionCompactedError):
             await take(watch, 1)
         page = await behind.list_page(PODS)

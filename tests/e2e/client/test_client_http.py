@@ -44,7 +44,7 @@ from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
-from dray.runtime.http.server import HttpServer
+from dray.runtime.http.server import page_server
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim", metadata_only=True)
@@ -62,7 +62,7 @@ class EagerClock(SystemClock):
 
 @asynccontextmanager
 async def serving(handler: Handler, *, clock: Clock | None = None, **access: object) -> AsyncIterator[RestClient]:
-    server = HttpServer(handler)
+    server = page_server(handler)
     url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"
     client = http_client(Access(server=url, **access), clock or EagerClock())  # type: ignore[arg-type]
     try:
@@ -393,7 +393,7 @@ async def test_redirects_are_followed_on_the_server_alone() -> None:
 
 
 async def test_a_server_below_a_path_is_asked_there() -> None:
-    server = HttpServer(recorder := Recorder())
+    server = page_server(recorder := Recorder())
     port = await server.start("127.0.0.1", 0)
     client = http_client(Access(server=f"http://bob:x@127.0.0.1:{port}/k8s/c-1"), EagerClock())
     await client.get(PODS, "a", "default")

@@ -15,7 +15,7 @@ from dray.node.agent.probes.prober import BODY_BYTES_MAX, Prober, ProbeResult
 from dray.node.runtimes.runtime import Runtime
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
-from dray.runtime.http.server import HttpServer
+from dray.runtime.http.server import page_server
 
 WAIT_SECONDS = 30.0
 ASKER = Prober(cast("Runtime", None))
@@ -23,7 +23,7 @@ ASKER = Prober(cast("Runtime", None))
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[int]:
-    server = HttpServer(handler)
+    server = page_server(handler)
     try:
         yield await server.start("127.0.0.1", 0)
     finally:

@@ -31,7 +31,7 @@ from dray.driver.classic.reconciler import DriverReconciler
 from dray.driver.program import run_program
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
-from dray.runtime.http.health import serve_health
+from dray.runtime.http.server import serve_health
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import BOOLEAN, DURATION, PORT, STRING, SettingsError, load, number, setting
 from dray.runtime.signals import stop_on_signals

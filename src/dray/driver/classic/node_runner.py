@@ -41,7 +41,7 @@ from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import add_NodeServicer_to_se
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError
 from dray.runtime.clock import SystemClock
-from dray.runtime.http.health import serve_health
+from dray.runtime.http.server import serve_health
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import PORT, STRING, SettingsError, load, number, setting

@@ -18,7 +18,7 @@ from dray.node.agent.pod.containers import ContainerState
 from dray.node.agent.pod_manager import PodManager, PodWorker
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, Router, text
-from dray.runtime.http.server import HttpServer
+from dray.runtime.http.server import HttpServer, page_server
 from dray.runtime.metrics import CONTENT_TYPE
 
 # Who may ask: the API server's own client, and administrators.
@@ -48,7 +48,7 @@ class KubeletServer:
                 "/metrics": self._exposed,
             }
         )
-        self._server = HttpServer(checked(router))
+        self._server = page_server(checked(router))
         return await self._server.start(host, port, tls)
 
     async def stop(self) -> None:

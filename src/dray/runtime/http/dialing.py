@@ -1,4 +1,4 @@
-"""Opens connections: finds the addresses of a name, tries them, and does TLS."""
+"""Opens connections: resolves a name, tries its addresses and performs the TLS handshake."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dray.runtime.http.connection import Connection
 from dray.runtime.http.errors import ConnectError, reason_of
 from dray.runtime.http.proxy import Proxy, open_tunnel
 from dray.runtime.http.urls import Origin
+from dray.runtime.tasks import TaskGroup
 
-# When an address has not answered for this long the next is tried beside it (RFC 8305).
+# The next address is tried in parallel when one has not connected after this time (RFC 8305).
 NEXT_ADDRESS_SECONDS: Final = 0.25
-# A peer that went away without a word is noticed after about a minute and a half.
+# A dead peer is detected after about 90 seconds.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+
+_Attempt: TypeAlias = "asyncio.Task[socket.socket | OSError]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +31,22 @@ class Route:
 
     origin: Origin
     tls: ssl.SSLContext | None = None
-    # The name the server's certificate must have, where that is not the host's.
+    # The name in the server's certificate, if it differs from the host.
     server_name: str = ""
-    # The SHA-256 of the server's certificate, where that is how it is known.
+    # The SHA-256 of the server's certificate, to verify instead of its chain.
     fingerprint: bytes = b""
     proxy: Proxy | None = None
 
 
 async def dial(route: Route, connection: Connection, timeout_seconds: float) -> None:
-    """Connect; raises ConnectError, and leaves nothing open then or when cancelled."""
+    """Connect. Nothing stays open after a ConnectError or a cancellation."""
     peer = route.proxy.origin if route.proxy is not None else route.origin
     prefix = f"proxy {peer.address}: " if route.proxy is not None else ""
     try:
         async with asyncio.timeout(timeout_seconds) as limit:
             await _dial(route, connection)
     except (OSError, UnicodeError) as error:
-        # A name that is none fails as Unicode, in the codec for international ones.
+        # An invalid name fails with UnicodeError in the codec for international names.
         reason = "timed out while connecting" if limit.expired() else reason_of(error)
         raise ConnectError(prefix + reason, peer.address) from error
     except BaseException:
@@ -59,7 +62,7 @@ async def _dial(route: Route, connection: Connection) -> None:
         tunnel = route.tls is not None
         leg = Connection(connection.loop) if tunnel else connection
         proxy = route.proxy.origin
-        # The proxy shows its certificate to the authorities that the server's is shown to.
+        # The proxy's certificate is verified by the same authorities as the server's.
         secure = (route.tls or ssl.create_default_context()) if proxy.is_secure else None
         await _attach(proxy, leg, secure, proxy.host if secure is not None else None)
         if route.tls is not None:
@@ -106,7 +109,7 @@ async def _open_socket(loop: asyncio.AbstractEventLoop, origin: Origin) -> socke
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, origin: Origin) -> Sequence[tuple[int, Any]]:
-    """The addresses of a host, the families in turn."""
+    """Return the addresses of a host, alternating between families."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, origin.host)
@@ -114,7 +117,7 @@ async def _resolve(loop: asyncio.AbstractEventLoop, origin: Origin) -> Sequence[
             continue
         return [(family, (origin.host, origin.port))]
     found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-    # The first stays first: the resolver knows what this machine prefers.
+    # The resolver's first address stays first: it is the one that this machine prefers.
     preferred = [(family, address) for family, _, _, _, address in found if family == found[0][0]]
     others = [(family, address) for family, _, _, _, address in found if family != found[0][0]]
     return [item for pair in zip_longest(preferred, others) for item in pair if item is not None]
@@ -137,42 +140,54 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -
 
 
 async def _race(loop: asyncio.AbstractEventLoop, addresses: Sequence[tuple[int, Any]]) -> socket.socket:
-    """The first that answers; each has a head start before the one after it."""
-    attempts: list[asyncio.Task[socket.socket]] = []
-    winner: asyncio.Task[socket.socket] | None = None
+    """Return the first socket that connects; each attempt has a head start before the next."""
+    attempts: list[_Attempt] = []
+    winner: _Attempt | None = None
+    chosen: _Attempt | None = None
     try:
-        for family, address in addresses:
-            attempts.append(loop.create_task(_connect(loop, family, address)))
-            winner = await _first(attempts, NEXT_ADDRESS_SECONDS)
-            if winner is not None:
-                break
-        else:
-            winner = await _first(attempts, None)
+        async with TaskGroup("connect") as group:
+            for family, address in addresses:
+                attempts.append(group.spawn(_try_connect(loop, family, address), f"connect {address}"))
+                winner = await _first(attempts, NEXT_ADDRESS_SECONDS)
+                if winner is not None:
+                    break
+            else:
+                winner = await _first(attempts, None)
+        chosen = winner
     finally:
         for attempt in attempts:
-            if attempt is not winner:
-                attempt.cancel()
-                attempt.add_done_callback(_discard)
-    # All have failed: the preferred address says why.
-    return (winner or attempts[0]).result()
+            if attempt is not chosen:
+                _close(attempt)
+    # Without a winner the error of the preferred address is reported.
+    result = (chosen or attempts[0]).result()
+    if isinstance(result, OSError):
+        raise result
+    return result
 
 
-def _discard(attempt: asyncio.Task[socket.socket]) -> None:
+async def _try_connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket | OSError:
+    try:
+        return await _connect(loop, family, address)
+    except OSError as error:
+        return error
+
+
+def _close(attempt: _Attempt) -> None:
     if not attempt.cancelled() and attempt.exception() is None:
-        attempt.result().close()
+        result = attempt.result()
+        if isinstance(result, socket.socket):
+            result.close()
 
 
-async def _first(
-    attempts: Sequence[asyncio.Task[socket.socket]], seconds: float | None
-) -> asyncio.Task[socket.socket] | None:
-    """The first to succeed; None when the time is over or all have failed."""
+async def _first(attempts: Sequence[_Attempt], seconds: float | None) -> _Attempt | None:
+    """Return the first attempt to succeed; None when the time is over or all have failed."""
     waiting = {attempt for attempt in attempts if not attempt.done()}
     while waiting:
         done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for attempt in done:
-            if attempt.exception() is None:
+            if isinstance(attempt.result(), socket.socket):
                 return attempt
-        # One that failed makes room for the next at once.
+        # After a failure the next address is tried at once.
         if not done or seconds is not None:
             return None
     return None

@@ -1,4 +1,4 @@
-"""The beginnings of requests and answers, as bytes."""
+"""The heads of requests and responses, as bytes. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-# Those that are sent here; another number goes without words, as it may.
+# The texts of Go's net/http, which clients of Kubernetes see; other statuses go without one.
 _PHRASES: Final = {
     200: "OK",
+    201: "Created",
+    202: "Accepted",
     204: "No Content",
     302: "Found",
     304: "Not Modified",
@@ -19,44 +21,51 @@ _PHRASES: Final = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    406: "Not Acceptable",
+    408: "Request Timeout",
     409: "Conflict",
     410: "Gone",
-    413: "Content Too Large",
-    422: "Unprocessable Content",
+    412: "Precondition Failed",
+    413: "Request Entity Too Large",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Entity",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
     503: "Service Unavailable",
     504: "Gateway Timeout",
+    507: "Insufficient Storage",
 }
 
 
 def request_head(method: str, target: str, headers: Sequence[tuple[str, str]], body_size: int | None = None) -> bytes:
-    """Request line and headers; ValueError for what would say something else than was meant."""
+    """Return request line and headers; raise ValueError for text that would change their meaning."""
     if " " in target or not target.isascii():
         raise ValueError(f"the request target {target!r} is not quoted")
     lines = [f"{method} {target} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers]
     if body_size is not None:
         lines.append(f"Content-Length: {body_size}")
-    return _joined(lines)
+    return _joined(lines).encode()
 
 
-def answer_head(status: int, headers: Sequence[tuple[str, str]], now_seconds: float) -> bytes:
-    """Status line and headers."""
-    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}", f"Date: {date(now_seconds)}"]
+def response_head(status: int, headers: Sequence[tuple[str, str]], date_text: str) -> bytes:
+    """Return status line and headers; characters outside Latin-1 are replaced."""
+    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}", f"Date: {date_text}"]
     lines += [f"{name}: {value}" for name, value in headers]
-    return _joined(lines)
+    return _joined(lines).encode("latin-1", "replace")
 
 
 def date(seconds: float) -> str:
-    """A time as HTTP writes it."""
+    """Return a time in the format of the Date header."""
     return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(seconds))
 
 
-def _joined(lines: Sequence[str]) -> bytes:
+def _joined(lines: Sequence[str]) -> str:
     text = "\r\n".join(lines)
-    # A value with a line break would be read as a header of its own, or as the next message.
+    # A line break in a value would begin another header or message.
     if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1 or "\0" in text:
         raise ValueError("a header has a line break in it")
-    return f"{text}\r\n\r\n".encode()
+    return f"{text}\r\n\r\n"

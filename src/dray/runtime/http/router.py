@@ -1,4 +1,4 @@
-"""Which handler a path has, and what everybody is told who asks for something else."""
+"""Routes requests by path to handlers that return replies. Pure, but for the handlers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 @dataclass(slots=True)
 class Reply:
-    """One answer; a stream follows the body when it is set, and is closed in any case."""
+    """A response; the stream, if any, follows the body and is always closed."""
 
     body: bytes = b""
     status: int = 200
@@ -27,20 +27,20 @@ class Reply:
 Handler = Callable[[Request], Awaitable[Reply]]
 
 
-def text(words: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
-    """An answer in words."""
-    return Reply(words.encode(), status, headers=headers)
+def text(content: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
+    """Return a reply of plain text."""
+    return Reply(content.encode(), status, headers=headers)
 
 
 class Router:
-    """Handlers of GET, which HEAD has too; `{name}` in a pattern stands for one part of the path."""
+    """Routes GET and HEAD requests; `{name}` in a pattern matches one path segment."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = [(_compile(pattern), handler) for pattern, handler in handlers.items()]
 
     async def __call__(self, request: Request) -> Reply:
-        """Answer a request."""
-        # Matched before it is unquoted: a quoted slash is part of a name.
+        """Call the handler of the path."""
+        # Matched before unquoting: a quoted slash is part of a segment.
         path = request.target.partition("?")[0]
         for pattern, handler in self._handlers:
             match = pattern.fullmatch(path)
@@ -54,7 +54,7 @@ class Router:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """`{name}` is one part, everything else stands for itself."""
+    """Return the pattern as a regular expression."""
     parts = re.split(r"\{(\w+)\}", pattern)
     made = [re.escape(part) if number % 2 == 0 else f"(?P<{part}>[^/]+)" for number, part in enumerate(parts)]
     return re.compile("".join(made))

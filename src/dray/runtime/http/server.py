@@ -1,4 +1,8 @@
-"""A small server for a component's own pages; the API server has another, made for its load."""
+"""The HTTP/1.1 server of every process: connections, limits, deadlines, back-pressure and graceful stop.
+
+A server calls one `Serve` function per request, which writes its response. Small servers give `page_server` a handler
+that returns a `Reply` instead.
+"""
 
 from __future__ import annotations
 
@@ -6,208 +10,315 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
-from dray.runtime.http.heads import answer_head
-from dray.runtime.http.requests import BODY_BYTES_MAX, Request, RequestError, RequestReader
-from dray.runtime.http.router import Handler, Reply, text
+from dray.runtime.http.heads import date, response_head
+from dray.runtime.http.requests import Limits, Request, RequestError, RequestParser
+from dray.runtime.http.router import TEXT, Handler, Reply, Router, text
+from dray.runtime.metrics import CONTENT_TYPE
+from dray.runtime.tasks import ChildTasks, TaskGroup
 
 _log = logging.getLogger(__name__)
 
-# A connection that asks nothing for this long is closed.
-IDLE_SECONDS_MAX: Final = 75.0
-# From the first byte of a request to its last.
-REQUEST_SECONDS_MAX: Final = 30.0
-HANDSHAKE_SECONDS_MAX: Final = 10.0
-# A client that was refused may go on sending for this long.
-LINGER_SECONDS_MAX: Final = 1.0
-# What is being answered when the server stops has this long to end by itself.
-STOP_SECONDS_MAX: Final = 0.5
-# Requests of one connection that may wait for the one before.
-PIPELINE_MAX: Final = 16
-_BODILESS: Final = frozenset({204, 304})
+_NO_BODY: Final = frozenset({204, 304})
+_CLOSE: Final = ("Connection", "close")
+_BACKLOG: Final = 1024
+
+Headers: TypeAlias = Sequence[tuple[str, str]]
+
+
+class Response:
+    """Writes the response to one request; exactly one of `send` and `stream` is called."""
+
+    __slots__ = ("_connection", "_request")
+
+    def __init__(self, connection: ServerConnection, request: Request) -> None:
+        self._connection = connection
+        self._request = request
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the client is gone or the connection is being closed."""
+        return self._connection.transport.is_closing()
+
+    def send(self, status: int, headers: Headers, body: bytes) -> None:
+        """Write a complete response."""
+        if status in _NO_BODY:
+            self._connection.write(self._head(status, headers))
+            return
+        head = self._head(status, (*headers, ("Content-Length", str(len(body)))))
+        self._connection.write(head if self._request.method == "HEAD" else head + body)
+
+    async def stream(self, status: int, headers: Headers, chunks: AsyncIterator[bytes]) -> None:
+        """Write a response of unknown length, no faster than the client reads."""
+        connection, chunked = self._connection, self._request.accepts_chunks
+        connection.write(self._head(status, (*headers, ("Transfer-Encoding", "chunked")) if chunked else headers))
+        if self._request.method == "HEAD":
+            return
+        async for chunk in chunks:
+            if connection.transport.is_closing():
+                return
+            if chunk:
+                connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+            if not connection.writable.is_set():
+                await connection.writable.wait()
+        if chunked:
+            connection.write(b"0\r\n\r\n")
+
+    def abort(self) -> None:
+        """Close the connection at once: the only way to signal a failure in the middle of a response."""
+        self._connection.transport.abort()
+
+    def _head(self, status: int, headers: Headers) -> bytes:
+        server = self._connection.server
+        if not self._request.keep_alive or server.closing:
+            headers = (*headers, _CLOSE)
+        return response_head(status, headers, server.date())
+
+
+# Serves one request. An exception is a bug: it is logged and closes the connection.
+Serve: TypeAlias = Callable[[Request, Response], Awaitable[None]]
 
 
 class HttpServer:
-    """Listens, and has a handler answer."""
+    """Accepts connections and serves their requests.
 
-    def __init__(self, handler: Handler, *, body_bytes_max: int = BODY_BYTES_MAX) -> None:
-        self.handler = handler
-        self.body_bytes_max = body_bytes_max
+    `on_head` is called with each request before its body is read and may refuse it with RequestError.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        limits: Limits | None = None,
+        *,
+        now_seconds: Callable[[], float] = time.time,
+        on_head: Callable[[Request], None] | None = None,
+    ) -> None:
+        self.serve = serve
+        self.limits = limits or Limits()
+        self.on_head = on_head
         self.closing = False
         self.connections: set[ServerConnection] = set()
+        self.tasks = ChildTasks("http connections")
+        self._now_seconds = now_seconds
+        self._date = (0, "")
         self._socket: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen; returns the port, which matters when 0 was asked for."""
+        """Listen and return the port, which the system chooses for 0."""
         loop = asyncio.get_running_loop()
-        handshake = HANDSHAKE_SECONDS_MAX if tls is not None else None
         self._socket = await loop.create_server(
-            lambda: ServerConnection(self), host, port, ssl=tls, ssl_handshake_timeout=handshake
+            lambda: ServerConnection(self),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=self.limits.handshake_seconds if tls is not None else None,
+            backlog=_BACKLOG,
         )
         return int(self._socket.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Take no more connections, let what is being answered end, but not for long, and close."""
+        """Stop listening, close idle connections, let requests complete for a short time, and close the rest."""
         self.closing = True
         if self._socket is not None:
             self._socket.close()
-        busy = []
         for connection in tuple(self.connections):
-            if connection.task is None:
-                connection.transport.abort()
-            else:
-                busy.append(connection.task)
+            connection.close_if_idle()
+        busy = [connection.task for connection in self.connections if connection.task is not None]
         if busy:
-            _, left = await asyncio.wait(busy, timeout=STOP_SECONDS_MAX)
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.wait(busy, timeout=self.limits.stop_seconds)
+        await self.tasks.aclose()
         for connection in tuple(self.connections):
             connection.transport.abort()
 
+    def date(self) -> str:
+        """Return the value of the Date header."""
+        second = int(self._now_seconds())
+        if self._date[0] != second:
+            self._date = (second, date(second))
+        return self._date[1]
+
 
 class ServerConnection(asyncio.Protocol):
-    """One client: its requests are answered one after the other, in order."""
+    """One client connection; its requests are served one after the other, in order."""
 
     def __init__(self, server: HttpServer) -> None:
-        self._server = server
-        self._reader = RequestReader(server.body_bytes_max)
+        self.server = server
+        self._parser = RequestParser(server.limits, server.on_head)
         self._timer: asyncio.TimerHandle | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self.writable = asyncio.Event()
+        self.writable.set()
         self._certificate: dict[str, Any] = {}
-        # What else comes is dropped.
+        self._certificate_der: bytes | None = None
+        # Further bytes are discarded.
         self._refused = False
+        # Serves requests while there are any.
         self.task: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
-    # --- asyncio's callbacks ---
+    # --- Callbacks of asyncio. ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember who is calling."""
+        """Register the connection and keep the client's certificate."""
         self.transport = cast("asyncio.Transport", transport)
-        self._certificate = transport.get_extra_info("peercert") or {}
-        self._server.connections.add(self)
-        self._wait_at_most(IDLE_SECONDS_MAX)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._certificate = transport.get_extra_info("peercert") or {}
+            self._certificate_der = tls.getpeercert(binary_form=True)
+        self.server.connections.add(self)
+        self._set_deadline(self.server.limits.idle_seconds)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Stop working for a client that is gone."""
-        self._server.connections.discard(self)
-        self._stop_timer()
-        self._writable.set()
+        """Cancel the work for a client that is gone."""
+        self.server.connections.discard(self)
+        self._clear_deadline()
+        self.writable.set()
         if self.task is not None:
             self.task.cancel()
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write."""
-        self._writable.clear()
+        """Stop streams: the client reads too slowly."""
+        self.writable.clear()
 
     def resume_writing(self) -> None:
-        """The client caught up."""
-        self._writable.set()
+        """Continue streams."""
+        self.writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and answer what is whole."""
+        """Parse the bytes and serve the requests that are complete."""
         if self._refused or self.transport.is_closing():
             return
-        was_between = self._reader.is_between
+        parser = self._parser
+        was_idle, was_in_body = parser.is_idle, parser.is_in_body
         try:
-            self._reader.feed(data)
+            parser.feed(data)
         except RequestError as error:
             self._refuse(error)
             return
-        if self._reader.expects_continue:
-            self._reader.expects_continue = False
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if len(self._reader.ready) > PIPELINE_MAX:
+        if len(parser.ready) > self.server.limits.pipelined_max:
             self._refuse(RequestError(429, "too many pipelined requests"))
-        elif self.task is None and self._reader.ready:
-            self._stop_timer()
-            self.task = asyncio.create_task(self._answer_all())
-        elif self.task is None and was_between:
-            self._wait_at_most(REQUEST_SECONDS_MAX)
+        elif self.task is not None:
+            return
+        elif parser.ready:
+            self._clear_deadline()
+            self.task = self.server.tasks.spawn(self._serve_ready(), "http connection")
+        else:
+            self._await_rest(restart=was_idle or was_in_body != parser.is_in_body)
 
-    # --- answering ---
+    # --- Serving. ---
 
-    async def _answer_all(self) -> None:
+    async def _serve_ready(self) -> None:
+        ready, serve = self._parser.ready, self.server.serve
         try:
-            while self._reader.ready:
-                request = self._reader.ready.popleft()
-                request.certificate = self._certificate
-                await self._answer(request)
-                if not request.keep_alive or self._server.closing:
+            while ready:
+                request = ready.popleft()
+                request.certificate, request.certificate_der = self._certificate, self._certificate_der
+                await serve(request, Response(self, request))
+                if not request.keep_alive or self.server.closing:
                     self.transport.close()
                     return
-        finally:
-            self.task = None
-        self._wait_at_most(IDLE_SECONDS_MAX if self._reader.is_between else REQUEST_SECONDS_MAX)
-
-    async def _answer(self, request: Request) -> None:
-        try:
-            reply = await self._server.handler(request)
-        except Exception:  # noqa: BLE001 - the outer edge: a bug ends this request only
-            _log.exception("%s %s", request.method, request.target)
-            reply = text("500: Internal Server Error", 500)
-        if reply.stream is None:
-            self._write(request, reply)
-            return
-        try:
-            async with aclosing(reply.stream):
-                await self._write_stream(request, reply)
-        except Exception:  # noqa: BLE001 - half an answer cannot be made a failure; ended early it can be seen
+        except Exception:  # noqa: BLE001 - a bug in serving one request must not stop the server
             _log.exception("%s %s", request.method, request.target)
             self.transport.abort()
-
-    def _write(self, request: Request, reply: Reply) -> None:
-        sizes = () if reply.status in _BODILESS else (("Content-Length", str(len(reply.body))),)
-        head = self._head(request, reply, sizes)
-        self.transport.write(head if request.method == "HEAD" or reply.status in _BODILESS else head + reply.body)
-
-    async def _write_stream(self, request: Request, reply: Reply) -> None:
-        chunked = request.takes_chunks
-        self.transport.write(self._head(request, reply, (("Transfer-Encoding", "chunked"),) if chunked else ()))
-        if request.method == "HEAD":
             return
-        if reply.body:
-            self._write_piece(reply.body, chunked=chunked)
-        assert reply.stream is not None
-        async for piece in reply.stream:
-            if piece:
-                self._write_piece(piece, chunked=chunked)
-            await self._writable.wait()
-        if chunked:
-            self.transport.write(b"0\r\n\r\n")
+        finally:
+            self.task = None
+        if self._parser.is_idle:
+            self._set_deadline(self.server.limits.idle_seconds)
+        else:
+            self._await_rest(restart=True)
 
-    def _write_piece(self, piece: bytes, *, chunked: bool) -> None:
-        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+    def write(self, data: bytes) -> None:
+        """Write bytes of a response."""
+        self.transport.write(data)
 
-    def _head(self, request: Request, reply: Reply, more: tuple[tuple[str, str], ...]) -> bytes:
-        ends = () if request.keep_alive and not self._server.closing else (("Connection", "close"),)
-        headers = (("Content-Type", reply.content_type), *reply.headers, *more, *ends)
-        return answer_head(reply.status, headers, time.time())
+    def close_if_idle(self) -> None:
+        """Close the connection unless a request is being served."""
+        if self.task is None:
+            self.transport.close()
+
+    def _await_rest(self, *, restart: bool) -> None:
+        """Ask for the rest of an incomplete request, and set its deadline when it begins or its head is complete."""
+        if self._parser.expects_continue:
+            self._parser.expects_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if restart:
+            limits = self.server.limits
+            self._set_deadline(limits.body_seconds if self._parser.is_in_body else limits.head_seconds)
 
     def _refuse(self, error: RequestError) -> None:
-        """Answer what cannot be read, unless another answer is under way."""
+        """Respond to a request that cannot be parsed, unless another response is in progress, and close."""
         self._refused = True
         if self.task is not None:
             self.transport.close()
             return
-        self._write(Request(), text(str(error), error.status))
-        # Closed with something unread, the client would be told of that rather than of our reason.
+        Response(self, Request()).send(error.status, (("Content-Type", TEXT),), str(error).encode())
+        # Closing with unread bytes resets the connection, and the client might not read the response.
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._wait_at_most(LINGER_SECONDS_MAX)
+        self._set_deadline(self.server.limits.linger_seconds)
 
-    # --- time ---
+    # --- Deadlines. ---
 
-    def _wait_at_most(self, seconds: float) -> None:
-        self._stop_timer()
-        if not self.transport.is_closing():
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.transport.close)
+    def _set_deadline(self, seconds: float | None) -> None:
+        self._clear_deadline()
+        if seconds is not None and not self.transport.is_closing():
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.close_if_idle)
 
-    def _stop_timer(self) -> None:
+    def _clear_deadline(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+# --- Small servers. ---
+
+
+def page_server(handler: Handler, limits: Limits | None = None) -> HttpServer:
+    """Return a server that writes the replies of a handler."""
+
+    async def serve(request: Request, response: Response) -> None:
+        try:
+            reply = await handler(request)
+        except Exception:  # noqa: BLE001 - a bug ends this request only
+            _log.exception("%s %s", request.method, request.target)
+            reply = text("500: Internal Server Error", 500)
+        headers = (("Content-Type", reply.content_type), *reply.headers)
+        if reply.stream is None:
+            response.send(reply.status, headers, reply.body)
+            return
+        async with aclosing(reply.stream):
+            await response.stream(reply.status, headers, _with_body(reply))
+
+    return HttpServer(serve, limits)
+
+
+async def _with_body(reply: Reply) -> AsyncIterator[bytes]:
+    assert reply.stream is not None
+    yield reply.body
+    async for chunk in reply.stream:
+        yield chunk
+
+
+async def serve_health(group: TaskGroup, host: str, port: int, metrics: Callable[[], bytes]) -> int:
+    """Serve /healthz, /livez, /readyz and /metrics on plain HTTP while the group runs; return the port."""
+
+    async def healthy(_request: Request) -> Reply:
+        return text("ok")
+
+    async def exposed(_request: Request) -> Reply:
+        return Reply(metrics(), content_type=CONTENT_TYPE)
+
+    server = page_server(Router({"/healthz": healthy, "/livez": healthy, "/readyz": healthy, "/metrics": exposed}))
+    bound = await server.start(host, port)
+    group.spawn(_stop_at_end(server), "health")
+    return bound
+
+
+async def _stop_at_end(server: HttpServer) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await server.stop()

@@ -11,18 +11,18 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
-from dray.runtime.http import server as server_module
-from dray.runtime.http.health import serve_health
-from dray.runtime.http.requests import Request
+from dray.runtime.http.requests import Limits, Request
 from dray.runtime.http.router import Handler, Reply, Router, text
-from dray.runtime.http.server import PIPELINE_MAX, HttpServer
+from dray.runtime.http.server import HttpServer, page_server, serve_health
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.runtime.http.harness import WAIT_SECONDS, Certificates, Reader, Writer, until
 
 
 @asynccontextmanager
-async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[HttpServer, int]]:
-    server = HttpServer(handler)
+async def serving(
+    handler: Handler, tls: ssl.SSLContext | None = None, limits: Limits | None = None
+) -> AsyncIterator[tuple[HttpServer, int]]:
+    server = page_server(handler, limits)
     port = await server.start("127.0.0.1", 0, tls)
     try:
         yield server, port
@@ -93,7 +93,7 @@ async def test_pipelined_requests_are_answered_in_order_and_not_without_end() ->
         answers = await raw(port, data)
         assert [part[:2] for part in answers.split(b"\r\n\r\n")[1:]] == [b"/%d" % number for number in range(6)]
         assert answers.count(b"Connection: close") == 1
-        assert b"429" in await raw(port, b"GET / HTTP/1.1\r\n\r\n" * (PIPELINE_MAX + 1))
+        assert b"429" in await raw(port, b"GET / HTTP/1.1\r\n\r\n" * (Limits().pipelined_max + 1))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ async def test_a_slow_reader_holds_its_stream_back() -> None:
 
     async with serving(handler) as (server, port), connected(port) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n" + CLOSE)
-        await until(lambda: any(not connection._writable.is_set() for connection in server.connections))
+        await until(lambda: any(not connection.writable.is_set() for connection in server.connections))
         assert made < 1024
         async with asyncio.timeout(WAIT_SECONDS):
             assert len(await reader.read()) > 1024 * 65536
@@ -245,13 +245,12 @@ async def test_stopping_lets_what_is_nearly_done_end_and_nothing_else() -> None:
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_who_says_nothing_or_too_little_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Long enough for a busy machine to send and answer the one request that is whole.
-    monkeypatch.setattr(server_module, "IDLE_SECONDS_MAX", 3.0)
-    monkeypatch.setattr(server_module, "REQUEST_SECONDS_MAX", 3.0)
-    said = (b"", b"GET / HT", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", b"GET / HTTP/1.1\r\n\r\n")
-    async with serving(echo) as (_, port):
-        *nothing, answer = await asyncio.gather(*(raw(port, data) for data in said))
+async def test_idle_connections_and_incomplete_requests_have_deadlines() -> None:
+    # Long enough for a busy machine to send and serve the one complete request.
+    limits = Limits(idle_seconds=3.0, head_seconds=3.0, body_seconds=3.0)
+    sent = (b"", b"GET / HT", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", b"GET / HTTP/1.1\r\n\r\n")
+    async with serving(echo, limits=limits) as (_, port):
+        *nothing, answer = await asyncio.gather(*(raw(port, data) for data in sent))
         assert nothing == [b"", b"", b""]
         assert answer.startswith(b"HTTP/1.1 200")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.runtime.http.heads import answer_head, date, request_head
+from dray.runtime.http.heads import date, request_head, response_head
 from dray.runtime.http.proxy import parse_proxy
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Reply, Router, text
@@ -63,7 +63,7 @@ def test_heads_are_what_was_meant_or_nothing() -> None:
     assert request_head("GET", "/a", (("Host", "h"),)) == b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
     assert request_head("PUT", "/a", (), 3) == b"PUT /a HTTP/1.1\r\nContent-Length: 3\r\n\r\n"
     assert date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT"
-    answer = answer_head(404, (("A", "b"),), 784111777)
+    answer = response_head(404, (("A", "b"),), date(784111777))
     assert answer == b"HTTP/1.1 404 Not Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nA: b\r\n\r\n"
 
 
@@ -72,7 +72,7 @@ def test_a_value_cannot_become_a_header(value: str) -> None:
     with pytest.raises(ValueError, match="line break"):
         request_head("GET", "/", (("A", value),))
     with pytest.raises(ValueError, match="line break"):
-        answer_head(200, ((value, "b"),), 0)
+        response_head(200, ((value, "b"),), "")
 
 
 @pytest.mark.parametrize("target", ["/a b", "/ä", "/a HTTP/1.1\r\nX: y"])
