@@ -1,17 +1,25 @@
-"""What the claim controllers of both APIs share: the Pods that use a claim, and problems reported to Pods."""
+"""What the claim controllers of both APIs share: keys, events, the Pods that use a claim, problems of Pods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
+from dray.client.controller import Result
 from dray.client.event_recorder import WARNING, EventRecorder
-from dray.client.interface import Client, ignore_not_found
+from dray.client.indexer import BY_OWNER_UID, IndexFunction, owner_uids
+from dray.client.interface import Client, Resource, ignore_not_found
+from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
+from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, Reconciler
 from dray.lib.lru import LRUSet
+
+C = TypeVar("C")
 
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
 # Size of the cache of deleted Pods; a miss costs one live read.
@@ -73,3 +81,54 @@ class ConsumerPods:
             pod = await ignore_not_found(self._client.get(PODS, name, namespace))
             live[name] = pod
         return lambda name: live[name] if name in live else cached(name)
+
+
+class ClaimReconciler(Reconciler[PodKey | ClaimKey], Generic[C]):
+    """Base of the claim controllers: a `PodKey` is a Pod that needs claims, a `ClaimKey` a claim with consumers."""
+
+    # The name in KEP-3063 and in Kubernetes: with both controllers the metrics of their queues add up.
+    name = component = "resource_claim"
+    workers = 10
+
+    def __init__(
+        self, context: ControllerContext, claims: Resource[C], pod_indexes: Mapping[str, IndexFunction]
+    ) -> None:
+        super().__init__(context)
+        self._claims: SharedInformer[C] = context.informers.informer(claims, indexes={BY_OWNER_UID: owner_uids})
+        self._pods = context.informers.informer(PODS, indexes=pod_indexes)
+        self._consumers = ConsumerPods(context.client, self._pods)
+        self.controller.follow(self._claims, self._claim_changed)
+        self.controller.follow(self._pods, self._pod_changed)
+
+    async def reconcile(self, key: PodKey | ClaimKey) -> Result:
+        """Reconcile one Pod or one claim."""
+        if isinstance(key, PodKey):
+            await self._reconcile_pod(key.key)
+        else:
+            await self._reconcile_claim(key.key)
+        return None
+
+    def _enqueue_pod(self, pod: Pod) -> None:
+        namespace = pod.metadata.namespace or ""
+        if self._pod_needs_work(pod, lambda name: self._claims.lister.get(name, namespace)):
+            self.controller.queue.add(PodKey(key_of(pod)))
+
+    @abstractmethod
+    def _pod_needs_work(self, pod: Pod, find: Callable[[str], Any]) -> bool:
+        """Return whether reconciling the Pod could do something."""
+
+    @abstractmethod
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Handle a Pod event."""
+
+    @abstractmethod
+    def _claim_changed(self, old: C | None, new: C | None) -> None:
+        """Handle a claim event."""
+
+    @abstractmethod
+    async def _reconcile_pod(self, key: NamespacedName) -> None:
+        """Create and reserve the claims of a Pod."""
+
+    @abstractmethod
+    async def _reconcile_claim(self, key: NamespacedName) -> None:
+        """Remove finished consumers of a claim, and what only they needed."""

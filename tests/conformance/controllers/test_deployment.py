@@ -12,16 +12,11 @@ from dray.api.errors import ForbiddenError
 from dray.client.rest import Call
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.deployment.revisions import DESIRED_REPLICAS, HASH_LABEL, MAX_REPLICAS, REVISION, REVISION_HISTORY
-from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import DEPLOYMENTS, PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
 
 LABELS = {"app": "web"}
-
-
-def deployments(client: Any, informers: Any, clock: Any, *, rng: Any) -> DeploymentController:
-    return DeploymentController(ControllerContext(client, informers, clock))
 
 
 def spec(replicas: int, image: str = "image:1", **more: Any) -> Document:
@@ -39,7 +34,7 @@ def rolling(surge: int | str, unavailable: int | str) -> Document:
 
 def tell(story: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
-        async with cluster(deployments, ReplicaSetController, **options) as world:
+        async with cluster(DeploymentController, ReplicaSetController, **options) as world:
             await story(world)
 
     run_virtually(run())

@@ -17,7 +17,6 @@ from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.indexes import INDEX
 from dray.controllers.job.pod_templates import TRACKING
 from dray.controllers.job.reconciler import JobController
-from dray.controllers.reconciler import ControllerContext
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, TEAM, Cluster, cluster, template
 
@@ -30,13 +29,9 @@ def spec(*, seconds: float = 1.0, code: int = 0, pod: Document | None = None, **
     return {"template": template({}, annotations=annotations, **{"restartPolicy": "Never", **(pod or {})}), **more}
 
 
-def collector(client: Any, informers: Any, clock: Any, *, rng: Any) -> GarbageCollector:
-    return GarbageCollector(ControllerContext(client, informers, clock))
-
-
 def tell(story: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
-        async with cluster(JobController, collector, **options) as world:
+        async with cluster(JobController, GarbageCollector, **options) as world:
             await story(world)
 
     run_virtually(run())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ def tell(story: Callable[[Cluster, Metrics], Awaitable[None]], **options: Any) -
     metrics = Metrics()
 
     async def run() -> None:
-        async with cluster(partial(JobController, metrics=metrics), **options) as world:
+        async with cluster(JobController, metrics=metrics, **options) as world:
             await story(world, metrics)
 
     run_virtually(run())

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
-from dray.controllers.reconciler import ControllerContext
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, template
-
-
-def collector(client: Any, informers: Any, clock: Any, *, rng: Any) -> GarbageCollector:
-    return GarbageCollector(ControllerContext(client, informers, clock))
-
-
-def ttl(client: Any, informers: Any, clock: Any, *, rng: Any, metrics: Metrics) -> TTLAfterFinishedController:
-    return TTLAfterFinishedController(ControllerContext(client, informers, clock, metrics=metrics))
 
 
 def body(seconds: int | None) -> dict[str, Any]:
@@ -37,7 +27,7 @@ def test_finished_jobs_go_when_their_time_is_over() -> None:
     seconds_name = "ttl_after_finished_controller_job_deletion_duration_seconds"
 
     async def story() -> None:
-        async with cluster(JobController, collector, partial(ttl, metrics=metrics)) as world:
+        async with cluster(JobController, GarbageCollector, TTLAfterFinishedController, metrics=metrics) as world:
             for name, seconds in (("now", 0), ("soon", 60), ("later", 60), ("never", None)):
                 await world.create(JOBS, name, body(seconds))
             for name in ("soon", "later", "never"):

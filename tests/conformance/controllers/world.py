@@ -16,7 +16,7 @@ from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.controllers.node_lifecycle.reconciler import NodeLifecycleController
-from dray.controllers.reconciler import ControllerContext
+from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.registry import BUILT_IN
@@ -39,7 +39,7 @@ TEAM = "team"
 SECONDS_MAX = 900.0
 
 # Given a client, its informers, a clock and randomness: a controller.
-Make = Callable[..., Any]
+MakeController = Callable[[ControllerContext], Reconciler[Any]]
 
 
 @dataclass
@@ -165,7 +165,13 @@ async def add_node(world: Cluster, name: str, *, pods: int = 110, **spec: Any) -
 
 
 @asynccontextmanager
-async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare: Any = None) -> AsyncIterator[Cluster]:
+async def cluster(
+    *makes: MakeController,
+    nodes: int = 3,
+    scheduler: bool = True,
+    prepare: Any = None,
+    metrics: Metrics | None = None,
+) -> AsyncIterator[Cluster]:
     """A cluster for the time of a `with` block; `prepare` may furnish it before the controllers start."""
     clock, rng = LoopClock(), random.Random(7)
     async with in_process_server(clock, random.Random(1), TEAM, "kube-node-lease") as server:
@@ -177,7 +183,7 @@ async def cluster(*makes: Make, nodes: int = 3, scheduler: bool = True, prepare:
         if prepare is not None:
             await prepare(world)
         async with TaskGroup("cluster") as group:
-            for work in _programs(world, client, clock, makes, rng, nodes=nodes, scheduler=scheduler):
+            for work in _programs(world, client, clock, makes, rng, metrics=metrics, nodes=nodes, scheduler=scheduler):
                 group.spawn(work, work.__qualname__)
             yield world
 
@@ -186,15 +192,17 @@ def _programs(
     world: Cluster,
     client: Callable[[str], InProcessTransport],
     clock: LoopClock,
-    makes: Sequence[Make],
+    makes: Sequence[MakeController],
     rng: random.Random,
     *,
+    metrics: Metrics | None,
     nodes: int,
     scheduler: bool,
 ) -> list[Coroutine[Any, Any, Any]]:
     controllers = RestClient(world.transport)
     informers = SharedInformerFactory(controllers, clock, rng)
-    work = [make(controllers, informers, clock, rng=rng).run() for make in makes]
+    context = ControllerContext(controllers, informers, clock, metrics, rng=rng)
+    work = [make(context).run() for make in makes]
     work.append(informers.run())
     if scheduler:
         scheduling = RestClient(client("scheduler"))

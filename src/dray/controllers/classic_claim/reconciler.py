@@ -12,47 +12,28 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
-from dray.client.controller import Result
-from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import DeleteOptions, ignore_not_found
 from dray.client.objects import key_of
-from dray.client.resources import CLASSIC_CLAIMS, NODES, PODS
-from dray.controllers.claim_control import ConsumerPods, Problem, record_problem
+from dray.client.resources import CLASSIC_CLAIMS, NODES
+from dray.controllers.claim_control import ClaimReconciler, Problem, record_problem
 from dray.controllers.classic_claim import plan
-from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, Reconciler, newest
+from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
 from dray.runtime.metrics import Metrics
 
 _PODS_BY_CLAIM: Final = "classic-claims"
 
 
-class ClassicClaimController(Reconciler[PodKey | ClaimKey]):
-    """Manages classic claims: a `PodKey` is a Pod that needs claims, a `ClaimKey` a claim with finished consumers."""
-
-    # The name in KEP-3063; the other claim controller has it as well, and their metrics add up.
-    name = component = "resource_claim"
-    workers = 10
+class ClassicClaimController(ClaimReconciler[ResourceClaim]):
+    """Manages the claims of cdi.k8s.io, which their drivers allocate."""
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context)
-        informers, metrics = context.informers, context.metrics or Metrics()
+        super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: _claim_keys})
+        metrics = context.metrics or Metrics()
         self._created = metrics.counter("resource_controller_create_total", "Attempts to create a claim")
         self._failed = metrics.counter("resource_controller_create_failures_total", "Failed attempts to create a claim")
-        self._claims = informers.informer(CLASSIC_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
-        self._pods = informers.informer(PODS, indexes={_PODS_BY_CLAIM: _claim_keys})
-        self._consumers = ConsumerPods(context.client, self._pods)
-        self._nodes = informers.informer(NODES)
+        self._nodes = context.informers.informer(NODES)
         # Nodes are only looked up: their events enqueue nothing.
         self.controller.watch(self._nodes, lambda _node: ())
-        self.controller.follow(self._claims, self._claim_changed)
-        self.controller.follow(self._pods, self._pod_changed)
-
-    async def reconcile(self, key: PodKey | ClaimKey) -> Result:
-        """Reconcile one Pod or one claim."""
-        if isinstance(key, PodKey):
-            await self._reconcile_pod(key.key)
-        else:
-            await self._reconcile_claim(key.key)
-        return None
 
     # --- Event handlers. ---
 
@@ -70,10 +51,8 @@ class ClassicClaimController(Reconciler[PodKey | ClaimKey]):
             if self._claims.lister.get_key(key) is not None:
                 self.controller.queue.add(ClaimKey(key))
 
-    def _enqueue_pod(self, pod: Pod) -> None:
-        namespace = pod.metadata.namespace or ""
-        if plan.pod_needs_work(pod, lambda name: self._claims.lister.get(name, namespace)):
-            self.controller.queue.add(PodKey(key_of(pod)))
+    def _pod_needs_work(self, pod: Pod, find: plan.FindClaim) -> bool:
+        return plan.pod_needs_work(pod, find)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         key = key_of(newest(old, new))

@@ -12,13 +12,11 @@ from dray.api.errors import APIError, InternalError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dray.client.controller import Result
-from dray.client.indexer import BY_OWNER_UID, owner_uids
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
-from dray.controllers.claim_control import ConsumerPods, Problem, record_problem
-from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, Reconciler, newest
+from dray.controllers.claim_control import ClaimReconciler, Problem, record_problem
+from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
@@ -29,37 +27,18 @@ _PODS_BY_TEMPLATE: Final = "claim-templates"
 _APPLY: Final = WriteOptions(field_manager=FieldManager.RESOURCE_CLAIM, force=True, subresource="status")
 
 
-class ResourceClaimController(Reconciler[PodKey | ClaimKey]):
-    """Manages claims: a `PodKey` is a Pod that needs claims, a `ClaimKey` a claim with finished consumers."""
-
-    name = component = "resource_claim"
-    workers = 10
+class ResourceClaimController(ClaimReconciler[ResourceClaim]):
+    """Manages the claims of resource.k8s.io, which the scheduler allocates."""
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context)
-        informers = context.informers
+        super().__init__(context, RESOURCE_CLAIMS, {_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index})
         self._gates = context.gates
         self._metrics = ClaimMetrics(context.metrics or Metrics())
         self._created = CreatedClaims()
         # Claims that a worker is deleting.
         self._deleting: set[NamespacedName] = set()
-        self._claims = informers.informer(RESOURCE_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
-        self._pods = informers.informer(
-            PODS, indexes={_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index}
-        )
-        self._consumers = ConsumerPods(context.client, self._pods)
-        self._templates = informers.informer(RESOURCE_CLAIM_TEMPLATES)
-        self.controller.follow(self._claims, self._claim_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self._templates = context.informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self.controller.follow(self._templates, self._template_changed)
-
-    async def reconcile(self, key: PodKey | ClaimKey) -> Result:
-        """Reconcile one Pod or one claim."""
-        if isinstance(key, PodKey):
-            await self._reconcile_pod(key.key)
-        else:
-            await self._reconcile_claim(key.key)
-        return None
 
     # --- Event handlers. ---
 
@@ -81,10 +60,8 @@ class ResourceClaimController(Reconciler[PodKey | ClaimKey]):
         else:
             self._enqueue_pod(pod)
 
-    def _enqueue_pod(self, pod: Pod) -> None:
-        namespace = pod.metadata.namespace or ""
-        if plan.pod_needs_work(pod, lambda name: self._claims.lister.get(name, namespace)):
-            self.controller.queue.add(PodKey(key_of(pod)))
+    def _pod_needs_work(self, pod: Pod, find: plan.FindClaim) -> bool:
+        return plan.pod_needs_work(pod, find)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
