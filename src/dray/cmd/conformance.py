@@ -1,4 +1,4 @@
-"""`dray conformance DIR`: acts as a kubelet to a driver in any language, and says where it breaks the protocol."""
+"""`dray conformance DIR`: acts as kubelet and checks a driver, in any language, against kubelet's protocol."""
 
 from __future__ import annotations
 
@@ -17,144 +17,144 @@ from dray.cli.conformance.requirements import REQUIREMENTS, Section, UsageError
 from dray.client.kubeconfig import KubeconfigError
 from dray.runtime import logs
 
-EXIT_BROKEN: Final = 1
+EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+_DESCRIPTION: Final = (
+    "Check a DRA driver, or with --device-plugin a device plugin, against kubelet's protocol. The command acts as "
+    "kubelet: it finds the driver's sockets in DIR, allocates claims from the devices that the driver publishes, and "
+    "calls the driver. Start the driver with DIR as kubelet's root directory, or let --run start it."
+)
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when the driver conforms, 1 when it does not, 2 when that cannot be told."""
+    """Run the command; return 0 if the driver conforms, 1 if it does not, 2 if the checks cannot run."""
     arguments = _parse(argv)
     if arguments.list:
         sys.stdout.write("".join(f"{item.name:<26} {item.text}\n" for item in REQUIREMENTS.values()))
         return 0
-    # Read by gRPC when it is imported: it would tell of every connection that ends, and of programs being started.
+    # Read by gRPC on import; by default it logs every closed connection and every started program.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     logs.configure(verbosity=0)
     try:
-        chosen = _chosen(arguments)
+        selected = _selected(arguments)
         from dray.cmd import conformance_run
 
-        findings, subject = asyncio.run(conformance_run.run(arguments, chosen))
+        findings, subject = asyncio.run(conformance_run.run(arguments, selected))
     except (UsageError, KubeconfigError, APIError, OSError) as error:
         sys.stderr.write(f"dray conformance: {error}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_USAGE
-    sys.stdout.write(_rendered(arguments.output, findings, subject, sys.stdout))
-    return 0 if conforms(findings) else EXIT_BROKEN
+    sys.stdout.write(_render(arguments.output, findings, subject, sys.stdout))
+    return 0 if conforms(findings) else EXIT_FAILED
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="dray conformance",
-        description="Check a DRA driver, or with --device-plugin a device plugin, against kubelet's protocol. The kit "
-        "is the kubelet: it finds the driver's sockets below DIR, allocates claims from the devices that the driver "
-        "publishes, and calls it. Start the driver with DIR as kubelet's root folder, or have it started by --run.",
-        epilog="exit codes: 0 it conforms, 1 it does not, 2 it cannot be told. NO_COLOR is respected.",
+        description=_DESCRIPTION,
+        epilog="exit codes: 0: the driver conforms, 1: it does not, 2: the checks cannot run. NO_COLOR is respected.",
     )
+    parser.add_argument(
+        "directory", nargs="?", default="", metavar="DIR", help="used as /var/lib/kubelet; created if missing"
+    )
+    _add_driver_flags(parser)
+    _add_cluster_flags(parser)
+    _add_timeouts(parser)
     add = parser.add_argument
-    add(
-        "directory", nargs="?", default="", metavar="DIR", help="takes the place of /var/lib/kubelet; made when missing"
-    )
+    add("--only", default="", metavar="NAMES", help="check only these requirements or sections, separated by commas")
+    add("--skip", default="", metavar="NAMES", help="skip these requirements or sections")
+    add("--list", action="store_true", help="print all requirements and exit")
+    add("-o", "--output", choices=("text", "json", "junit"), default="text", help="output format")
+    arguments = parser.parse_args(argv)
+    if not arguments.directory and not arguments.list:
+        parser.error("DIR is required")
+    # The driver may be started in another directory.
+    arguments.kubeconfig = str(Path(arguments.kubeconfig).resolve()) if arguments.kubeconfig else ""
+    return arguments
+
+
+def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--device-plugin", action="store_true", help="check a device plugin, at DIR/device-plugins/kubelet.sock")
-    add("--driver", default="", metavar="NAME", help="which driver to wait for; by default the first that comes")
+    add("--driver", default="", metavar="NAME", help="the driver to wait for; default: the first that registers")
     add(
         "--run",
         default="",
         metavar="COMMAND",
-        help="start the driver so, and kill and restart it for the checks that "
-        "need it; {root} {cdi} {kubeconfig} {node} are replaced, KUBECONFIG and NODE_NAME are set",
+        help="start the driver with this command, and kill and restart it for the checks that need it; {root} {cdi} "
+        "{kubeconfig} {node} are replaced, KUBECONFIG and NODE_NAME are set",
     )
     add(
         "--restart-command",
         default="",
         metavar="COMMAND",
-        help="kills and restarts the driver, as a shell would run it; "
-        "without it and --run you are asked, when at a terminal",
+        help="shell command that kills and restarts the driver; without it and --run you are prompted if on a terminal",
     )
-    add(
-        "--kubeconfig",
-        default="",
-        metavar="FILE",
-        help="use this cluster; by default the kit runs an API server of its own",
-    )
+
+
+def _add_cluster_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--kubeconfig", default="", metavar="FILE", help="use this cluster; default: start a temporary API server")
     add(
         "--kubeconfig-out",
         default="",
         metavar="FILE",
-        help="write access to the kit's own API server there, for the driver",
+        help="write a kubeconfig of the temporary API server, for the driver",
     )
-    add(
-        "--node-name",
-        default="conformance",
-        help="the Node the driver runs on; made when missing (default %(default)s)",
-    )
-    add("--namespace", default="default", help="where claims are made (default %(default)s)")
+    add("--node-name", default="conformance", help="the driver's Node; created if missing (default %(default)s)")
+    add("--namespace", default="default", help="the namespace of claims (default %(default)s)")
     add(
         "--claim",
         default="",
         metavar="FILE",
-        help="a ResourceClaim to use, for drivers that need parameters, and DeviceClasses",
+        help="a ResourceClaim to use, for drivers that need parameters, and its DeviceClasses",
     )
     add(
         "--cdi-dir",
         action="append",
         default=[],
         metavar="DIR",
-        help="CDI directory; may be repeated (default /etc/cdi and /var/run/cdi)",
+        help="CDI directory; can be repeated (default /etc/cdi and /var/run/cdi)",
     )
-    add("--timeout", type=float, default=60.0, metavar="SECONDS", help="for the driver to appear (default %(default)g)")
-    add(
-        "--call-timeout",
-        type=float,
-        default=45.0,
-        metavar="SECONDS",
-        help="for a call, as kubelet's (default %(default)g)",
-    )
-    add(
-        "--repair-timeout",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="for a deleted slice to come back (default %(default)g)",
-    )
-    add("--only", default="", metavar="NAMES", help="check these requirements or sections only, separated by commas")
-    add("--skip", default="", metavar="NAMES", help="leave these out")
-    add("--list", action="store_true", help="print all requirements and end")
-    add("-o", "--output", choices=("text", "json", "junit"), default="text", help="how to print the findings")
-    arguments = parser.parse_args(argv)
-    if not arguments.directory and not arguments.list:
-        parser.error("DIR is needed")
-    # The driver may be started in another folder.
-    arguments.kubeconfig = str(Path(arguments.kubeconfig).resolve()) if arguments.kubeconfig else ""
-    return arguments
 
 
-def _chosen(arguments: argparse.Namespace) -> frozenset[str]:
-    """The requirements to check."""
-    own = {
+def _add_timeouts(parser: argparse.ArgumentParser) -> None:
+    for flag, seconds, what in (
+        ("--timeout", 60.0, "for the driver to appear"),
+        ("--call-timeout", 45.0, "for a call; the default is kubelet's"),
+        ("--repair-timeout", 60.0, "for a deleted slice to be published again"),
+    ):
+        parser.add_argument(
+            flag, type=float, default=seconds, metavar="SECONDS", help=f"timeout {what} (default %(default)g)"
+        )
+
+
+def _selected(arguments: argparse.Namespace) -> frozenset[str]:
+    """Return the names of the requirements to check."""
+    applicable = {
         name
         for name, item in REQUIREMENTS.items()
         if (item.section is Section.DEVICE_PLUGIN) == arguments.device_plugin
     }
-    chosen = _named(arguments.only) & own if arguments.only else own
-    return frozenset(chosen - _named(arguments.skip))
+    selected = _parse_names(arguments.only) & applicable if arguments.only else applicable
+    return frozenset(selected - _parse_names(arguments.skip))
 
 
-def _named(text: str) -> set[str]:
+def _parse_names(text: str) -> set[str]:
     found: set[str] = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
         names = {name for name, item in REQUIREMENTS.items() if word in (name, str(item.section))}
         if not names:
-            raise UsageError(f'there is no requirement or section "{word}"; --list shows all')
+            raise UsageError(f'unknown requirement or section "{word}"; --list prints all')
         found |= names
     return found
 
 
-def _rendered(form: str, findings: Sequence[Finding], subject: str, stream: TextIO) -> str:
-    if form == "json":
+def _render(output_format: str, findings: Sequence[Finding], subject: str, stream: TextIO) -> str:
+    if output_format == "json":
         return to_json(findings, subject)
-    if form == "junit":
+    if output_format == "junit":
         return to_junit(findings, subject)
     return to_text(findings, subject, colours=stream.isatty() and not os.environ.get("NO_COLOR"))

@@ -1,4 +1,4 @@
-"""The wiring of `dray conformance`: an API server, the driver's process and the checks."""
+"""Wiring of `dray conformance`: the API server, the driver's process and the checks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 import yaml
 
 from dray.api.document import Document
+from dray.cli.conformance.cluster_objects import ClusterObjects
 from dray.cli.conformance.findings import Finding, Verdict
-from dray.cli.conformance.kit import Kit, Place, Restarter, Timing
-from dray.cli.conformance.objects import Objects
+from dray.cli.conformance.harness import Harness, Restarter, Target, Timing
 from dray.cli.conformance.requirements import UsageError
-from dray.cli.conformance.restarts import AskingRestarter, CommandRestarter, DriverProcess
+from dray.cli.conformance.restarters import CommandRestarter, DriverProcess, PromptRestarter
 from dray.cli.conformance.runner import run_driver_checks, run_plugin_checks
 from dray.client.credentials import load_access
 from dray.client.http import http_client
@@ -30,52 +30,52 @@ from dray.node.cdi.cache import DEFAULT_DIRECTORIES
 from dray.runtime.clock import SystemClock
 
 
-async def run(arguments: argparse.Namespace, chosen: Collection[str]) -> tuple[list[Finding], str]:
-    """Check what is chosen; the findings, and whose they are."""
-    clock, place = SystemClock(), _place(arguments)
+async def run(arguments: argparse.Namespace, selected: Collection[str]) -> tuple[list[Finding], str]:
+    """Run the selected checks; return the findings and the name of the driver."""
+    clock, target = SystemClock(), _target(arguments)
     claim, others = _read_claim(arguments.claim)
     async with AsyncExitStack() as stack:
         client, kubeconfig = await stack.enter_async_context(_cluster(arguments, clock))
-        objects = Objects(client, clock, place.node_name, arguments.namespace, claim)
+        objects = ClusterObjects(client, clock, target.node_name, arguments.namespace, claim)
         if not arguments.device_plugin:
             await objects.start(await _resources(client, others))
         process = None
         if arguments.run:
-            process = DriverProcess(_command(arguments.run, place, kubeconfig), _environment(place, kubeconfig))
+            process = DriverProcess(_command(arguments.run, target, kubeconfig), _environment(target, kubeconfig))
             await stack.enter_async_context(process)
         timing = Timing(arguments.timeout, arguments.call_timeout, repair_seconds=arguments.repair_timeout)
-        kit = Kit(place, objects, clock, timing, process or _restarter(arguments))
-        return await _collect(arguments, kit, kubeconfig, chosen)
+        harness = Harness(target, objects, clock, timing, process or _restarter(arguments))
+        return await _collect(arguments, harness, kubeconfig, selected)
 
 
-def _place(arguments: argparse.Namespace) -> Place:
+def _target(arguments: argparse.Namespace) -> Target:
     root = Path(arguments.directory).resolve()
     for name in ("plugins_registry", "plugins", "device-plugins"):
         (root / name).mkdir(parents=True, exist_ok=True)
     folders = tuple(str(Path(item).resolve()) for item in arguments.cdi_dir) or DEFAULT_DIRECTORIES
-    return Place(root, folders, arguments.node_name, arguments.driver)
+    return Target(root, folders, arguments.node_name, arguments.driver)
 
 
 async def _collect(
-    arguments: argparse.Namespace, kit: Kit, kubeconfig: str, chosen: Collection[str]
+    arguments: argparse.Namespace, harness: Harness, kubeconfig: str, selected: Collection[str]
 ) -> tuple[list[Finding], str]:
     checks = run_plugin_checks if arguments.device_plugin else run_driver_checks
-    _say(f"waiting for the driver below {kit.place.root}; its API server: KUBECONFIG={kubeconfig}")
+    _report_progress(f"waiting for the driver in {harness.target.root}; its API server: KUBECONFIG={kubeconfig}")
     findings: list[Finding] = []
     subject = "the driver"
-    async with aclosing(checks(kit, chosen)) as made:
-        async for finding in made:
+    async with aclosing(checks(harness, selected)) as results:
+        async for finding in results:
             findings.append(finding)
             if finding.verdict is Verdict.FAILED:
-                _say(f"failed: {finding.title}: {finding.reason}")
+                _report_progress(f"failed: {finding.title}: {finding.reason}")
             if finding.name in ("registration-socket", "plugin-register") and finding.verdict is Verdict.PASSED:
-                subject = kit.kubelet.last.request.resource if arguments.device_plugin else kit.info.name
-                _say(f"found {subject}")
+                subject = harness.kubelet.last.request.resource if arguments.device_plugin else harness.info.name
+                _report_progress(f"found {subject}")
     return findings, subject
 
 
-def _say(text: str) -> None:
-    """Progress is for people; the answer alone is on the output."""
+def _report_progress(text: str) -> None:
+    """Write to stderr; stdout is reserved for the report."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -85,7 +85,7 @@ def _say(text: str) -> None:
 
 @asynccontextmanager
 async def _cluster(arguments: argparse.Namespace, clock: Clock) -> AsyncIterator[tuple[Client, str]]:
-    """A client and the kubeconfig for the driver: of an existing cluster, or of a server of our own."""
+    """Yield a client, and a kubeconfig for the driver: of an existing cluster, or of a temporary API server."""
     if arguments.kubeconfig:
         client = http_client(load_access(os.environ, path=arguments.kubeconfig), clock)
         try:
@@ -97,7 +97,7 @@ async def _cluster(arguments: argparse.Namespace, clock: Clock) -> AsyncIterator
     with tempfile.TemporaryDirectory(prefix="dray-") as folder:
         running = await apiserver.start(APIServerSettings(data_dir=folder, port=0, store="memory"))
         try:
-            kubeconfig = _written(running.kubeconfig, arguments.kubeconfig_out)
+            kubeconfig = _copy_kubeconfig(running.kubeconfig, arguments.kubeconfig_out)
             client = http_client(load_access({}, path=str(running.kubeconfig)), clock)
             try:
                 yield client, str(kubeconfig)
@@ -107,8 +107,8 @@ async def _cluster(arguments: argparse.Namespace, clock: Clock) -> AsyncIterator
             await running.stop()
 
 
-def _written(kubeconfig: Path, copy: str) -> Path:
-    """Where the driver's access is; it is an administrator's, so nobody else may read it."""
+def _copy_kubeconfig(kubeconfig: Path, copy: str) -> Path:
+    """Copy the kubeconfig if requested, readable by the owner only; return the path to use."""
     if not copy:
         return kubeconfig
     path = Path(copy).resolve()
@@ -118,7 +118,7 @@ def _written(kubeconfig: Path, copy: str) -> Path:
 
 
 def _read_claim(path: str) -> tuple[Document | None, list[Document]]:
-    """The claim of a file, and what else is in it."""
+    """Return the claim of a file, and its DeviceClasses."""
     if not path:
         return None, []
     try:
@@ -127,7 +127,7 @@ def _read_claim(path: str) -> tuple[Document | None, list[Document]]:
         raise UsageError(f"--claim: {path}: {error}") from error
     claims = [item for item in documents if item.get("kind") == "ResourceClaim"]
     if len(claims) != 1:
-        raise UsageError(f"--claim: {path} has {len(claims)} ResourceClaims, and must have one")
+        raise UsageError(f"--claim: {path} has {len(claims)} ResourceClaims, but must have exactly one")
     return claims[0], [item for item in documents if item.get("kind") == "DeviceClass"]
 
 
@@ -138,7 +138,7 @@ async def _resources(client: Client, documents: Sequence[Document]) -> list[tupl
         group, _, version = document.get("apiVersion", "").rpartition("/")
         item = served.get((group, version, document["kind"]))
         if item is None:
-            raise UsageError(f"--claim: the server has no {document['kind']} in {document.get('apiVersion')}")
+            raise UsageError(f"--claim: the server does not serve {document['kind']} in {document.get('apiVersion')}")
         found.append((item.resource(), document))
     return found
 
@@ -146,22 +146,27 @@ async def _resources(client: Client, documents: Sequence[Document]) -> list[tupl
 # --- The driver. ---
 
 
-def _command(text: str, place: Place, kubeconfig: str) -> list[str]:
-    places = {"root": place.root, "cdi": place.cdi_folders[-1], "kubeconfig": kubeconfig, "node": place.node_name}
-    return [word.format(**places) for word in shlex.split(text)]
+def _command(text: str, target: Target, kubeconfig: str) -> list[str]:
+    values = {
+        "root": target.root,
+        "cdi": target.cdi_directories[-1],
+        "kubeconfig": kubeconfig,
+        "node": target.node_name,
+    }
+    return [word.format(**values) for word in shlex.split(text)]
 
 
-def _environment(place: Place, kubeconfig: str) -> dict[str, str]:
+def _environment(target: Target, kubeconfig: str) -> dict[str, str]:
     return {
         **os.environ,
         "KUBECONFIG": kubeconfig,
-        "NODE_NAME": place.node_name,
-        "DRAY_ROOT_DIR": str(place.root),
-        "DRAY_CDI_DIR": place.cdi_folders[-1],
+        "NODE_NAME": target.node_name,
+        "DRAY_ROOT_DIR": str(target.root),
+        "DRAY_CDI_DIR": target.cdi_directories[-1],
     }
 
 
 def _restarter(arguments: argparse.Namespace) -> Restarter | None:
     if arguments.restart_command:
         return CommandRestarter(arguments.restart_command)
-    return AskingRestarter() if sys.stdin.isatty() and sys.stderr.isatty() else None
+    return PromptRestarter() if sys.stdin.isatty() and sys.stderr.isatty() else None

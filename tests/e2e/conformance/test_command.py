@@ -1,4 +1,4 @@
-"""`dray conformance` on the example drivers: real processes, killed and started again."""
+"""`dray conformance` with the example drivers: real processes, killed and restarted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_claim_of_the_authors_own(tmp_path: Path) -> None:
     assert reason.endswith('parameter env must be a map of texts"')
 
 
-def test_the_report_for_people_and_for_ci() -> None:
+def test_text_and_junit_reports() -> None:
     with short_folder() as folder:
         text = conformance(folder, "--timeout=0.2", "--only=registration")
     assert text.returncode == 1
@@ -92,7 +92,7 @@ def test_the_report_for_people_and_for_ci() -> None:
         "  failed  registration-socket",
         "          required: The driver serves a socket below plugins_registry; its name does not begin with a dot.",
     ]
-    assert head[3].startswith("          found:    no socket appeared within 0.2 s below ")
+    assert head[3].startswith("          found:    no socket appeared within 0.2 s in ")
     assert head[-1] == "the driver does not conform: 0 passed, 1 failed, 8 skipped"
     with short_folder() as folder:
         junit = conformance(folder, "--timeout=0.2", "--only=registration", "-o", "junit")
@@ -100,8 +100,8 @@ def test_the_report_for_people_and_for_ci() -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("9", "1", "8")
 
 
-def test_an_own_server_and_a_way_to_restart(tmp_path: Path) -> None:
-    """The driver is not the kit's: it is started by a script, which also restarts it."""
+def test_temporary_server_and_restart_command(tmp_path: Path) -> None:
+    """A script starts and restarts the driver."""
     with short_folder() as folder:
         kubeconfig, pid = folder / "kubeconfig", folder / "pid"
         driver = (
@@ -135,11 +135,11 @@ def test_an_own_server_and_a_way_to_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--only=nonsense"], 'dray conformance: there is no requirement or section "nonsense"; --list shows all\n'),
+        (["--only=nonsense"], 'dray conformance: unknown requirement or section "nonsense"; --list prints all\n'),
         (["--claim=/nowhere"], "dray conformance: [Errno 2] No such file or directory: '/nowhere'\n"),
     ],
 )
-def test_what_cannot_be_told(flags: list[str], text: str) -> None:
+def test_usage_errors(flags: list[str], text: str) -> None:
     with short_folder() as folder:
         done = conformance(folder, *flags)
     assert (done.returncode, done.stderr, done.stdout) == (2, text, "")

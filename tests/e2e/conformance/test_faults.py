@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
+from dray.cli.conformance.cluster_objects import ClusterObjects
 from dray.cli.conformance.findings import Finding, Verdict
-from dray.cli.conformance.kit import Kit, Place, Timing
-from dray.cli.conformance.objects import Objects
+from dray.cli.conformance.harness import Harness, Target, Timing
 from dray.cli.conformance.requirements import REQUIREMENTS, Section
 from dray.cli.conformance.runner import FIRST, run_driver_checks, run_plugin_checks
 from dray.client.in_process import in_process_client
@@ -53,60 +53,60 @@ FAULTS = {
     "slices-node": Fault('first: nodeName is "elsewhere", the driver runs on "node-1"'),
     "slices-complete": Fault("pool node-1: resourceSliceCount is 2, there are 1 slices", {"first_seconds": 0.3}),
     "slices-current": Fault("old: generation 2, pool node-1 is at 3", {"first_seconds": 0.3}),
-    "slices-unique": Fault("pool node-1: device a is there 2 times"),
+    "slices-unique": Fault("pool node-1: device a is listed 2 times"),
     "slices-repaired": Fault("0 of 1 slices after 0.5 s", {"repair_seconds": 0.5}),
     "slices-monotonic": Fault("pool node-1: first was written with generation 1 after 3"),
-    "prepare-answered": Fault("no answer for claim default/dray-conformance-"),
+    "prepare-answered": Fault("no entry for claim default/dray-conformance-"),
     "prepare-devices": Fault("device node-1/z is not in the claim's allocation"),
-    "prepare-repeated": Fault("the second time the answer was"),
-    "prepare-duplicate": Fault('answered with an error: "claim is there twice"'),
-    "prepare-concurrent": Fault('answered with an error: "claim is being prepared"'),
+    "prepare-repeated": Fault("the second time the response was"),
+    "prepare-duplicate": Fault('has an error: "claim is there twice"'),
+    "prepare-concurrent": Fault('has an error: "claim is being prepared"'),
     "prepare-empty": Fault("NodePrepareResources: rpc error: code = InvalidArgument desc = no claims"),
     "prepare-missing": Fault("NodePrepareResources: rpc error: code = NotFound"),
-    "prepare-replaced": Fault("answered without an error"),
-    "prepare-unallocated": Fault("answered without an error"),
-    "prepare-mixed": Fault("no answer for claim default/dray-conformance-"),
-    "unprepare-answered": Fault('answered with an error: "never"'),
-    "unprepare-repeated": Fault('answered with an error: "claim is unprepared already"'),
-    "unprepare-unknown": Fault('answered with an error: "claim is unknown"'),
-    "unprepare-deleted": Fault('answered with an error: "resourceclaims.resource.k8s.io'),
-    "prepare-again": Fault('answered with an error: "claim has been used"'),
+    "prepare-replaced": Fault("has no error"),
+    "prepare-unallocated": Fault("has no error"),
+    "prepare-mixed": Fault("no entry for claim default/dray-conformance-"),
+    "unprepare-answered": Fault('has an error: "never"'),
+    "unprepare-repeated": Fault('has an error: "claim is unprepared already"'),
+    "unprepare-unknown": Fault('has an error: "claim is unknown"'),
+    "unprepare-deleted": Fault('has an error: "resourceclaims.resource.k8s.io'),
+    "prepare-again": Fault('has an error: "claim has been used"'),
     "versions-agree": Fault("v1.DRAPlugin answers"),
     "cdi-qualified": Fault("unqualified device"),
     "cdi-present": Fault("is in no spec in"),
     "cdi-valid": Fault("-more.json: "),
     "cdi-unique": Fault("conflicting device"),
-    "health-first": Fault("nothing came within 0.3 s", {"first_seconds": 0.3}),
+    "health-first": Fault("no list within 0.3 s", {"first_seconds": 0.3}),
     "health-devices": Fault("node-1/z is not published"),
     "health-again": Fault("NodeWatchResources: rpc error: code = FailedPrecondition desc = one watcher only"),
-    "call-cancelled": Fault('answered with an error: "claim is locked"'),
-    "kubelet-restarted": Fault("after the restart the answer was"),
+    "call-cancelled": Fault('has an error: "claim is locked"'),
+    "kubelet-restarted": Fault("after the restart the response was"),
     "restart-registered": Fault("versions was ("),
-    "restart-prepared": Fault("after the restart the answer was"),
-    "restart-deleted": Fault('answered with an error: "resourceclaims.resource.k8s.io'),
-    "kill-prepare": Fault('answered with an error: "claim is locked"'),
-    "kill-unprepare": Fault('answered with an error: "claim is locked"'),
+    "restart-prepared": Fault("after the restart the response was"),
+    "restart-deleted": Fault('has an error: "resourceclaims.resource.k8s.io'),
+    "kill-prepare": Fault('has an error: "claim is locked"'),
+    "kill-unprepare": Fault('has an error: "claim is locked"'),
     "calls-in-time": Fault("NodePrepareResources took 0.", {"call_seconds": 0.3}),
     "plugin-register": Fault('version is "v1alpha"'),
     "plugin-resource": Fault('resource_name is "gpu"'),
-    "plugin-endpoint": Fault("calling the plugin at test.sock while it registers: there is no socket"),
+    "plugin-endpoint": Fault("calling the plugin at test.sock while it registers: not a socket"),
     "plugin-options": Fault("pre_start_required is False in Register and True in GetDevicePluginOptions"),
-    "plugin-list": Fault("the stream ended: to kubelet the plugin is gone"),
-    "plugin-devices": Fault("id a is there 2 times"),
+    "plugin-list": Fault("the stream ended: kubelet treats the plugin as stopped"),
+    "plugin-devices": Fault("id a is listed 2 times"),
     "plugin-list-again": Fault("ListAndWatch: rpc error: code = FailedPrecondition desc = one watcher only"),
-    "plugin-allocate": Fault("1 answers for 2 containers"),
+    "plugin-allocate": Fault("1 responses for 2 containers"),
     "plugin-allocate-repeated": Fault("Allocate: rpc error: code = AlreadyExists desc = device is in use"),
     "plugin-allocate-contents": Fault('"dev/null" is not an absolute path'),
     "plugin-preferred": Fault("c is missing"),
     "plugin-pre-start": Fault("PreStartContainer: rpc error: code = Internal desc = cannot reset"),
     "plugin-registers-again": Fault("Register was not called within 0.5 s"),
-    "plugin-socket-again": Fault("calling the plugin at test.sock while it registers: there is no socket"),
+    "plugin-socket-again": Fault("calling the plugin at test.sock while it registers: not a socket"),
 }
 # Waited for in vain, after the driver was found in time.
 LATE = {"plugin-registers-again": 0.5}
 
 
-class CarelessObjects(Objects):
+class CarelessObjects(ClusterObjects):
     """A server that lets everything through: ours would not store a slice that is not valid."""
 
     async def slices(self) -> list[Document]:
@@ -117,40 +117,40 @@ class CarelessObjects(Objects):
 
 
 @asynccontextmanager
-async def world(fault: str, timing: Timing) -> AsyncIterator[tuple[Kit, Path, Any]]:
+async def world(fault: str, timing: Timing) -> AsyncIterator[tuple[Harness, Path, Any]]:
     with short_folder() as folder:
         async with local_server(folder / "api") as local:
             client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
-            kind = CarelessObjects if fault == "slices-valid" else Objects
+            kind = CarelessObjects if fault == "slices-valid" else ClusterObjects
             objects = kind(client, CLOCK, NODE, "default", None)
             await objects.start()
             driver = BreakableDriver(folder / "node", folder / "cdi", client, fault)
-            place = Place(folder / "node", (str(folder / "cdi"),), NODE)
-            place.device_plugins.mkdir(parents=True)
-            yield Kit(place, objects, CLOCK, timing, driver), folder, driver
+            target = Target(folder / "node", (str(folder / "cdi"),), NODE)
+            target.device_plugins.mkdir(parents=True)
+            yield Harness(target, objects, CLOCK, timing, driver), folder, driver
 
 
 async def check_driver(fault: str, chosen: Collection[str], timing: Timing) -> list[Finding]:
-    async with world(fault, timing) as (kit, _, driver):
+    async with world(fault, timing) as (harness, _, driver):
         await driver.start()
         try:
-            async with aclosing(run_driver_checks(kit, chosen)) as findings:
+            async with aclosing(run_driver_checks(harness, chosen)) as findings:
                 return [finding async for finding in findings]
         finally:
             await driver.stop()
 
 
 async def check_plugin(fault: str, chosen: Collection[str], timing: Timing) -> list[Finding]:
-    async with world(fault, timing) as (kit, _, _driver):
-        plugin = BreakablePlugin(kit.place.device_plugins, fault)
+    async with world(fault, timing) as (harness, _, _driver):
+        plugin = BreakablePlugin(harness.target.device_plugins, fault)
         await plugin.start()
         found: list[Finding] = []
         try:
-            async with aclosing(run_plugin_checks(kit, chosen)) as findings:
+            async with aclosing(run_plugin_checks(harness, chosen)) as findings:
                 async for finding in findings:
                     found.append(finding)
                     if finding.name in FIRST and fault in LATE:
-                        kit.timing = Timing(LATE[fault])
+                        harness.timing = Timing(LATE[fault])
                 return found
         finally:
             await plugin.stop()
@@ -194,12 +194,12 @@ async def test_a_plugin_that_keeps_every_rule_conforms() -> None:
 
 
 async def test_without_a_way_to_restart_it_the_rest_is_checked() -> None:
-    async with world("", PATIENT) as (kit, _, driver):
+    async with world("", PATIENT) as (harness, _, driver):
         await driver.start()
-        bare = Kit(kit.place, kit.objects, CLOCK, PATIENT, None)
+        bare = Harness(harness.target, harness.objects, CLOCK, PATIENT, None)
         async with aclosing(run_driver_checks(bare, {"restart-prepared", "prepare-repeated"})) as made:
             findings = {finding.name: finding async for finding in made}
         await driver.stop()
     assert findings["prepare-repeated"].verdict is Verdict.PASSED
     assert findings["restart-prepared"].verdict is Verdict.SKIPPED
-    assert findings["restart-prepared"].reason == "no way to restart the driver: give --run or --restart-command"
+    assert findings["restart-prepared"].reason == "the driver cannot be restarted: use --run or --restart-command"

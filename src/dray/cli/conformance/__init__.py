@@ -1,1 +1,1 @@
-"""Holds a DRA driver or device plugin, in any language, to kubelet's protocol: requirements, checks and the report."""
+"""Checks a DRA driver or device plugin, in any language, against kubelet's protocol: requirements, checks, report."""

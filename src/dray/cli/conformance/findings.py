@@ -1,4 +1,4 @@
-"""What checks find, and what it comes to. Pure."""
+"""Findings of the checks. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dray.cli.conformance.requirements import REQUIREMENTS, Requirement
 
 
 class Verdict(enum.StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
 
 
-class NotMetError(Exception):
-    """A check found the requirement broken; the text says how."""
+class CheckFailedError(Exception):
+    """The requirement is not met; the message says why."""
 
 
 class SkipError(Exception):
-    """A check could not be made; the text says why."""
+    """The check cannot run; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check of one requirement; `variant` is the version of the service it was made with."""
+    """The result of one check; `variant` is the service version it used."""
 
     name: str
     verdict: Verdict
@@ -37,27 +37,27 @@ class Finding:
 
     @property
     def requirement(self) -> Requirement:
-        """What was checked."""
+        """Return the requirement that was checked."""
         return REQUIREMENTS[self.name]
 
     @property
     def title(self) -> str:
-        """Name and variant."""
+        """Return the name with the variant."""
         return f"{self.name} ({self.variant})" if self.variant else self.name
 
 
-def hold(problems: Iterable[str]) -> None:
-    """Fail the check if there is any problem."""
+def fail_on(problems: Iterable[str]) -> None:
+    """Raise `CheckFailedError` if there are problems."""
     found = list(problems)
     if found:
-        raise NotMetError("; ".join(found))
+        raise CheckFailedError("; ".join(found))
 
 
 def count(findings: Sequence[Finding], verdict: Verdict) -> int:
-    """How many ended so."""
+    """Return how many findings have the verdict."""
     return sum(finding.verdict is verdict for finding in findings)
 
 
 def conforms(findings: Sequence[Finding]) -> bool:
-    """Whether nothing failed, and something was checked at all."""
+    """Return whether no check failed and at least one passed."""
     return not count(findings, Verdict.FAILED) and count(findings, Verdict.PASSED) > 0

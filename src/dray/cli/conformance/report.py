@@ -1,4 +1,4 @@
-"""The findings as a table for people, JSON, or JUnit XML. Pure: text out."""
+"""Renders findings as text, JSON or JUnit XML. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _INDENT: Final = "          "
 
 
 def to_text(findings: Sequence[Finding], subject: str, *, colours: bool) -> str:
-    """One line for each check; what failed or was skipped with its reason and the requirement."""
+    """Render one line per check; failed and skipped checks with their reason."""
     lines: list[str] = []
     section = None
     sections = list(Section)
-    # Some can be judged only at the end, whatever their section.
+    # Some checks run at the end, independently of their section.
     for finding in sorted(findings, key=lambda item: sections.index(item.requirement.section)):
         if finding.requirement.section is not section:
             section = finding.requirement.section
@@ -61,7 +61,7 @@ def _painted(text: str, verdict: Verdict, *, colours: bool) -> str:
 
 
 def to_json(findings: Sequence[Finding], subject: str) -> str:
-    """For programs."""
+    """Render JSON."""
     content = {
         "subject": subject,
         "conforms": conforms(findings),
@@ -83,7 +83,7 @@ def to_json(findings: Sequence[Finding], subject: str) -> str:
 
 
 def to_junit(findings: Sequence[Finding], subject: str) -> str:
-    """For CI systems."""
+    """Render JUnit XML."""
     suite = ElementTree.Element(
         "testsuite",
         name=f"dray conformance {subject}",
@@ -110,5 +110,5 @@ def to_junit(findings: Sequence[Finding], subject: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """XML has no place for control characters, and a driver may answer with any."""
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    """Replace control characters, which a driver may send and XML does not allow."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,4 +1,4 @@
-"""What is asked of a driver: one sentence each, by the name that reports and `--only` use."""
+"""The requirements, one sentence each, by the name used in reports and in `--only`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 
 class UsageError(Exception):
-    """The kit cannot begin or go on; the text says what it needs."""
+    """The run cannot start or continue; the message says what is missing."""
 
 
 class Section(enum.StrEnum):
-    """What a requirement is about; the order is that of the checks."""
+    """The sections of requirements, in the order of the checks."""
 
     REGISTRATION = "registration"
     SLICES = "slices"
@@ -25,7 +25,7 @@ class Section(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that a driver must do."""
+    """One requirement."""
 
     name: str
     section: Section
@@ -45,12 +45,12 @@ REQUIREMENTS: Final = _table(
         "registration-socket",
         "The driver serves a socket below plugins_registry; its name does not begin with a dot.",
     ),
-    (_REGISTRATION, "registration-info", "GetInfo answers within 1 s, with type DRAPlugin."),
+    (_REGISTRATION, "registration-info", "GetInfo responds within 1 s, with type DRAPlugin."),
     (_REGISTRATION, "registration-name", "GetInfo's name is the driver's: a DNS subdomain of at most 63 characters."),
     (
         _REGISTRATION,
         "registration-versions",
-        "GetInfo's supported_versions has v1.DRAPlugin or v1beta1.DRAPlugin, and nothing twice.",
+        "GetInfo's supported_versions contains v1.DRAPlugin or v1beta1.DRAPlugin, and no duplicates.",
     ),
     (
         _REGISTRATION,
@@ -60,18 +60,17 @@ REQUIREMENTS: Final = _table(
     (
         _REGISTRATION,
         "registration-repeated",
-        "GetInfo says the same each time: kubelet asks again after each of its restarts.",
+        "GetInfo responds the same each time: kubelet calls it again after every restart.",
     ),
     (
         _REGISTRATION,
         "registration-refused",
-        "NotifyRegistrationStatus with plugin_registered=false is answered, and the driver can be registered "
-        "afterwards.",
+        "NotifyRegistrationStatus with plugin_registered=false succeeds, and the driver can be registered afterwards.",
     ),
     (
         _REGISTRATION,
         "registration-accepted",
-        "NotifyRegistrationStatus with plugin_registered=true is answered within 5 s.",
+        "NotifyRegistrationStatus with plugin_registered=true succeeds within 5 s.",
     ),
     (_REGISTRATION, "services-served", "Every service in supported_versions is served at the endpoint."),
     (
@@ -84,73 +83,85 @@ REQUIREMENTS: Final = _table(
     (
         _SLICES,
         "slices-complete",
-        "A pool has as many slices of its newest generation as each of them says in resourceSliceCount.",
+        "A pool has as many slices of its latest generation as resourceSliceCount says.",
     ),
-    (_SLICES, "slices-current", "No slice of an older generation is left once a pool is complete."),
-    (_SLICES, "slices-unique", "A device's name is used once in its pool."),
-    (_SLICES, "slices-repaired", "A ResourceSlice that someone deletes is published again."),
+    (_SLICES, "slices-current", "No slice of an older generation remains once a pool is complete."),
+    (_SLICES, "slices-unique", "Device names are unique within a pool."),
+    (_SLICES, "slices-repaired", "A ResourceSlice that was deleted by another client is published again."),
     (_SLICES, "slices-monotonic", "The generation of a pool never decreases, also over restarts."),
     (
         _CLAIMS,
         "prepare-answered",
-        "NodePrepareResources answers each claim under its UID, and nothing else, without an error.",
+        "The response of NodePrepareResources has an entry without error for the UID of each claim, and no others.",
     ),
     (
         _CLAIMS,
         "prepare-devices",
-        "A prepared device is one of the claim's allocation; its request_names are of requests it was "
+        "Prepared devices are from the claim's allocation; their request_names are the requests they were "
         "allocated for, without subrequests.",
     ),
-    (_CLAIMS, "prepare-repeated", "A claim that is prepared is answered the same when asked again."),
-    (_CLAIMS, "prepare-duplicate", "A claim that is twice in one call is answered without an error."),
-    (_CLAIMS, "prepare-concurrent", "Calls for the same claim at the same time are all answered, and the same."),
-    (_CLAIMS, "prepare-empty", "Calls without claims succeed with no answers."),
-    (_CLAIMS, "prepare-missing", "A claim that does not exist is an error in its own answer, not of the call."),
+    (_CLAIMS, "prepare-repeated", "Preparing a prepared claim again returns the same response."),
+    (_CLAIMS, "prepare-duplicate", "A claim that is listed twice in one call is prepared without an error."),
+    (_CLAIMS, "prepare-concurrent", "Concurrent calls for the same claim all return the same response."),
+    (_CLAIMS, "prepare-empty", "Calls without claims succeed with an empty response."),
+    (
+        _CLAIMS,
+        "prepare-missing",
+        "A claim that does not exist is an error in its entry of the response; the call succeeds.",
+    ),
     (
         _CLAIMS,
         "prepare-replaced",
-        "A claim whose object has another UID is an error in its own answer, not of the call.",
+        "A claim whose object has another UID is an error in its entry of the response; the call succeeds.",
     ),
-    (_CLAIMS, "prepare-unallocated", "A claim without an allocation is an error in its own answer, not of the call."),
-    (_CLAIMS, "prepare-mixed", "A bad claim in a call does not keep the others from being prepared."),
+    (
+        _CLAIMS,
+        "prepare-unallocated",
+        "A claim without an allocation is an error in its entry of the response; the call succeeds.",
+    ),
+    (_CLAIMS, "prepare-mixed", "An invalid claim in a call does not prevent the other claims from being prepared."),
     (
         _CLAIMS,
         "unprepare-answered",
-        "NodeUnprepareResources answers each claim under its UID, and nothing else, without an error.",
+        "The response of NodeUnprepareResources has an entry without error for the UID of each claim, and no others.",
     ),
     (_CLAIMS, "unprepare-repeated", "Unpreparing a claim again succeeds."),
     (_CLAIMS, "unprepare-unknown", "Unpreparing a claim that was never prepared succeeds."),
     (_CLAIMS, "unprepare-deleted", "A claim whose object is deleted can be unprepared."),
     (_CLAIMS, "prepare-again", "A claim can be prepared again after it was unprepared."),
-    (_CLAIMS, "versions-agree", "What was prepared by one version of the service is known to the other."),
-    (_CDI, "cdi-qualified", "CDI device ids are full names: vendor/class=name."),
+    (_CLAIMS, "versions-agree", "A claim prepared with one version of the service can be unprepared with another."),
+    (_CDI, "cdi-qualified", "CDI device ids are fully qualified: vendor/class=name."),
     (_CDI, "cdi-present", "The CDI devices of a prepared claim are in the CDI directories before the call returns."),
     (_CDI, "cdi-valid", "Every CDI spec that the driver writes is valid."),
     (_CDI, "cdi-unique", "A CDI device is in one spec only."),
-    (_HEALTH, "health-first", "NodeWatchResources sends its first, complete list at once."),
+    (_HEALTH, "health-first", "NodeWatchResources sends its first, complete list immediately."),
     (
         _HEALTH,
         "health-devices",
-        "The list has published devices, each once, with a time that is not in the future and a timeout that "
-        "is not negative.",
+        "The list contains published devices without duplicates, with last_updated_time not in the future and a "
+        "timeout that is not negative.",
     ),
     (_HEALTH, "health-again", "NodeWatchResources can be called again after the stream has ended."),
     (
         _RECOVERY,
         "call-cancelled",
-        "A call that is given up, by its deadline or by kubelet, leaves a claim that can be prepared and unprepared.",
+        "After a call was cancelled, or its deadline exceeded, the claim can be prepared and unprepared.",
     ),
     (
         _RECOVERY,
         "kubelet-restarted",
-        "After a restart of kubelet the driver is registered again on the same socket, and prepared claims "
-        "are answered as before.",
+        "After a restart of kubelet the driver can be registered again on the same socket, and preparing prepared "
+        "claims returns the same response.",
     ),
-    (_RECOVERY, "restart-registered", "After a restart the driver's sockets are made anew, and GetInfo says the same."),
+    (
+        _RECOVERY,
+        "restart-registered",
+        "After a restart the driver recreates its sockets, and GetInfo responds the same.",
+    ),
     (
         _RECOVERY,
         "restart-prepared",
-        "A claim that was prepared before a restart is answered the same, and can be unprepared.",
+        "Preparing a claim that was prepared before a restart returns the same response; it can be unprepared.",
     ),
     (
         _RECOVERY,
@@ -160,56 +171,60 @@ REQUIREMENTS: Final = _table(
     (
         _RECOVERY,
         "kill-prepare",
-        "After being killed in the middle of NodePrepareResources the claim can be prepared, and unprepared.",
+        "After the driver was killed during NodePrepareResources, the claim can be prepared and unprepared.",
     ),
     (
         _RECOVERY,
         "kill-unprepare",
-        "After being killed in the middle of NodeUnprepareResources the claim can be unprepared.",
+        "After the driver was killed during NodeUnprepareResources, the claim can be unprepared.",
     ),
-    (_RECOVERY, "calls-in-time", "Every call is answered before kubelet gives up on it, which is after 45 s."),
+    (_RECOVERY, "calls-in-time", "Every call returns within kubelet's timeout of 45 s."),
     (_PLUGIN, "plugin-register", "The plugin calls Register on kubelet.sock with version v1beta1."),
     (
         _PLUGIN,
         "plugin-resource",
-        "Register's resource_name is an extended resource's: of a domain that is not kubernetes.io.",
+        "Register's resource_name is an extended resource: its domain is not kubernetes.io.",
     ),
     (
         _PLUGIN,
         "plugin-endpoint",
-        "Register's endpoint is the name of a socket beside kubelet.sock, at which the plugin serves already.",
+        "Register's endpoint is the name of a socket in the directory of kubelet.sock, which the plugin serves.",
     ),
-    (_PLUGIN, "plugin-options", "GetDevicePluginOptions says the same as Register's options, where those were given."),
-    (_PLUGIN, "plugin-list", "ListAndWatch sends its first list at once, and stays open."),
+    (_PLUGIN, "plugin-options", "GetDevicePluginOptions returns the same as Register's options, if those are set."),
+    (_PLUGIN, "plugin-list", "ListAndWatch sends its first list immediately and stays open."),
     (
         _PLUGIN,
         "plugin-devices",
-        "Devices have ids of 1 to 63 characters that are used once, the health Healthy or Unhealthy, and NUMA "
-        "nodes that are not negative.",
+        "Devices have unique ids of 1 to 63 characters, the health Healthy or Unhealthy, and NUMA nodes that are not "
+        "negative.",
     ),
     (_PLUGIN, "plugin-list-again", "ListAndWatch can be called again after the stream has ended."),
     (
         _PLUGIN,
         "plugin-allocate",
-        "Allocate answers each container's request, in order, also when there are several in one call.",
+        "Allocate returns one response per container request, in order.",
     ),
-    (_PLUGIN, "plugin-allocate-repeated", "Allocate of the same devices succeeds again: a container may be restarted."),
+    (
+        _PLUGIN,
+        "plugin-allocate-repeated",
+        "Allocate succeeds again for the same devices: a container may be restarted.",
+    ),
     (
         _PLUGIN,
         "plugin-allocate-contents",
-        "Allocate's mounts and devices have absolute paths, permissions of r, w and m, and full CDI names.",
+        "Allocate's mounts and devices have absolute paths, permissions of r, w and m, and qualified CDI names.",
     ),
     (
         _PLUGIN,
         "plugin-preferred",
-        "GetPreferredAllocation gives as many ids as asked for, all available, those that must be among them, "
-        "none twice.",
+        "GetPreferredAllocation returns the requested number of distinct available ids, including all of "
+        "must_include_device_ids.",
     ),
     (_PLUGIN, "plugin-pre-start", "PreStartContainer succeeds within 30 s."),
-    (_PLUGIN, "plugin-registers-again", "The plugin registers again when kubelet.sock is made anew."),
+    (_PLUGIN, "plugin-registers-again", "The plugin registers again when kubelet.sock is recreated."),
     (
         _PLUGIN,
         "plugin-socket-again",
-        "The plugin makes its socket anew and registers when kubelet clears the folder and restarts.",
+        "The plugin recreates its socket and registers when kubelet clears the directory and restarts.",
     ),
 )

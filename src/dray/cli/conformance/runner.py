@@ -1,18 +1,16 @@
-"""Makes the checks in order, and turns what they come to into findings."""
+"""Runs the checks in order and yields their findings."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from dray.api.errors import APIError
 from dray.cli.conformance.checks import claims, devices, plugins, recovery, registration, slices
-from dray.cli.conformance.checks.table import Check
-from dray.cli.conformance.findings import Finding, NotMetError, SkipError, Verdict
-from dray.cli.conformance.kit import Kit
-from dray.cli.conformance.links import CallError
+from dray.cli.conformance.driver_client import CallError
+from dray.cli.conformance.findings import CheckFailedError, Finding, SkipError, Verdict
+from dray.cli.conformance.harness import Check, Harness
 from dray.cli.conformance.rules.registration import DRA_SERVICES
 
 DRIVER_CHECKS: Final[Sequence[Check]] = (
@@ -23,63 +21,59 @@ DRIVER_CHECKS: Final[Sequence[Check]] = (
     *recovery.CHECKS.all,
 )
 PLUGIN_CHECKS: Final[Sequence[Check]] = tuple(plugins.CHECKS.all)
-# Nothing can be said without these; they are made whatever is chosen.
+# All other checks depend on these; they always run.
 FIRST: Final = frozenset({"registration-socket", "plugin-register"})
 
 
-async def run_driver_checks(kit: Kit, chosen: Collection[str]) -> AsyncGenerator[Finding, None]:
-    """Check a DRA driver; findings come as they are made."""
-    following: asyncio.Task[None] | None = None
+async def run_driver_checks(harness: Harness, selected: Collection[str]) -> AsyncGenerator[Finding, None]:
+    """Check a DRA driver and yield each finding."""
     try:
         for check in DRIVER_CHECKS:
-            if check.name not in chosen and check.name not in FIRST:
+            if check.name not in selected and check.name not in FIRST:
                 continue
-            for version in _variants(check, kit):
-                yield await _finding(check, kit, version)
-            if check.name in FIRST and kit.socket is not None:
-                following = await kit.objects.follow(kit.info.name)
+            for version in _variants(check, harness):
+                yield await _finding(check, harness, version)
+            if check.name in FIRST and harness.socket is not None:
+                await harness.objects.watch_slices(harness.info.name)
     finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-        await kit.close()
+        await harness.close()
 
 
-async def run_plugin_checks(kit: Kit, chosen: Collection[str]) -> AsyncGenerator[Finding, None]:
-    """Check a device plugin."""
-    async with _kubelet(kit):
+async def run_plugin_checks(harness: Harness, selected: Collection[str]) -> AsyncGenerator[Finding, None]:
+    """Check a device plugin and yield each finding."""
+    async with _kubelet(harness):
         for check in PLUGIN_CHECKS:
-            if check.name in chosen or check.name in FIRST:
-                yield await _finding(check, kit, "")
+            if check.name in selected or check.name in FIRST:
+                yield await _finding(check, harness, "")
 
 
 @asynccontextmanager
-async def _kubelet(kit: Kit) -> AsyncIterator[None]:
-    await kit.kubelet.start()
+async def _kubelet(harness: Harness) -> AsyncIterator[None]:
+    await harness.kubelet.start()
     try:
         yield
     finally:
-        await kit.kubelet.stop()
+        await harness.kubelet.stop()
 
 
-def _variants(check: Check, kit: Kit) -> Iterator[str]:
+def _variants(check: Check, harness: Harness) -> Iterator[str]:
     yield from DRA_SERVICES if check.each_version else ("",)
 
 
-async def _finding(check: Check, kit: Kit, version: str) -> Finding:
-    started = kit.clock.monotonic()
-    verdict, reason = await _verdict(check, kit, version)
-    return Finding(check.name, verdict, reason, version.partition(".")[0], kit.clock.monotonic() - started)
+async def _finding(check: Check, harness: Harness, version: str) -> Finding:
+    started = harness.clock.monotonic()
+    verdict, reason = await _verdict(check, harness, version)
+    return Finding(check.name, verdict, reason, version.partition(".")[0], harness.clock.monotonic() - started)
 
 
-async def _verdict(check: Check, kit: Kit, version: str) -> tuple[Verdict, str]:
-    if version and version not in kit.versions():
-        return Verdict.SKIPPED, f"the driver does not offer {version}"
+async def _verdict(check: Check, harness: Harness, version: str) -> tuple[Verdict, str]:
+    if version and version not in harness.versions():
+        return Verdict.SKIPPED, f"the driver does not support {version}"
     try:
-        return Verdict.PASSED, await check.body(kit, version) or ""
+        return Verdict.PASSED, await check.body(harness, version) or ""
     except SkipError as skip:
         return Verdict.SKIPPED, str(skip)
-    except (NotMetError, CallError) as error:
+    except (CheckFailedError, CallError) as error:
         return Verdict.FAILED, str(error)
     except APIError as error:
-        return Verdict.SKIPPED, f"the API server refuses: {error}"
+        return Verdict.SKIPPED, f"the API server rejected a request: {error}"

@@ -14,7 +14,7 @@ import grpc.aio
 
 from dray.api.document import Document
 from dray.api.errors import APIError, NotFoundError
-from dray.cli.conformance.objects import CLAIMS, SLICES
+from dray.cli.conformance.cluster_objects import CLAIMS, SLICES
 from dray.client.interface import Client
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1 import api_pb2_grpc as v1_grpc
@@ -76,7 +76,7 @@ class _Service:
 
 
 class BreakableDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
-    """Implements the kit's `Restarter` too; what is in `disk` outlives a restart."""
+    """Also implements `Restarter`; `disk` survives a restart."""
 
     def __init__(self, root: Path, cdi: Path, client: Client, fault: str = "") -> None:
         self.root, self.cdi, self.client, self.fault = root, cdi, client, fault

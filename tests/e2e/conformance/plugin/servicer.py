@@ -47,8 +47,8 @@ class BreakablePlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]
             kubelet = _identity(self.folder / "kubelet.sock")
             if kubelet is None or kubelet == known or (known and self.breaks("plugin-registers-again")):
                 continue
-            again = known is not None
-            if not self.breaks("plugin-endpoint") and not (again and self.breaks("plugin-socket-again")):
+            fetch_info = known is not None
+            if not self.breaks("plugin-endpoint") and not (fetch_info and self.breaks("plugin-socket-again")):
                 await self.serve()
             if await self.register():
                 known = kubelet

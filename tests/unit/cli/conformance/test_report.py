@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
-from dray.cli.conformance.checks.table import Check
-from dray.cli.conformance.findings import Finding, NotMetError, Verdict, conforms, hold
+from dray.cli.conformance.findings import CheckFailedError, Finding, Verdict, conforms, fail_on
+from dray.cli.conformance.harness import Check
 from dray.cli.conformance.report import to_json, to_junit, to_text
 from dray.cli.conformance.requirements import REQUIREMENTS
 from dray.cli.conformance.runner import DRIVER_CHECKS, PLUGIN_CHECKS
@@ -41,8 +41,9 @@ def test_text() -> None:
         "\n"
         "claims\n"
         "  failed  prepare-answered (v1)\n"
-        "          required: NodePrepareResources answers each claim under its UID, and nothing else, "
-        "without an error.\n"
+        "          required: The response of NodePrepareResources has an entry without error for the UID of each "
+        "claim, and no\n"
+        "                    others.\n"
         "          found:    no \x00 answer\n"
         "\n"
         "health\n"
@@ -100,6 +101,6 @@ def test_conforms(verdicts: list[Verdict], expected: bool) -> None:
 
 
 def test_hold() -> None:
-    hold([])
-    with pytest.raises(NotMetError, match=r"^a; b$"):
-        hold(iter(["a", "b"]))
+    fail_on([])
+    with pytest.raises(CheckFailedError, match=r"^a; b$"):
+        fail_on(iter(["a", "b"]))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dray.cli.conformance.rules import answers, devices, registration, slices
-from dray.cli.conformance.rules.answers import ClaimRef, Entry, PreparedDevice
+from dray.cli.conformance.rules import devices, registration, responses, slices
 from dray.cli.conformance.rules.devices import Allocated, ListedDevice, Reported
 from dray.cli.conformance.rules.registration import Info, PluginRequest
-from dray.cli.conformance.rules.slices import Written
+from dray.cli.conformance.rules.responses import ClaimRef, ClaimResponse, PreparedDevice
+from dray.cli.conformance.rules.slices import SliceWrite
 
 A, B = ClaimRef("ns", "a", "1"), ClaimRef("ns", "b", "2")
 INFO = Info("DRAPlugin", "x.example.com", "/x.sock", ("v1.DRAPlugin",))
@@ -39,40 +39,43 @@ def item(name: str, generation: int, count: int, *names: str, node: str = "n", p
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def prepared(*requests: str, name: str = "x") -> Entry:
-    return Entry(devices=(PreparedDevice("p", name, requests),))
+def prepared(*requests: str, name: str = "x") -> ClaimResponse:
+    return ClaimResponse(devices=(PreparedDevice("p", name, requests),))
 
 
 CASES: dict[str, tuple[Iterator[str], list[str]]] = {
-    "all answered": (answers.success_problems([A, B], {"1": Entry(), "2": Entry()}), []),
+    "all answered": (responses.success_problems([A, B], {"1": ClaimResponse(), "2": ClaimResponse()}), []),
     "one missing, one too many": (
-        answers.entry_problems([A], {"3": Entry()}),
-        ["no answer for claim ns/a (uid 1)", "an answer for uid 3, which was not asked for"],
+        responses.entry_problems([A], {"3": ClaimResponse()}),
+        ["no entry for claim ns/a (uid 1)", "unexpected entry for uid 3"],
     ),
-    "an error": (answers.success_problems([A], {"1": Entry("no")}), ['claim ns/a answered with an error: "no"']),
-    "a refusal": (answers.refusal_problems([A], {"1": Entry("no")}), []),
-    "no refusal": (answers.refusal_problems([A], {"1": Entry()}), ["claim ns/a answered without an error"]),
-    "an allocated device": (answers.device_problems("d", ALLOCATION, prepared("r")), []),
-    "for all requests": (answers.device_problems("d", ALLOCATION, prepared()), []),
+    "an error": (
+        responses.success_problems([A], {"1": ClaimResponse("no")}),
+        ['claim ns/a has an error: "no"'],
+    ),
+    "a refusal": (responses.refusal_problems([A], {"1": ClaimResponse("no")}), []),
+    "no refusal": (responses.refusal_problems([A], {"1": ClaimResponse()}), ["claim ns/a has no error"]),
+    "an allocated device": (responses.device_problems("d", ALLOCATION, prepared("r")), []),
+    "for all requests": (responses.device_problems("d", ALLOCATION, prepared()), []),
     "another driver's device": (
-        answers.device_problems("d", ALLOCATION, prepared(name="y")),
+        responses.device_problems("d", ALLOCATION, prepared(name="y")),
         ["device p/y is not in the claim's allocation"],
     ),
     "a subrequest": (
-        answers.device_problems("d", ALLOCATION, prepared("r/sub")),
+        responses.device_problems("d", ALLOCATION, prepared("r/sub")),
         ['device p/x has the request name "r/sub", not one of r'],
     ),
     "the same in another order": (
-        answers.difference_problems(
-            Entry(devices=(PreparedDevice("p", "x"), PreparedDevice("p", "y"))),
-            Entry(devices=(PreparedDevice("p", "y"), PreparedDevice("p", "x"))),
+        responses.difference_problems(
+            ClaimResponse(devices=(PreparedDevice("p", "x"), PreparedDevice("p", "y"))),
+            ClaimResponse(devices=(PreparedDevice("p", "y"), PreparedDevice("p", "x"))),
             "then",
         ),
         [],
     ),
     "another answer": (
-        answers.difference_problems(prepared(), Entry(), "then"),
-        ["then the answer was no devices, and before it was p/x []"],
+        responses.difference_problems(prepared(), ClaimResponse(), "then"),
+        ["then the response was no devices, previously p/x []"],
     ),
     "a good driver": (registration.type_problems(INFO, 0.5, 1.0), []),
     "a slow one": (registration.type_problems(INFO, 1.5, 1.0), ["it took 1.5 s"]),
@@ -94,7 +97,7 @@ CASES: dict[str, tuple[Iterator[str], list[str]]] = {
     ),
     "an endpoint": (registration.endpoint_problems(INFO, is_socket=True), []),
     "no endpoint": (registration.endpoint_problems(info(endpoint=""), is_socket=False), []),
-    "no socket": (registration.endpoint_problems(INFO, is_socket=False), ['endpoint "/x.sock" is no socket']),
+    "no socket": (registration.endpoint_problems(INFO, is_socket=False), ['endpoint "/x.sock" is not a socket']),
     "a long path": (
         registration.endpoint_problems(info(endpoint="/" + "a" * 107), is_socket=True),
         [f'endpoint "/{"a" * 107}" is longer than 107 bytes'],
@@ -127,18 +130,18 @@ CASES: dict[str, tuple[Iterator[str], list[str]]] = {
     "names in two pools": (slices.name_problems([item("a", 1, 1, "x"), item("b", 1, 1, "x", pool="q")]), []),
     "names twice": (
         slices.name_problems([item("a", 1, 2, "x"), item("b", 1, 2, "x")]),
-        ["pool p: device x is there 2 times"],
+        ["pool p: device x is listed 2 times"],
     ),
     "another node": (
         slices.node_problems([item("a", 1, 1, node="m"), item("b", 1, 1, node="")], "n"),
         ['a: nodeName is "m", the driver runs on "n"'],
     ),
     "generations that grow": (
-        slices.decrease_problems([Written("p", 1, "a"), Written("q", 1, "b"), Written("p", 2, "a")]),
+        slices.decrease_problems([SliceWrite("p", 1, "a"), SliceWrite("q", 1, "b"), SliceWrite("p", 2, "a")]),
         [],
     ),
     "generations that do not": (
-        slices.decrease_problems([Written("p", 3, "a"), Written("p", 2, "a"), Written("p", 2, "b")]),
+        slices.decrease_problems([SliceWrite("p", 3, "a"), SliceWrite("p", 2, "a"), SliceWrite("p", 2, "b")]),
         [
             "pool p: a was written with generation 2 after 3",
             "pool p: b was written with generation 2 after 3",
@@ -166,7 +169,7 @@ CASES: dict[str, tuple[Iterator[str], list[str]]] = {
     ),
     "health twice": (
         devices.health_problems([Reported("p", "x", 1, 0, 0)] * 2, {("p", "x")}, 100.0),
-        ["p/x is there 2 times"],
+        ["p/x is listed 2 times"],
     ),
     "devices": (devices.listed_problems([ListedDevice("a", "Healthy", (0, 1)), ListedDevice("b", "Unhealthy")]), []),
     "bad devices": (
@@ -183,7 +186,7 @@ CASES: dict[str, tuple[Iterator[str], list[str]]] = {
         devices.preferred_problems(["z", "z"], ["a", "b"], ["a"], 1),
         [
             "1 of a, b with a: 2 ids",
-            "1 of a, b with a: an id twice",
+            "1 of a, b with a: duplicate ids",
             "1 of a, b with a: z is not available",
             "1 of a, b with a: a is missing",
         ],

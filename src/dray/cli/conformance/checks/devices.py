@@ -1,4 +1,4 @@
-"""CDI specs and health of DRA drivers."""
+"""Checks of CDI specs and of device health."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import grpc
 
-from dray.cli.conformance.checks.table import Checks
-from dray.cli.conformance.findings import NotMetError, SkipError, hold
-from dray.cli.conformance.kit import Kit
-from dray.cli.conformance.links import CallError
+from dray.cli.conformance.driver_client import CallError
+from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
+from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import devices as rules
 from dray.cli.conformance.rules.registration import HEALTH
 
@@ -20,64 +19,64 @@ CHECKS: Final = Checks()
 
 
 @asynccontextmanager
-async def _cdi_ids(kit: Kit) -> AsyncIterator[Sequence[str]]:
-    """The CDI devices of a claim while it is prepared."""
-    versions = kit.versions()
+async def _cdi_ids(harness: Harness) -> AsyncIterator[Sequence[str]]:
+    """Prepare a claim and yield its CDI device ids."""
+    versions = harness.versions()
     if not versions:
         raise SkipError("the driver serves no version")
-    async with kit.claim(versions[0]) as claim:
-        entry = await kit.prepared(versions[0], claim)
+    async with harness.claim(versions[0]) as claim:
+        entry = await harness.prepared(versions[0], claim)
         ids = [name for device in entry.devices for name in device.cdi_ids]
         if not ids:
-            raise SkipError("the driver answered without CDI devices")
+            raise SkipError("the response has no CDI devices")
         yield ids
 
 
 @CHECKS.check("cdi-qualified")
-async def _qualified(kit: Kit, _version: str) -> None:
-    async with _cdi_ids(kit) as ids:
-        hold(rules.unqualified_problems(ids))
+async def _qualified(harness: Harness, _version: str) -> None:
+    async with _cdi_ids(harness) as ids:
+        fail_on(rules.unqualified_problems(ids))
 
 
 @CHECKS.check("cdi-present")
-async def _present(kit: Kit, _version: str) -> None:
-    async with _cdi_ids(kit) as ids:
-        hold(rules.missing_problems(ids, kit.cdi.registry().devices, kit.place.cdi_folders))
+async def _present(harness: Harness, _version: str) -> None:
+    async with _cdi_ids(harness) as ids:
+        fail_on(rules.missing_problems(ids, harness.cdi.registry().devices, harness.target.cdi_directories))
 
 
 @CHECKS.check("cdi-valid")
-async def _valid(kit: Kit, _version: str) -> None:
-    async with _cdi_ids(kit):
-        hold(rules.spec_problems(kit.cdi.registry().problems, kit.broken_before))
+async def _valid(harness: Harness, _version: str) -> None:
+    async with _cdi_ids(harness):
+        fail_on(rules.spec_problems(harness.cdi.registry().problems, harness.preexisting_problems))
 
 
 @CHECKS.check("cdi-unique")
-async def _unique(kit: Kit, _version: str) -> None:
-    async with _cdi_ids(kit):
-        hold(rules.conflict_problems(kit.cdi.registry().problems, kit.broken_before))
+async def _unique(harness: Harness, _version: str) -> None:
+    async with _cdi_ids(harness):
+        fail_on(rules.conflict_problems(harness.cdi.registry().problems, harness.preexisting_problems))
 
 
-async def _first_list(kit: Kit) -> Sequence[Any]:
+async def _first_list(harness: Harness) -> Sequence[Any]:
     try:
-        async with asyncio.timeout(kit.timing.first_seconds), aclosing(kit.link.watch_health()) as lists:
+        async with asyncio.timeout(harness.timing.first_seconds), aclosing(harness.client.watch_health()) as lists:
             async for devices in lists:
                 return devices
     except TimeoutError as error:
-        raise NotMetError(f"nothing came within {kit.timing.first_seconds:g} s") from error
+        raise CheckFailedError(f"no list within {harness.timing.first_seconds:g} s") from error
     except CallError as error:
-        if error.code is grpc.StatusCode.UNIMPLEMENTED and HEALTH not in kit.info.versions:
+        if error.code is grpc.StatusCode.UNIMPLEMENTED and HEALTH not in harness.info.versions:
             raise SkipError("the driver does not report health") from error
         raise
-    raise NotMetError("the stream ended without a list")
+    raise CheckFailedError("the stream ended without a list")
 
 
 @CHECKS.check("health-first")
-async def _first(kit: Kit, _version: str) -> str:
-    return f"{len(await _first_list(kit))} devices"
+async def _first(harness: Harness, _version: str) -> str:
+    return f"{len(await _first_list(harness))} devices"
 
 
 @CHECKS.check("health-devices")
-async def _devices(kit: Kit, _version: str) -> None:
+async def _devices(harness: Harness, _version: str) -> None:
     listed = [
         rules.Reported(
             item.device.pool_name,
@@ -86,18 +85,18 @@ async def _devices(kit: Kit, _version: str) -> None:
             item.last_updated_time,
             item.health_check_timeout_seconds,
         )
-        for item in await _first_list(kit)
+        for item in await _first_list(harness)
     ]
     published = {
         (item["spec"]["pool"]["name"], device["name"])
-        for item in await kit.objects.slices()
+        for item in await harness.objects.slices()
         for device in item["spec"].get("devices") or ()
     }
-    hold(rules.health_problems(listed, published, kit.clock.now().timestamp()))
+    fail_on(rules.health_problems(listed, published, harness.clock.now().timestamp()))
 
 
 @CHECKS.check("health-again")
-async def _again(kit: Kit, _version: str) -> None:
-    await _first_list(kit)
-    await kit.disconnect()
-    await _first_list(kit)
+async def _again(harness: Harness, _version: str) -> None:
+    await _first_list(harness)
+    await harness.disconnect()
+    await _first_list(harness)

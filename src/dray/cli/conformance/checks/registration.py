@@ -1,4 +1,4 @@
-"""Who the driver says it is."""
+"""Checks of plugin registration."""
 
 from __future__ import annotations
 
@@ -7,80 +7,79 @@ from typing import Final
 
 import grpc
 
-from dray.cli.conformance.checks.table import Checks
-from dray.cli.conformance.findings import NotMetError, hold
-from dray.cli.conformance.kit import Kit
-from dray.cli.conformance.links import CallError, is_socket, notify
+from dray.cli.conformance.driver_client import CallError, is_socket, notify
+from dray.cli.conformance.findings import CheckFailedError, fail_on
+from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import registration as rules
 
 CHECKS: Final = Checks()
 
 
 @CHECKS.check("registration-socket")
-async def _socket(kit: Kit, _version: str) -> str:
-    await kit.find()
-    return kit.socket_path
+async def _socket(harness: Harness, _version: str) -> str:
+    await harness.find_driver()
+    return harness.socket_path
 
 
 @CHECKS.check("registration-info")
-async def _info(kit: Kit, _version: str) -> str:
-    started = kit.clock.monotonic()
-    info = await kit.again()
-    hold(rules.type_problems(info, kit.clock.monotonic() - started, kit.timing.info_seconds))
+async def _info(harness: Harness, _version: str) -> str:
+    started = harness.clock.monotonic()
+    info = await harness.fetch_info()
+    fail_on(rules.type_problems(info, harness.clock.monotonic() - started, harness.timing.info_seconds))
     return f"{info.name}, {', '.join(info.versions)}"
 
 
 @CHECKS.check("registration-name")
-async def _name(kit: Kit, _version: str) -> None:
-    hold(rules.name_problems(kit.info))
+async def _name(harness: Harness, _version: str) -> None:
+    fail_on(rules.name_problems(harness.info))
 
 
 @CHECKS.check("registration-versions")
-async def _versions(kit: Kit, _version: str) -> None:
-    hold(rules.version_problems(kit.info))
+async def _versions(harness: Harness, _version: str) -> None:
+    fail_on(rules.version_problems(harness.info))
 
 
 @CHECKS.check("registration-endpoint")
-async def _endpoint(kit: Kit, _version: str) -> None:
-    hold(rules.endpoint_problems(kit.info, is_socket=is_socket(kit.info.endpoint)))
+async def _endpoint(harness: Harness, _version: str) -> None:
+    fail_on(rules.endpoint_problems(harness.info, is_socket=is_socket(harness.info.endpoint)))
 
 
 @CHECKS.check("registration-repeated")
-async def _repeated(kit: Kit, _version: str) -> None:
-    hold(rules.changed_problems(kit.info, await kit.again()))
+async def _repeated(harness: Harness, _version: str) -> None:
+    fail_on(rules.changed_problems(harness.info, await harness.fetch_info()))
 
 
 @CHECKS.check("registration-refused")
-async def _refused(kit: Kit, _version: str) -> None:
-    await notify(kit.socket_path, "refused, to see what becomes of it")
-    # It may end and be started again by whoever runs it.
-    await kit.find()
+async def _refused(harness: Harness, _version: str) -> None:
+    await notify(harness.socket_path, "rejected by dray conformance")
+    # The driver may exit and be restarted by its supervisor.
+    await harness.find_driver()
 
 
 @CHECKS.check("registration-accepted")
-async def _accepted(kit: Kit, _version: str) -> None:
-    await kit.accept()
+async def _accepted(harness: Harness, _version: str) -> None:
+    await harness.confirm_registration()
 
 
 @CHECKS.check("services-served")
-async def _served(kit: Kit, _version: str) -> None:
-    for version in kit.info.dra_versions:
-        await _answers(kit, version)
-    if rules.HEALTH in kit.info.versions:
+async def _served(harness: Harness, _version: str) -> None:
+    for version in harness.info.dra_versions:
+        await _answers(harness, version)
+    if rules.HEALTH in harness.info.versions:
         try:
-            async with asyncio.timeout(kit.timing.first_seconds):
-                async for _ in kit.link.watch_health():
+            async with asyncio.timeout(harness.timing.first_seconds):
+                async for _ in harness.client.watch_health():
                     return
         except TimeoutError:
-            # It is served, and slow; another check is about that.
+            # Served but slow, which another check reports.
             return
 
 
-async def _answers(kit: Kit, version: str) -> None:
-    for call in (kit.link.prepare, kit.link.unprepare):
+async def _answers(harness: Harness, version: str) -> None:
+    for call in (harness.client.prepare, harness.client.unprepare):
         try:
             await call(version, [])
         except CallError as error:
-            # Any other failure is for another check.
+            # Other checks report all other errors.
             if error.code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE):
-                raise NotMetError(f"{version}: {error}") from error
+                raise CheckFailedError(f"{version}: {error}") from error

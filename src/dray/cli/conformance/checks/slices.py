@@ -1,81 +1,82 @@
-"""What the driver publishes."""
+"""Checks of the driver's ResourceSlices."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from dray.api.document import Document
-from dray.cli.conformance.checks.table import Checks
-from dray.cli.conformance.findings import NotMetError, SkipError, hold
-from dray.cli.conformance.kit import Kit, until
+from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
+from dray.cli.conformance.harness import Checks, Harness, wait_until
 from dray.cli.conformance.rules import slices as rules
 
 CHECKS: Final = Checks()
 
 
-async def _slices(kit: Kit) -> list[Document]:
-    if not await kit.published():
+async def _slices(harness: Harness) -> list[Document]:
+    if not await harness.published():
         raise SkipError("the driver publishes nothing")
-    return await kit.objects.slices()
+    return await harness.objects.slices()
 
 
 @CHECKS.check("slices-published")
-async def _published(kit: Kit, _version: str) -> str:
-    if not await kit.published():
-        raise NotMetError(f"no ResourceSlice with driver {kit.info.name} within {kit.timing.appear_seconds:g} s")
-    slices = await kit.objects.slices()
+async def _published(harness: Harness, _version: str) -> str:
+    if not await harness.published():
+        raise CheckFailedError(
+            f"no ResourceSlice with driver {harness.info.name} within {harness.timing.appear_seconds:g} s"
+        )
+    slices = await harness.objects.slices()
     devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
     return f"{devices} devices in {len(slices)} slices"
 
 
 @CHECKS.check("slices-valid")
-async def _valid(kit: Kit, _version: str) -> None:
-    hold(rules.invalid_problems(await _slices(kit)))
+async def _valid(harness: Harness, _version: str) -> None:
+    fail_on(rules.invalid_problems(await _slices(harness)))
 
 
 @CHECKS.check("slices-node")
-async def _node(kit: Kit, _version: str) -> None:
-    hold(rules.node_problems(await _slices(kit), kit.place.node_name))
+async def _node(harness: Harness, _version: str) -> None:
+    fail_on(rules.node_problems(await _slices(harness), harness.target.node_name))
 
 
 @CHECKS.check("slices-complete")
-async def _complete(kit: Kit, _version: str) -> None:
-    hold(rules.count_problems(await _slices(kit)))
+async def _complete(harness: Harness, _version: str) -> None:
+    fail_on(rules.count_problems(await _slices(harness)))
 
 
 @CHECKS.check("slices-current")
-async def _current(kit: Kit, _version: str) -> None:
-    hold(rules.outdated_problems(await _slices(kit)))
+async def _current(harness: Harness, _version: str) -> None:
+    fail_on(rules.outdated_problems(await _slices(harness)))
 
 
 @CHECKS.check("slices-unique")
-async def _unique(kit: Kit, _version: str) -> None:
-    hold(rules.name_problems(await _slices(kit)))
+async def _unique(harness: Harness, _version: str) -> None:
+    fail_on(rules.name_problems(await _slices(harness)))
 
 
 @CHECKS.check("slices-repaired")
-async def _repaired(kit: Kit, _version: str) -> str:
-    slices = await _slices(kit)
+async def _repaired(harness: Harness, _version: str) -> str:
+    slices = await _slices(harness)
     gone = slices[0]["metadata"]["uid"]
-    started = kit.clock.monotonic()
-    await kit.objects.delete_slice(slices[0]["metadata"]["name"])
+    started = harness.clock.monotonic()
+    await harness.objects.delete_slice(slices[0]["metadata"]["name"])
 
-    async def back() -> bool:
-        now = await kit.objects.slices()
+    async def is_republished() -> bool:
+        now = await harness.objects.slices()
         return len(now) >= len(slices) and all(item["metadata"]["uid"] != gone for item in now)
 
-    if not await until(back, kit.timing.repair_seconds, kit.clock):
-        raise NotMetError(
-            f"{len(await kit.objects.slices())} of {len(slices)} slices after {kit.timing.repair_seconds:g} s"
+    if not await wait_until(is_republished, harness.timing.repair_seconds, harness.clock):
+        raise CheckFailedError(
+            f"{len(await harness.objects.slices())} of {len(slices)} slices after {harness.timing.repair_seconds:g} s"
         )
-    await kit.settle()
-    return f"after {kit.clock.monotonic() - started:.1f} s"
+    await harness.wait_for_complete_pools()
+    return f"after {harness.clock.monotonic() - started:.1f} s"
 
 
-async def monotonic(kit: Kit, _version: str) -> str:
-    """Judged last, over everything that was seen."""
-    await until(kit.objects.followed, kit.timing.first_seconds, kit.clock)
-    if not kit.objects.history:
+async def monotonic(harness: Harness, _version: str) -> str:
+    """Check all recorded writes; runs last."""
+    await wait_until(harness.objects.has_recorded_all, harness.timing.first_seconds, harness.clock)
+    if not harness.objects.history:
         raise SkipError("the driver publishes nothing")
-    hold(rules.decrease_problems(kit.objects.history))
-    return f"{len(kit.objects.history)} writes seen"
+    fail_on(rules.decrease_problems(harness.objects.history))
+    return f"{len(harness.objects.history)} writes recorded"

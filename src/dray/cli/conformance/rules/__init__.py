@@ -1,1 +1,1 @@
-"""Judgements on what was seen: each function yields what is wrong, nothing when all is well. Pure."""
+"""Rules for what a driver sends: each function yields the violations. Pure."""

@@ -1,4 +1,4 @@
-"""CDI devices, health reports, and device plugins' devices. Pure."""
+"""Rules for CDI devices, health reports, and devices of device plugins. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from dray.api.cdi import CdiError, QualifiedName
 
 ID_LENGTH_MAX: Final = 63
-# Clocks of one machine agree; the fields have whole seconds.
+# The tolerance for timestamps of whole seconds.
 CLOCK_SECONDS: Final = 2
 CONFLICT: Final = "conflicting device"
 
 
 def unqualified_problems(ids: Iterable[str]) -> Iterator[str]:
-    """The runtime finds a device by its full name."""
+    """The runtime finds a device by its qualified name."""
     for name in ids:
         try:
             QualifiedName.parse(name)
@@ -25,12 +25,12 @@ def unqualified_problems(ids: Iterable[str]) -> Iterator[str]:
 
 
 def missing_problems(ids: Iterable[str], known: Collection[str], folders: Sequence[str]) -> Iterator[str]:
-    """The container is started right after the answer."""
+    """The container is started right after the response."""
     yield from (f"{name} is in no spec in {', '.join(folders)}" for name in ids if name not in known)
 
 
 def spec_problems(problems: Mapping[str, Sequence[str]], before: Collection[str]) -> Iterator[str]:
-    """Files that were wrong before the driver was looked at are not its own."""
+    """Specs must be valid, apart from those that were invalid before the run."""
     for path, texts in problems.items():
         yield from (f"{path}: {text}" for text in texts if path not in before and not text.startswith(CONFLICT))
 
@@ -58,7 +58,7 @@ def health_problems(reports: Sequence[Reported], published: Collection[tuple[str
         if (pool, device) not in published:
             yield f"{pool}/{device} is not published"
         if times > 1:
-            yield f"{pool}/{device} is there {times} times"
+            yield f"{pool}/{device} is listed {times} times"
     for item in reports:
         if item.updated > now + CLOCK_SECONDS:
             yield f"{item.pool}/{item.device}: last_updated_time is {item.updated - now:.0f} s in the future"
@@ -76,12 +76,12 @@ class ListedDevice:
 
 
 def listed_problems(devices: Sequence[ListedDevice]) -> Iterator[str]:
-    """Kubelet keeps devices by id."""
+    """Kubelet identifies devices by id."""
     for name, times in Counter(device.id for device in devices).items():
         if not 0 < len(name) <= ID_LENGTH_MAX:
             yield f'id "{name}" has {len(name)} characters'
         if times > 1:
-            yield f"id {name} is there {times} times"
+            yield f"id {name} is listed {times} times"
     for device in devices:
         if device.health not in ("Healthy", "Unhealthy"):
             yield f'{device.id}: health is "{device.health}"'
@@ -90,7 +90,7 @@ def listed_problems(devices: Sequence[ListedDevice]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """What one container gets; paths are pairs of container's and host's."""
+    """The response for one container; paths are pairs of container path and host path."""
 
     mounts: tuple[tuple[str, str], ...] = ()
     devices: tuple[tuple[str, str, str], ...] = ()
@@ -98,7 +98,7 @@ class Allocated:
 
 
 def allocated_problems(containers: Sequence[Allocated]) -> Iterator[str]:
-    """The runtime takes it as it is."""
+    """The runtime uses the response unchanged."""
     for container in containers:
         for paths in (*container.mounts, *((inside, outside) for inside, outside, _ in container.devices)):
             yield from (f'"{path}" is not an absolute path' for path in paths if not path.startswith("/"))
@@ -111,11 +111,11 @@ def allocated_problems(containers: Sequence[Allocated]) -> Iterator[str]:
 def preferred_problems(
     ids: Sequence[str], available: Collection[str], must_include: Collection[str], size: int
 ) -> Iterator[str]:
-    """Kubelet ignores a preference that it cannot use."""
-    asked = f"{size} of {', '.join(sorted(available))} with {', '.join(sorted(must_include)) or 'none'}: "
+    """Kubelet ignores an invalid preference."""
+    request = f"{size} of {', '.join(sorted(available))} with {', '.join(sorted(must_include)) or 'none'}: "
     if len(ids) != size:
-        yield f"{asked}{len(ids)} ids"
+        yield f"{request}{len(ids)} ids"
     if len(set(ids)) != len(ids):
-        yield f"{asked}an id twice"
-    yield from (f"{asked}{name} is not available" for name in dict.fromkeys(ids) if name not in available)
-    yield from (f"{asked}{name} is missing" for name in sorted(must_include) if name not in ids)
+        yield f"{request}duplicate ids"
+    yield from (f"{request}{name} is not available" for name in dict.fromkeys(ids) if name not in available)
+    yield from (f"{request}{name} is missing" for name in sorted(must_include) if name not in ids)

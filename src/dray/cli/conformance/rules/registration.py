@@ -1,4 +1,4 @@
-"""What a driver says of itself. Pure."""
+"""Rules for the registration of drivers and device plugins. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEVICE_PLUGIN_VERSION: Final = "v1beta1"
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """An answer to GetInfo."""
+    """A response of GetInfo."""
 
     type: str
     name: str
@@ -30,12 +30,12 @@ class Info:
 
     @property
     def dra_versions(self) -> tuple[str, ...]:
-        """The services by which claims can be prepared."""
+        """Return the services that prepare claims."""
         return tuple(version for version in dict.fromkeys(self.versions) if version in DRA_SERVICES)
 
 
 def type_problems(info: Info, seconds: float, seconds_max: float) -> Iterator[str]:
-    """Kubelet knows what to do with a plugin by its type, and waits a second for it."""
+    """Kubelet selects the handler by the type, and waits for one second."""
     if info.type != DRA_PLUGIN:
         yield f'type is "{info.type}"'
     if seconds > seconds_max:
@@ -53,7 +53,7 @@ def name_problems(info: Info) -> Iterator[str]:
 
 
 def version_problems(info: Info) -> Iterator[str]:
-    """Kubelet uses the first service that it knows."""
+    """Kubelet uses the first service that it supports."""
     if not info.dra_versions:
         yield f"supported_versions is [{', '.join(info.versions)}]"
     for version in dict.fromkeys(info.versions):
@@ -70,11 +70,11 @@ def endpoint_problems(info: Info, *, is_socket: bool) -> Iterator[str]:
     elif len(info.endpoint.encode()) > PATH_LENGTH_MAX:
         yield f'endpoint "{info.endpoint}" is longer than {PATH_LENGTH_MAX} bytes'
     elif not is_socket:
-        yield f'endpoint "{info.endpoint}" is no socket'
+        yield f'endpoint "{info.endpoint}" is not a socket'
 
 
 def changed_problems(before: Info, after: Info) -> Iterator[str]:
-    """A driver does not change by being asked."""
+    """GetInfo must return the same each time."""
     for field in ("type", "name", "endpoint", "versions"):
         first, second = getattr(before, field), getattr(after, field)
         if first != second:
@@ -83,7 +83,7 @@ def changed_problems(before: Info, after: Info) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class PluginRequest:
-    """A device plugin's call of Register."""
+    """A device plugin's Register request."""
 
     version: str
     endpoint: str
@@ -93,19 +93,19 @@ class PluginRequest:
 
 
 def register_problems(request: PluginRequest) -> Iterator[str]:
-    """Kubelet knows one version."""
+    """Kubelet supports one version."""
     if request.version != DEVICE_PLUGIN_VERSION:
         yield f'version is "{request.version}"'
 
 
 def resource_problems(request: PluginRequest) -> Iterator[str]:
-    """Pods ask for the resource by its name."""
+    """Pods request the resource by its name."""
     if not is_extended_resource_name(request.resource):
         yield f'resource_name is "{request.resource}"'
 
 
 def plugin_endpoint_problems(request: PluginRequest, failure: str) -> Iterator[str]:
-    """Kubelet connects to the socket before it answers the call; `failure` is what that came to."""
+    """Kubelet connects to the socket before it responds; `failure` is the error of that connection."""
     if not request.endpoint or "/" in request.endpoint:
         yield f'endpoint is "{request.endpoint}", not a file name'
     elif failure:
@@ -113,8 +113,8 @@ def plugin_endpoint_problems(request: PluginRequest, failure: str) -> Iterator[s
 
 
 def option_problems(request: PluginRequest, options: tuple[bool, bool]) -> Iterator[str]:
-    """Both ways to say it must agree."""
+    """Register and GetDevicePluginOptions must agree."""
     names = ("pre_start_required", "get_preferred_allocation_available")
-    for name, told, answered in zip(names, request.options or options, options, strict=True):
-        if told != answered:
-            yield f"{name} is {told} in Register and {answered} in GetDevicePluginOptions"
+    for name, registered, returned in zip(names, request.options or options, options, strict=True):
+        if registered != returned:
+            yield f"{name} is {registered} in Register and {returned} in GetDevicePluginOptions"

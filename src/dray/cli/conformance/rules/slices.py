@@ -1,4 +1,4 @@
-"""A driver's ResourceSlices, now and over time. Pure."""
+"""Rules for a driver's ResourceSlices, current and over time. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dray.api.validation.resource_slice import validate_slice
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A slice as it was written at some moment, in the order of writes."""
+class SliceWrite:
+    """One write of a slice."""
 
     pool: str
     generation: int
@@ -20,13 +20,13 @@ class Written:
 
 
 def invalid_problems(slices: Sequence[Document]) -> Iterator[str]:
-    """Kubernetes' own rules."""
+    """Slices must pass Kubernetes' validation."""
     for item in slices:
         yield from (f"{item['metadata']['name']}: {error}" for error in validate_slice(item))
 
 
 def node_problems(slices: Sequence[Document], node_name: str) -> Iterator[str]:
-    """Devices of a node are offered on that node."""
+    """Slices of a node must name that node."""
     for item in slices:
         named = item["spec"].get("nodeName")
         if named and named != node_name:
@@ -44,7 +44,7 @@ def count_problems(slices: Sequence[Document]) -> Iterator[str]:
 
 
 def outdated_problems(slices: Sequence[Document]) -> Iterator[str]:
-    """What is outdated must go."""
+    """Outdated slices must be removed."""
     newest = {pool: _generation(items[0]) for pool, items in _newest(slices).items()}
     for item in slices:
         pool = item["spec"]["pool"]["name"]
@@ -53,14 +53,14 @@ def outdated_problems(slices: Sequence[Document]) -> Iterator[str]:
 
 
 def name_problems(slices: Sequence[Document]) -> Iterator[str]:
-    """A device is known by driver, pool and name."""
+    """A device is identified by driver, pool and name."""
     for pool, newest in _newest(slices).items():
         names = Counter(device["name"] for item in newest for device in item["spec"].get("devices") or ())
-        yield from (f"pool {pool}: device {name} is there {times} times" for name, times in names.items() if times > 1)
+        yield from (f"pool {pool}: device {name} is listed {times} times" for name, times in names.items() if times > 1)
 
 
-def decrease_problems(history: Sequence[Written]) -> Iterator[str]:
-    """The scheduler takes the highest generation for the newest."""
+def decrease_problems(history: Sequence[SliceWrite]) -> Iterator[str]:
+    """The scheduler treats the highest generation as the latest."""
     highest: dict[str, int] = {}
     for written in history:
         known = highest.get(written.pool, 0)

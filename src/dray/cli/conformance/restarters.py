@@ -1,4 +1,4 @@
-"""Ways to restart a driver: a process of our own, a command of its author, or a person."""
+"""Restarts of the driver under test: a child process, a command, or a prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOP_SECONDS_MAX: Final = 120.0
 
 
 class DriverProcess:
-    """The driver that `--run` names; killed as by a power cut, and started again."""
+    """The driver started by `--run`; killed without warning and started again."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command = command
@@ -28,7 +28,7 @@ class DriverProcess:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Ask it to end."""
+        """Terminate it."""
         await self._end(signal.SIGTERM)
 
     async def restart(self) -> None:
@@ -37,7 +37,7 @@ class DriverProcess:
         await self._start()
 
     async def _start(self) -> None:
-        # Its output is for people; ours alone is on the standard output.
+        # Standard output is reserved for the report.
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             env=self._environment,
@@ -60,7 +60,7 @@ class DriverProcess:
 
 
 class CommandRestarter:
-    """Restarts the driver by a command of its author."""
+    """Restarts the driver with `--restart-command`."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -75,17 +75,17 @@ class CommandRestarter:
                 code = await process.wait()
         except TimeoutError as error:
             process.kill()
-            raise UsageError(f"--restart-command did not end in {STOP_SECONDS_MAX:g} s") from error
+            raise UsageError(f"--restart-command did not exit within {STOP_SECONDS_MAX:g} s") from error
         if code:
-            raise UsageError(f"--restart-command ended with code {code}")
+            raise UsageError(f"--restart-command exited with code {code}")
 
 
-class AskingRestarter:
-    """Has a person restart the driver."""
+class PromptRestarter:
+    """Asks the user to restart the driver."""
 
     def __init__(self, ask: Callable[[str], str] = input) -> None:
         self._ask = ask
 
     async def restart(self) -> None:
-        """Ask and wait."""
+        """Prompt and wait for Enter."""
         await asyncio.to_thread(self._ask, "Kill the driver (kill -9), start it again, and press Enter: ")

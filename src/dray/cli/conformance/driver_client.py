@@ -12,8 +12,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dray.cli.conformance.rules.answers import Answers, ClaimRef, Entry, PreparedDevice
 from dray.cli.conformance.rules.registration import V1, V1BETA1, Info
+from dray.cli.conformance.rules.responses import ClaimRef, ClaimResponse, PreparedDevice, Responses
 from dray.lib.clock import Clock
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub as V1Stub
@@ -26,14 +26,14 @@ from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect, error_text
 
 DIAL_SECONDS: Final = 10.0
-# Longer than kubelet's second, so that a slow driver can be told from one that does not answer.
+# Longer than kubelet's second, to distinguish a slow driver from one that does not respond.
 INFO_SECONDS: Final = 10.0
 NOTIFY_SECONDS: Final = 5.0
 _VERSIONS: Final[dict[str, tuple[Any, Any]]] = {V1: (v1, V1Stub), V1BETA1: (v1beta1, V1Beta1Stub)}
 
 
 class CallError(Exception):
-    """A call that came to nothing."""
+    """A call failed."""
 
     def __init__(self, method: str, error: grpc.aio.AioRpcError | None = None) -> None:
         super().__init__(f"{method}: {error_text(error) if error is not None else 'no connection'}")
@@ -41,14 +41,14 @@ class CallError(Exception):
 
 
 def is_socket(path: str) -> bool:
-    """Whether there is a socket at the path."""
+    """Return whether the path is a socket."""
     try:
         return stat.S_ISSOCK(os.stat(path).st_mode)
     except OSError:
         return False
 
 
-async def _answered(method: str, call: Awaitable[Any]) -> Any:
+async def _translate_errors(method: str, call: Awaitable[Any]) -> Any:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
@@ -56,8 +56,8 @@ async def _answered(method: str, call: Awaitable[Any]) -> Any:
 
 
 @asynccontextmanager
-async def dialled(path: str) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection, once it is there."""
+async def connected_channel(path: str) -> AsyncIterator[grpc.aio.Channel]:
+    """Connect to a socket and wait until the channel is ready."""
     async with connect(path) as channel:
         try:
             async with asyncio.timeout(DIAL_SECONDS):
@@ -68,23 +68,23 @@ async def dialled(path: str) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def get_info(path: str) -> Info:
-    """Ask a registration socket who it is."""
-    async with dialled(path) as channel:
+    """Call GetInfo on a registration socket."""
+    async with connected_channel(path) as channel:
         call = RegistrationStub(channel).GetInfo(registration.InfoRequest(), timeout=INFO_SECONDS)
-        answer = await _answered("GetInfo", call)
+        answer = await _translate_errors("GetInfo", call)
     return Info(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
 
 
 async def notify(path: str, error: str = "") -> None:
-    """Tell what became of the registration."""
+    """Call NotifyRegistrationStatus."""
     status = registration.RegistrationStatus(plugin_registered=not error, error=error)
-    async with dialled(path) as channel:
+    async with connected_channel(path) as channel:
         call = RegistrationStub(channel).NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
-        await _answered("NotifyRegistrationStatus", call)
+        await _translate_errors("NotifyRegistrationStatus", call)
 
 
-class DriverLink:
-    """A connection to the driver's service; `observe` hears how long calls take that are not given up on purpose."""
+class DriverClient:
+    """A connection to the driver's service; `observe` gets the duration of calls that are not cancelled on purpose."""
 
     def __init__(self, path: str, clock: Clock, call_seconds: float, observe: Callable[[str, float], None]) -> None:
         self._observe = observe
@@ -93,7 +93,7 @@ class DriverLink:
         self._call_seconds = call_seconds
 
     async def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         await self._channel.close(None)
 
     async def prepare(
@@ -101,23 +101,25 @@ class DriverLink:
         version: str,
         refs: Sequence[ClaimRef],
         deadline_seconds: float | None = None,
-    ) -> Answers:
-        """NodePrepareResources."""
+    ) -> Responses:
+        """Call NodePrepareResources."""
         answer = await self._call(version, "NodePrepareResources", refs, deadline_seconds)
-        return {uid: Entry(item.error, tuple(map(_device, item.devices))) for uid, item in answer.claims.items()}
+        return {
+            uid: ClaimResponse(item.error, tuple(map(_device, item.devices))) for uid, item in answer.claims.items()
+        }
 
     async def unprepare(
         self,
         version: str,
         refs: Sequence[ClaimRef],
         deadline_seconds: float | None = None,
-    ) -> Answers:
-        """NodeUnprepareResources."""
+    ) -> Responses:
+        """Call NodeUnprepareResources."""
         answer = await self._call(version, "NodeUnprepareResources", refs, deadline_seconds)
-        return {uid: Entry(item.error) for uid, item in answer.claims.items()}
+        return {uid: ClaimResponse(item.error) for uid, item in answer.claims.items()}
 
     async def watch_health(self) -> AsyncGenerator[Sequence[Any], None]:
-        """NodeWatchResources: each list that comes."""
+        """Call NodeWatchResources and yield each list."""
         stream = DRAResourceHealthStub(self._channel).NodeWatchResources(health.NodeWatchResourcesRequest())
         try:
             async for update in stream:
@@ -142,14 +144,14 @@ class DriverLink:
             request, timeout=deadline_seconds or self._call_seconds, wait_for_ready=True
         )
         try:
-            return await _answered(method, call)
+            return await _translate_errors(method, call)
         finally:
             if deadline_seconds is None:
                 self._observe(method, self._clock.monotonic() - started)
 
 
 def _device(item: Any) -> PreparedDevice:
-    # v1beta1 has no shares.
+    # v1beta1 has no share ids.
     share = item.share_id if "share_id" in item.DESCRIPTOR.fields_by_name and item.HasField("share_id") else ""
     return PreparedDevice(
         item.pool_name, item.device_name, tuple(item.request_names), tuple(item.cdi_device_ids), share

@@ -1,4 +1,4 @@
-"""Kubelet's side of device plugins: the registration socket, and calls to the plugin that registered."""
+"""Kubelet's side of the device plugin API: the registration service, and calls to the registered plugin."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dray.cli.conformance.findings import NotMetError, SkipError
-from dray.cli.conformance.links import CallError, is_socket
+from dray.cli.conformance.driver_client import CallError, is_socket
+from dray.cli.conformance.findings import CheckFailedError, SkipError
 from dray.cli.conformance.rules.registration import DEVICE_PLUGIN_VERSION, PluginRequest
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import (
@@ -24,7 +24,7 @@ from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import (
 from dray.rpc.sockets import connect, listen, remove_socket
 
 SOCKET: Final = "kubelet.sock"
-# Kubelet's own.
+# Kubelet's timeouts.
 DIAL_SECONDS: Final = 10.0
 PRE_START_SECONDS: Final = 30.0
 CALL_SECONDS: Final = 45.0
@@ -32,7 +32,7 @@ CALL_SECONDS: Final = 45.0
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A call of Register, and what calling back in the middle of it came to."""
+    """A call of Register, and the result of calling the plugin before responding."""
 
     request: PluginRequest
     options: tuple[bool, bool] | None
@@ -40,7 +40,7 @@ class Registered:
 
 
 class KubeletSocket(RegistrationServicer):  # type: ignore[misc]
-    """Serves `kubelet.sock`; can be removed and made anew as by a restart of kubelet."""
+    """Serves `kubelet.sock`; `restart` recreates it as a restart of kubelet does."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,18 +50,18 @@ class KubeletSocket(RegistrationServicer):  # type: ignore[misc]
 
     @property
     def last(self) -> Registered:
-        """The last registration; the check is skipped when there was none."""
+        """Return the last registration; raises `SkipError` if there is none."""
         if self._last is None:
             raise SkipError("the plugin did not register")
         return self._last
 
     @property
     def plugin_path(self) -> str:
-        """The plugin's socket."""
+        """Return the path of the plugin's socket."""
         return str(self._folder / self.last.request.endpoint)
 
     async def start(self) -> None:
-        """Serve."""
+        """Start serving."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._server = grpc.aio.server()
         add_RegistrationServicer_to_server(self, self._server)
@@ -75,73 +75,71 @@ class KubeletSocket(RegistrationServicer):  # type: ignore[misc]
         remove_socket(str(self._folder / SOCKET))
 
     async def restart(self, *, clear: bool) -> None:
-        """As kubelet does it; real ones clear the folder of all sockets."""
+        """Restart as kubelet does, with `clear` also removing all sockets in the directory."""
         await self.stop()
         if clear:
             for path in self._folder.glob("*.sock"):
                 remove_socket(str(path))
-        self.forget()
-        await self.start()
-
-    def forget(self) -> None:
-        """Registrations so far do not count any more."""
         while not self._calls.empty():
             self._calls.get_nowait()
+        await self.start()
 
     async def registered(self, seconds: float) -> Registered:
-        """The next registration."""
+        """Wait for the next registration."""
         try:
             async with asyncio.timeout(seconds):
                 self._last = await self._calls.get()
         except TimeoutError as error:
-            raise NotMetError(f"Register was not called within {seconds:g} s at {self._folder / SOCKET}") from error
+            raise CheckFailedError(
+                f"Register was not called within {seconds:g} s at {self._folder / SOCKET}"
+            ) from error
         return self._last
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:  # noqa: N802 - the wire's name
-        """Call the plugin back before answering, as kubelet does."""
-        told = None
+        """Call the plugin before responding, as kubelet does."""
+        declared = None
         if request.HasField("options"):
-            told = request.options.pre_start_required, request.options.get_preferred_allocation_available
-        asked = PluginRequest(request.version, request.endpoint, request.resource_name, told)
-        options, failure = await _called_back(str(self._folder / request.endpoint))
-        self._calls.put_nowait(Registered(asked, options, failure))
+            declared = request.options.pre_start_required, request.options.get_preferred_allocation_available
+        received = PluginRequest(request.version, request.endpoint, request.resource_name, declared)
+        options, failure = await _get_options(str(self._folder / request.endpoint))
+        self._calls.put_nowait(Registered(received, options, failure))
         if request.version != DEVICE_PLUGIN_VERSION:
             await context.abort(grpc.StatusCode.UNKNOWN, f'requested API version "{request.version}" is not supported')
         return pb.Empty()
 
 
-async def _called_back(path: str) -> tuple[tuple[bool, bool] | None, str]:
+async def _get_options(path: str) -> tuple[tuple[bool, bool] | None, str]:
     if not is_socket(path):
-        return None, "there is no socket"
+        return None, "not a socket"
     try:
-        async with PluginLink(path) as link:
-            return await link.options(DIAL_SECONDS), ""
+        async with PluginClient(path) as plugin:
+            return await plugin.options(DIAL_SECONDS), ""
     except CallError as error:
         return None, str(error)
 
 
-class PluginLink:
+class PluginClient:
     """A connection to a device plugin."""
 
     def __init__(self, path: str) -> None:
         self._channel = connect(path)
         self._stub = DevicePluginStub(self._channel)
 
-    async def __aenter__(self) -> PluginLink:
-        """Connect when first used."""
+    async def __aenter__(self) -> PluginClient:
+        """Return the client; the first call connects."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give it up."""
+        """Close the connection."""
         await self._channel.close(None)
 
     async def options(self, seconds: float = CALL_SECONDS) -> tuple[bool, bool]:
-        """GetDevicePluginOptions."""
+        """Call GetDevicePluginOptions."""
         answer = await self._call("GetDevicePluginOptions", pb.Empty(), seconds)
         return answer.pre_start_required, answer.get_preferred_allocation_available
 
     async def lists(self) -> AsyncGenerator[Sequence[pb.Device], None]:
-        """ListAndWatch: each list that comes."""
+        """Call ListAndWatch and yield each list."""
         stream = self._stub.ListAndWatch(pb.Empty(), wait_for_ready=True)
         try:
             async for update in stream:
@@ -152,24 +150,24 @@ class PluginLink:
             stream.cancel()
 
     async def allocate(self, *containers: Sequence[str]) -> Sequence[pb.ContainerAllocateResponse]:
-        """Allocate, for several containers at once."""
+        """Call Allocate for one or more containers."""
         requests = [pb.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         answer = await self._call("Allocate", pb.AllocateRequest(container_requests=requests), CALL_SECONDS)
         return list(answer.container_responses)
 
     async def preferred(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
-        """GetPreferredAllocation, for one container."""
+        """Call GetPreferredAllocation for one container."""
         item = pb.ContainerPreferredAllocationRequest(
             available_device_ids=available, must_include_device_ids=must_include, allocation_size=size
         )
         request = pb.PreferredAllocationRequest(container_requests=[item])
         answer = await self._call("GetPreferredAllocation", request, CALL_SECONDS)
         if len(answer.container_responses) != 1:
-            raise NotMetError(f"{len(answer.container_responses)} answers for one container")
+            raise CheckFailedError(f"{len(answer.container_responses)} responses for one container")
         return list(answer.container_responses[0].device_ids)
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        """PreStartContainer."""
+        """Call PreStartContainer."""
         await self._call("PreStartContainer", pb.PreStartContainerRequest(devices_ids=ids), PRE_START_SECONDS)
 
     async def _call(self, method: str, request: Any, seconds: float) -> Any:
@@ -179,16 +177,16 @@ class PluginLink:
             raise CallError(method, error) from error
 
 
-async def first_list(link: PluginLink, seconds: float) -> Sequence[pb.Device]:
-    """The list that must come at once."""
-    lists = link.lists()
+async def first_list(plugin: PluginClient, seconds: float) -> Sequence[pb.Device]:
+    """Return the first list, which must be sent immediately."""
+    lists = plugin.lists()
     try:
         async with asyncio.timeout(seconds):
             async for devices in lists:
                 return devices
     except TimeoutError as error:
-        raise NotMetError(f"nothing came within {seconds:g} s") from error
+        raise CheckFailedError(f"no list within {seconds:g} s") from error
     finally:
         with suppress(CallError):
             await lists.aclose()
-    raise NotMetError("the stream ended without a list")
+    raise CheckFailedError("the stream ended without a list")
