@@ -1,8 +1,8 @@
-"""A device plugin for files in /dev: every match of a pattern is a device, given to one container at a time.
+"""A device plugin for files in /dev: every match of a pattern is a device for one container at a time.
 
     python host_devices.py --resource example.com/serial --pattern '/dev/ttyUSB*'
 
-Pods then ask for `example.com/serial: 1` in their limits, and find the device at its path and in $SERIAL_DEVICES.
+Pods request `example.com/serial: 1` in their limits. Containers get the device file and its path in $SERIAL_DEVICES.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevi
 
 
 class HostDevices(DevicePlugin):
-    """Devices are files; one is healthy while it is a device file."""
+    """Offers device files; a device is healthy while its file is a device file."""
 
     def __init__(self, resource_name: str, pattern: str) -> None:
         self.resource_name = resource_name
         self.pattern = pattern
-        # A device that was there once is unhealthy, not unknown, when its file is gone.
+        # A known device whose file is gone is reported as unhealthy, not removed.
         self.seen: set[str] = set()
 
     def devices(self) -> Sequence[Device]:
-        """One device for each file."""
+        """Return a device for each file."""
         self.seen.update(glob.glob(self.pattern))
         return [Device(device_id(path), healthy=is_device(path)) for path in sorted(self.seen)]
 
     def allocate(self, ids: Sequence[str]) -> Allocation:
-        """Show the files in the container at the same paths."""
+        """Add the files to the container at the same paths."""
         paths = [path for path in sorted(self.seen) if device_id(path) in ids]
         variable = self.resource_name.rpartition("/")[2].upper().replace("-", "_").replace(".", "_") + "_DEVICES"
         return Allocation(
@@ -41,12 +41,12 @@ class HostDevices(DevicePlugin):
 
 
 def device_id(path: str) -> str:
-    """The path as an id."""
+    """Return the device id for a path."""
     return path.removeprefix("/dev/").replace("/", "_")
 
 
 def is_device(path: str) -> bool:
-    """Whether the path is a character or block device."""
+    """Report whether the path is a character or block device."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -57,10 +57,10 @@ def is_device(path: str) -> bool:
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--resource", required=True, help="the extended resource that Pods ask for")
-    parser.add_argument("--pattern", required=True, help="which files are devices, such as /dev/ttyUSB*")
-    parser.add_argument("--folder", default=Options().folder, help="kubelet's folder of device plugins")
-    parser.add_argument("--poll-seconds", type=float, default=5.0, help="how often to look for devices")
+    parser.add_argument("--resource", required=True, help="extended resource that Pods request")
+    parser.add_argument("--pattern", required=True, help="pattern of device files, for example /dev/ttyUSB*")
+    parser.add_argument("--folder", default=Options().folder, help="device plugin directory of kubelet")
+    parser.add_argument("--poll-seconds", type=float, default=5.0, help="interval between scans for devices")
     arguments = parser.parse_args()
     options = Options(folder=arguments.folder, poll_seconds=arguments.poll_seconds)
     run(HostDevices(arguments.resource, arguments.pattern), options)

@@ -1,6 +1,6 @@
-"""A driver without devices of its own: containers get the environment variables that claim and class parameters name.
+"""A driver without hardware: containers get environment variables from the parameters of claim and class.
 
-A claim's parameters are `{"env": {"NAME": "value"}}`; those of the claim win over those of the class.
+The parameters are `{"env": {"NAME": "value"}}`; those of the claim take precedence over those of the class.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ DEVICES = 8
 
 
 class EnvDriver(Driver):
-    """Any number of claims, each of its slots holding one."""
+    """Offers slots, one for each claim."""
 
     name = "env.example.com"
 
     def devices(self) -> Iterable[Device]:
-        """Slots that a claim can have."""
+        """Return the slots."""
         return [device(f"slot-{number}", attributes={"index": number}) for number in range(DEVICES)]
 
     def prepare(self, claim: Claim) -> Iterable[PreparedDevice]:
-        """Turn parameters into variables."""
+        """Return the parameters as environment variables."""
         for slot in claim.devices:
             variables = {"DEVICE": slot.name}
             for parameters in slot.parameters:

@@ -1,7 +1,7 @@
-"""Simulated GPUs: whole cards, and partitions that share a card's memory and slices through counters.
+"""A driver for simulated GPUs, and for partitions that share the memory and slices of a GPU through counters.
 
-`GPUS` in the environment sets how many there are, and `GPU_MODELS` of which models. Containers see what they got in
-GPU_* variables and as /dev/gpu-*. A file named after a card in the folder `GPU_FAULTS` makes that card unhealthy.
+The environment variable `GPUS` sets their number, and `GPU_MODELS` their models. Containers get GPU_* variables and
+/dev/gpu-*. A file named after a GPU in the folder `GPU_FAULTS` makes that GPU unhealthy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dray import driver as sdk
 from dray.driver import Claim, ContainerEdits, DeviceHealth, Health, Pool, PreparedDevice, Version, counter_set
 
 MODELS = (("A100", 40, "8.0.0"), ("H100", 80, "9.0.0"))
-# Profile: slices of the card's seven, and the share of its memory in eighths.
+# Profile: number of the GPU's seven slices, and eighths of its memory.
 PROFILES = {"1g": (1, 1), "2g": (2, 2), "3g": (3, 4)}
 FAULT = sdk.DeviceTaint(key="gpu.example.com/fault", effect="NoExecute")
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 class GPUDriver(sdk.Driver):
-    """Cards alternate between the models and two NUMA nodes; four hang on one PCIe root."""
+    """GPUs alternate between the models and between two NUMA nodes; four share a PCIe root."""
 
     name = "gpu.example.com"
     reports_health = True
@@ -36,12 +36,12 @@ class GPUDriver(sdk.Driver):
         """Watch for faults in the background."""
         self.host.report_health(self.healths())
         if self.faults:
-            threading.Thread(target=self.look, daemon=True).start()
+            threading.Thread(target=self.watch_faults, daemon=True).start()
 
-    def look(self) -> None:
-        """Publish again, and report, when a card breaks or is mended."""
+    def watch_faults(self) -> None:
+        """Publish devices and report health when a GPU becomes unhealthy or healthy."""
         pause = threading.Event()
-        while not pause.wait(LOOK_SECONDS):
+        while not pause.wait(POLL_SECONDS):
             broken = frozenset(path.name for path in Path(self.faults).glob("gpu-*"))
             if broken != self.broken:
                 self.broken = broken
@@ -49,20 +49,20 @@ class GPUDriver(sdk.Driver):
                 self.host.publish()
 
     def healths(self) -> Iterable[DeviceHealth]:
-        """A partition is as healthy as its card."""
+        """Return the health of all devices; a partition has the health of its GPU."""
         for item in self.pools()[self.host.node_name].devices:
             health, message = (Health.UNHEALTHY, "card has fallen off the bus") if item.taints else (Health.HEALTHY, "")
             yield DeviceHealth(self.host.node_name, item.name, health, message)
 
     def pools(self) -> Mapping[str, Pool]:
-        """One pool: a counter set for each card, the card itself, and its partitions."""
+        """Return one pool with a counter set for each GPU, the GPU itself, and its partitions."""
         cards = range(self.count)
         models = [self.models[n % len(self.models)] for n in cards]
         counters = tuple(counter_set(f"gpu-{n}", {"memory": f"{models[n][1]}Gi", "slices": 7}) for n in cards)
         return {self.host.node_name: Pool(tuple(item for n in cards for item in self.card(n)), counters)}
 
     def card(self, number: int) -> Iterable[sdk.Device]:
-        """The card takes all of its counters, a partition its share."""
+        """Return a GPU, which consumes all of its counters, and its partitions, which consume a share."""
         model, memory, version = self.models[number % len(self.models)]
         card = f"gpu-{number}"
         shares = {card: ("full", 7, memory)}
@@ -86,11 +86,11 @@ class GPUDriver(sdk.Driver):
             )
 
     def prepare(self, claim: Claim) -> Iterable[PreparedDevice]:
-        """A real driver would make the partition here."""
+        """Return the edits; a real driver would create the partition here."""
         for gpu in claim.devices:
             mode = next((p["sharing"] for p in reversed(gpu.parameters) if "sharing" in p), "exclusive")
             names = (f"GPU_{gpu.name.upper().replace('-', '_')}={mode}", f"GPU_CLAIM={claim.uid}")
-            # Not much of a GPU, but only containers with the claim have it.
+            # /dev/null stands for the GPU. Only containers with the claim have it.
             node = sdk.DeviceNode(path=f"/dev/{gpu.name}", host_path="/dev/null", permissions="rw")
             yield gpu.prepared(ContainerEdits(env=names, device_nodes=(node,)))
 

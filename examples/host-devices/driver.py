@@ -1,6 +1,6 @@
-"""Offers device files of the host, chosen by patterns: `driver.py '/dev/video*' '/dev/ttyUSB*' -- --node-name …`.
+"""A driver for device files of the host that match patterns: `driver.py '/dev/video*' '/dev/ttyUSB*' -- --node-name …`.
 
-A file that disappears is withdrawn, and one that appears is offered, within the time of one look around.
+Files that are added or removed are published or withdrawn within the poll interval.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 
 from dray.driver import Claim, ClaimError, ContainerEdits, Device, DeviceNode, Driver, PreparedDevice, device, run
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 
 
 def device_files(patterns: Iterable[str]) -> dict[str, str]:
-    """Paths of character and block devices by the name they get: lower case, only letters, digits and dashes."""
+    """Return paths of character and block devices by device name: lower case, with letters, digits and dashes."""
     found = {}
     for path in sorted({path for pattern in patterns for path in glob.glob(pattern)}):
         mode = os.stat(path).st_mode
@@ -38,21 +38,21 @@ class HostDevices(Driver):
         self.files: Mapping[str, str] = {}
 
     def start(self) -> None:
-        """Look once now, and from then on in the background."""
+        """Scan once, then continue in the background."""
         self.files = device_files(self.patterns)
-        threading.Thread(target=self.look, daemon=True).start()
+        threading.Thread(target=self.watch_files, daemon=True).start()
 
-    def look(self) -> None:
-        """Publish again whenever the files change."""
+    def watch_files(self) -> None:
+        """Publish devices whenever the files change."""
         pause = threading.Event()
-        while not pause.wait(LOOK_SECONDS):
+        while not pause.wait(POLL_SECONDS):
             now = device_files(self.patterns)
             if now != self.files:
                 self.files = now
                 self.host.publish()
 
     def devices(self) -> Iterable[Device]:
-        """What is there."""
+        """Return a device for each file."""
         for name, path in self.files.items():
             status = os.stat(path)
             kind = "block" if stat.S_ISBLK(status.st_mode) else "character"
@@ -60,16 +60,16 @@ class HostDevices(Driver):
             yield device(name, attributes={"path": path, "kind": kind, **numbers})
 
     def prepare(self, claim: Claim) -> Iterable[PreparedDevice]:
-        """Show the file in the container, at the same path."""
+        """Add the file to the container at the same path."""
         for chosen in claim.devices:
             path = self.files.get(chosen.name)
             if path is None:
-                raise ClaimError(f"device {chosen.name} is no longer there")
+                raise ClaimError(f"device {chosen.name} does not exist any more")
             yield chosen.prepared(ContainerEdits(device_nodes=(DeviceNode(path=path, permissions="rw"),)))
 
 
 def main(arguments: list[str]) -> int:
-    """Patterns come before `--`, the SDK's flags after it."""
+    """Run with patterns before `--` and flags of the SDK after it."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     return run(HostDevices(arguments[:cut] or ["/dev/null"]), arguments[cut + 1 :])
 

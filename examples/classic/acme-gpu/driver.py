@@ -1,7 +1,7 @@
-"""ACME's GPUs, of which a claim gets a part of the memory; the rest of a card is for others.
+"""A classic driver for ACME's GPUs. A claim gets part of a GPU's memory; the rest is available to others.
 
-The administrator says what cards a node has by an annotation, `gpu.acme.com/cards: "8Gi,16Gi"`. A claim's parameter is
-`memory`; the class's is `initCommand`, which the node runs as root for each claim, with the card and the claim's UID.
+The administrator declares the GPUs of a node in an annotation, `gpu.acme.com/cards: "8Gi,16Gi"`. Claims have the
+parameter `memory`, classes `initCommand`: the node runs it as root for each claim, with the GPU and the claim's UID.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 
 
 def size(text: str) -> int:
-    """Bytes."""
+    """Return the number of bytes."""
     return Quantity.parse(text).value()
 
 
 class AcmeController(ClassicController):
-    """Keeps account of the memory of all cards."""
+    """Tracks the memory of all GPUs."""
 
     name = NAME
 
     def __init__(self) -> None:
-        # Claim's UID -> node, card and bytes.
+        # UID of the claim -> node, GPU and bytes.
         self.held: dict[str, tuple[str, int, int]] = {}
 
     async def start(self, held: Sequence[Claim]) -> None:
-        """Remember: what a claim has is in its attributes."""
+        """Restore the allocations from the attributes of the claims."""
         for claim in held:
             if claim.attributes:
-                place = claim.attributes
-                self.held[claim.uid] = (place["node"], int(place["card"]), size(place["memory"]))
+                attributes = claim.attributes
+                self.held[claim.uid] = (attributes["node"], int(attributes["card"]), size(attributes["memory"]))
 
     async def cards(self) -> dict[str, list[int]]:
-        """What is free on each card of each node."""
+        """Return the free memory of each GPU by node."""
         free = {}
         for node in (await self.client.list(NODES)).items:
             cards = node.metadata.annotations.get(f"{NAME}/cards", "")
@@ -53,7 +53,7 @@ class AcmeController(ClassicController):
         return free
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
-        """Those without a card that has room; that all claims of a Pod find room is seen when they are allocated."""
+        """Return the nodes without a GPU for the largest claim; `allocate` checks the claims in combination."""
         free = await self.cards()
         largest = max(size(claim.parameters.get("memory", "1Gi")) for claim in claims)
         return [node for node in nodes if largest > max(free.get(node, ()), default=0)]
@@ -61,37 +61,37 @@ class AcmeController(ClassicController):
     async def allocate(
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
-        """Take the fullest card that has room, so that large claims find room later."""
+        """Choose the fullest GPU with enough memory, to leave space for large claims."""
         memory = claim_parameters.get("memory", "1Gi")
         free = await self.cards()
-        places = [
-            (room, name, card)
-            for name, rooms in free.items()
+        candidates = [
+            (free_bytes, name, card)
+            for name, cards in free.items()
             if node in (None, name)
-            for card, room in enumerate(rooms)
-            if room >= size(memory)
+            for card, free_bytes in enumerate(cards)
+            if free_bytes >= size(memory)
         ]
-        if not places:
+        if not candidates:
             raise NoRoomError(f"no card with {memory} of free memory")
-        _, name, card = min(places)
+        _, name, card = min(candidates)
         self.held[claim.uid] = (name, card, size(memory))
         return Allocation({"node": name, "card": str(card), "memory": memory}, nodes=[name])
 
     async def deallocate(self, claim: Claim) -> None:
-        """The memory is free again."""
+        """Free the memory."""
         self.held.pop(claim.uid, None)
 
 
 class AcmePlugin(NodePlugin):
-    """Tells containers which card they have, and how much of it."""
+    """Passes the GPU and the amount of memory to containers."""
 
     name = NAME
 
     def prepare(self, claim: Claim) -> ContainerEdits:
-        """Run the cluster's own initialization first."""
+        """Run the class's initCommand, and return the environment."""
         card, memory = claim.attributes["card"], claim.attributes["memory"]
         if command := claim.class_parameters.get("initCommand"):
-            subprocess.run([*command, card, claim.uid], check=True, timeout=30)  # noqa: S603 - an administrator's
+            subprocess.run([*command, card, claim.uid], check=True, timeout=30)  # noqa: S603 - set by an administrator
         return ContainerEdits(env=(f"ACME_CARD={card}", f"ACME_MEMORY={memory}", f"ACME_SHARE={claim.uid}"))
 
 

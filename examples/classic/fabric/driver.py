@@ -1,6 +1,6 @@
-"""Accelerators that every node reaches over the network: only their number is limited, not where they are used.
+"""A classic driver for accelerators that every node can reach over the network.
 
-The class lists them, `accelerators: [acc-0, acc-1]`. When a node dies its Pods' accelerators are used by others.
+The class lists them, `accelerators: [acc-0, acc-1]`. When a node fails, other nodes can use its accelerators.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dray.driver.classic import Allocation, Claim, ClassicController, ContainerE
 
 
 class FabricController(ClassicController):
-    """Hands out accelerators."""
+    """Allocates accelerators."""
 
     name = "fabric.example.com"
 
     def __init__(self) -> None:
-        # Claim's UID -> accelerator.
+        # UID of the claim -> accelerator.
         self.held: dict[str, str] = {}
 
     async def start(self, held: Sequence[Claim]) -> None:
-        """Remember."""
+        """Restore the allocations from the attributes of the claims."""
         self.held = {claim.uid: claim.attributes["accelerator"] for claim in held if claim.attributes}
 
     def free(self, class_parameters: Mapping[str, Any]) -> list[str]:
-        """Those that nobody has."""
+        """Return the free accelerators of a class."""
         return [name for name in class_parameters.get("accelerators", ()) if name not in self.held.values()]
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
-        """All nodes or none."""
+        """Return all nodes if too few accelerators are free, otherwise none."""
         enough = all(len(self.free(claim.class_parameters)) >= len(claims) for claim in claims)
         return () if enough else nodes
 
     async def allocate(
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
-        """Any will do, on any node."""
+        """Choose any free accelerator, for any node."""
         free = self.free(class_parameters)
         if not free:
             raise NoRoomError("all accelerators are in use")
@@ -45,7 +45,7 @@ class FabricController(ClassicController):
         return Allocation({"accelerator": free[0]})
 
     async def deallocate(self, claim: Claim) -> None:
-        """Back to the others."""
+        """Free the accelerator."""
         self.held.pop(claim.uid, None)
 
 
@@ -55,11 +55,11 @@ class FabricPlugin(NodePlugin):
     name = "fabric.example.com"
 
     def prepare(self, claim: Claim) -> ContainerEdits:
-        """A real one would set up a link; containers learn what it is called."""
+        """Return the accelerator's name; a real driver would set up a connection."""
         return ContainerEdits(env=(f"ACCELERATOR={claim.attributes['accelerator']}", f"ATTACHED_TO={self.node_name}"))
 
     def unprepare(self, claim: Claim) -> None:
-        """A real one would take the link down."""
+        """Do nothing; a real driver would close the connection."""
 
 
 if __name__ == "__main__":

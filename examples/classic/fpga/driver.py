@@ -1,7 +1,7 @@
-"""FPGAs that take long to program and then serve many Pods at once.
+"""A classic driver for FPGAs that take long to program and then serve many Pods concurrently.
 
-A node's boards are in its annotation `fpga.example.com/boards: "2"`. A claim names a `bitstream`; the class says how
-many `seconds` programming takes. A board belongs to one claim until that is deleted, and then is reset.
+The node annotation `fpga.example.com/boards: "2"` declares the boards of a node. A claim names a `bitstream`, and the
+class declares how many `seconds` programming takes. A board is allocated until its claim is deleted, and then reset.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ class FpgaController(ClassicController):
     """Programs boards."""
 
     name = NAME
-    # Others need not wait while a board is programmed.
+    # Other claims are handled while a board is programmed.
     concurrency = 8
 
     def __init__(self) -> None:
-        # Claim's UID -> node and board.
+        # UID of the claim -> node and board.
         self.held: dict[str, tuple[str, int]] = {}
 
     async def start(self, held: Sequence[Claim]) -> None:
-        """Remember."""
+        """Restore the allocations from the attributes of the claims."""
         for claim in held:
             if claim.attributes:
                 self.held[claim.uid] = (claim.attributes["node"], int(claim.attributes["board"]))
 
     async def free(self) -> list[tuple[str, int]]:
-        """The boards that nobody has."""
+        """Return the free boards."""
         nodes = {node.metadata.name or "": node.metadata.annotations for node in (await self.client.list(NODES)).items}
         boards = [(name, board) for name in nodes for board in range(int(nodes[name].get(f"{NAME}/boards", "0")))]
         return sorted(set(boards) - set(self.held.values()))
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
-        """Those without enough boards."""
+        """Return the nodes without enough free boards."""
         free = [node for node, _ in await self.free()]
         return [node for node in nodes if free.count(node) < len(claims)]
 
     async def allocate(
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
-        """Take a board and program it; other claims do not get it meanwhile."""
-        boards = [place for place in await self.free() if node in (None, place[0])]
+        """Reserve a board and program it."""
+        boards = [item for item in await self.free() if node in (None, item[0])]
         if not boards:
             raise NoRoomError("no free board")
         name, board = self.held[claim.uid] = boards[0]
@@ -60,17 +60,17 @@ class FpgaController(ClassicController):
         return Allocation({"node": name, "board": str(board), "bitstream": bitstream}, nodes=[name], shareable=True)
 
     async def deallocate(self, claim: Claim) -> None:
-        """Reset the board, if there is one."""
+        """Reset and free the board."""
         self.held.pop(claim.uid, None)
 
 
 class FpgaPlugin(NodePlugin):
-    """The board is programmed already: little is left to do when a Pod starts."""
+    """Passes the board to containers; it is already programmed."""
 
     name = NAME
 
     def prepare(self, claim: Claim) -> ContainerEdits:
-        """Say which board it is."""
+        """Return the board and its bitstream."""
         return ContainerEdits(
             env=(f"FPGA_BOARD={claim.attributes['board']}", f"FPGA_BITSTREAM={claim.attributes['bitstream']}")
         )

@@ -1,7 +1,7 @@
-"""A driver without any resource: parameters of class and claim become environment variables, for tests.
+"""A classic driver for tests, without a resource: parameters of class and claim become environment variables.
 
-Parameters of the class: `userLimit` and `nodes` (names) of allocations, and `env`. Of the claim: `env`, and `fail`, a
-text with which allocation is refused.
+The class has the parameters `userLimit`, `nodes` (names) and `env`. The claim has the parameters `env` and `fail`, the
+message with which allocation is rejected.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dray.driver.classic import Allocation, Claim, ClassicController, ContainerE
 
 
 class MockController(ClassicController):
-    """Allocates nothing, anywhere."""
+    """Allocates every claim on every node."""
 
     name = "mock.example.com"
 
     async def allocate(
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
-        """The variables travel in the attributes, so that they do not change when the class does."""
+        """Store the variables in the attributes, so that a change of the class does not affect them."""
         if reason := claim_parameters.get("fail"):
             raise NoRoomError(reason)
         variables = {
@@ -34,7 +34,7 @@ class MockController(ClassicController):
         return Allocation({"env": json.dumps(variables)}, class_parameters.get("nodes"), limit)
 
     async def deallocate(self, claim: Claim) -> None:
-        """There is nothing to free."""
+        """Do nothing."""
 
 
 class MockPlugin(NodePlugin):
@@ -43,7 +43,7 @@ class MockPlugin(NodePlugin):
     name = "mock.example.com"
 
     def prepare(self, claim: Claim) -> ContainerEdits:
-        """What was allocated, and where it is used."""
+        """Return the variables, the claim and the node."""
         variables = {**json.loads(claim.attributes["env"]), "CLAIM": claim.key.name, "PREPARED_ON": self.node_name}
         return ContainerEdits(env=tuple(f"{name}={value}" for name, value in sorted(variables.items())))
 

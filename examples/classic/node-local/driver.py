@@ -1,7 +1,7 @@
-"""Scratch space on the disks of nodes: each node accounts for its own, in an object that everybody can read.
+"""A classic driver for scratch space on the disks of nodes, in which each node tracks its own allocations.
 
-A node publishes a `ScratchDisk` named after it. The controller reads those to tell the scheduler which nodes are full;
-the node's own part allocates when a claim selects its node, and refuses when it knows better.
+A node publishes a `ScratchDisk` named after it. The controller reads these objects and reports full nodes to the
+scheduler. The controller on the node allocates claims that select the node, or rejects them if the disk is full.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ DISKS = unstructured(GroupVersion("scratch.example.com", "v1"), "scratchdisks", 
 
 
 def size(text: str) -> int:
-    """Bytes."""
+    """Return the number of bytes."""
     return Quantity.parse(text).value()
 
 
 def free(disk: Document) -> int:
-    """What is left of a disk."""
+    """Return the free bytes of a disk."""
     return size(disk["capacity"]) - sum(size(text) for text in disk.get("allocated", {}).values())
 
 
 class ScratchController(ClassicController):
-    """Reads what nodes publish; allocates nothing."""
+    """Evaluates nodes by their published disks; allocates nothing."""
 
     name = "scratch.example.com"
     node_local = True
 
-    async def room(self) -> dict[str, int]:
-        """What is free on each node."""
+    async def free_by_node(self) -> dict[str, int]:
+        """Return the free bytes by node."""
         return {disk["metadata"]["name"]: free(disk) for disk in (await self.client.list(DISKS, NAMESPACE)).items}
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
-        """Those that are full."""
-        room, wanted = await self.room(), sum(size(claim.parameters["size"]) for claim in claims)
+        """Return the nodes with too little free space."""
+        room, wanted = await self.free_by_node(), sum(size(claim.parameters["size"]) for claim in claims)
         return [node for node in nodes if room.get(node, 0) < wanted]
 
     async def choose_node(self, claim: Claim, refused: Sequence[str]) -> str:
-        """Any with room, for claims that no Pod waits for."""
-        room, wanted = await self.room(), size(claim.parameters["size"])
+        """Choose a node with enough space for an Immediate claim."""
+        room, wanted = await self.free_by_node(), size(claim.parameters["size"])
         return max((node for node in room if node not in refused and room[node] >= wanted), default="")
 
 
 class ScratchNode(ClassicController, NodePlugin):
-    """A node's own part: allocates, and gives containers their folder."""
+    """Allocates claims of one node, and passes the folder to containers."""
 
     name = ScratchController.name
 
@@ -63,7 +63,7 @@ class ScratchNode(ClassicController, NodePlugin):
         self.folder, self.capacity = Path(folder), capacity
 
     async def start(self, held: Sequence[Claim] = ()) -> None:
-        """Publish the disk, once; what is allocated on it stays."""
+        """Publish the disk if it does not exist."""
         try:
             await self.client.get(DISKS, self.node_name, NAMESPACE)
         except NotFoundError:
@@ -73,7 +73,7 @@ class ScratchNode(ClassicController, NodePlugin):
     async def allocate(
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
-        """Only this node writes its object, so nobody can be faster."""
+        """Record the allocation in the disk object, which only this node writes."""
         disk = await self.client.get(DISKS, self.node_name, NAMESPACE)
         if free(disk) < size(claim_parameters["size"]):
             raise NoRoomError(f"less than {claim_parameters['size']} left on {self.node_name}")
@@ -82,14 +82,14 @@ class ScratchNode(ClassicController, NodePlugin):
         return Allocation({"node": self.node_name}, nodes=[self.node_name])
 
     async def deallocate(self, claim: Claim) -> None:
-        """Nothing of one user is left for the next."""
+        """Delete the folder and free its space."""
         shutil.rmtree(self.folder / claim.uid, ignore_errors=True)
         disk = await self.client.get(DISKS, self.node_name, NAMESPACE)
         if disk.get("allocated", {}).pop(claim.uid, None):
             await self.client.update(DISKS, disk)
 
     def prepare(self, claim: Claim) -> ContainerEdits:
-        """The folder, which is kept as long as the claim is."""
+        """Create the folder, which exists until the claim is deallocated."""
         os.makedirs(self.folder / claim.uid, exist_ok=True)
         return ContainerEdits(env=(f"SCRATCH={self.folder / claim.uid}",))
 

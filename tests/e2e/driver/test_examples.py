@@ -72,7 +72,7 @@ async def test_host_devices(world: World, node: Node) -> None:
         failed = await node.claims.prepare(pod("p", "c", "gone"))
         assert failed == PrepareError(
             "prepare dynamic resources: NodePrepareResources failed for ResourceClaim gone: "
-            "device nothing is no longer there"
+            "device nothing does not exist any more"
         )
 
 
