@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Hashable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
 import yaml
@@ -161,9 +161,6 @@ def _go_rune(character: str) -> str:
 class _Loader(yaml.CSafeLoader):
     """YAML as sigs.k8s.io/yaml reads it: no timestamps, no base 60, keys are converted to text."""
 
-    # PyYAML's table, emptied for this loader.
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
-
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.repeated: list[str] = []
@@ -183,6 +180,10 @@ class _Loader(yaml.CSafeLoader):
                 own.add(key)
             made[key] = self.construct_object(value_node, deep=True)
         return made
+
+
+# Without PyYAML's own resolvers; those of sigs.k8s.io/yaml are added below.
+_Loader.yaml_implicit_resolvers = {}
 
 
 def _key_text(key: Any) -> str:

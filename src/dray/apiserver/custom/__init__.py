@@ -1,1 +1,1 @@
-"""Custom resources: endpoints made of definitions, the rules their objects go by, and the hand that keeps both."""
+"""Custom resources: endpoints from definitions, validation of their objects, and the reconciler of definitions."""

@@ -1,4 +1,4 @@
-"""From a custom resource definition to the endpoints that serve it."""
+"""Endpoints of a custom resource definition."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dray.apiserver.discovery import version_priority
 from dray.apiserver.registry.strategy import ResourceDefinition
 from dray.apiserver.scale import Scaler
 
-# In the order in which the real server lists them.
+# In the order of kube-apiserver.
 _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _NOWHERE: Final = ("status", "")
 
 
 def build_endpoints(definition: Document) -> tuple[CustomEndpoint, ...]:
-    """An endpoint for each served version; names are those the server has accepted."""
+    """Return an endpoint for each served version, with the accepted names."""
     versions = definition["spec"]["versions"]
     schemas = {item["name"]: _compiled(definition, item) for item in versions}
     exact = len(versions) == 1 and definition["metadata"].get("generation") == 1
@@ -30,7 +30,7 @@ def build_endpoints(definition: Document) -> tuple[CustomEndpoint, ...]:
 
 
 def schema_source(catalog: Catalog) -> Callable[[GroupVersionKind], Document | None]:
-    """Finds the schema that a served custom kind was defined with."""
+    """Return a function that finds the schema of a served custom kind."""
 
     def find(gvk: GroupVersionKind) -> Document | None:
         for endpoints in catalog.custom().values():

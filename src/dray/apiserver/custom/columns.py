@@ -1,4 +1,4 @@
-"""The columns of `kubectl get` that a definition describes by JSON paths."""
+"""Table columns that a definition specifies by JSON paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT: Final = (NAME, Column("Age", "date", AGE.description, AGE.cell))
 
 
 def printer_columns(described: Sequence[Document]) -> tuple[Column, ...]:
-    """The name and the described columns; the age only when none are described."""
+    """Return the name and the specified columns; the age only when none are specified."""
     if not described:
         return _DEFAULT
     return (NAME, *(_column(item) for item in described))
@@ -39,7 +39,7 @@ def _finder(path: str) -> Finder:
     try:
         return compile_path(path)
     except PathSyntaxError:
-        # Beyond what is supported; the column stays empty and the others are still useful.
+        # An unsupported path: the column stays empty, the others are shown.
         return lambda _value: []
 
 

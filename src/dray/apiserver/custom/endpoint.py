@@ -1,4 +1,4 @@
-"""The endpoint of a custom resource, which may meet objects that were written under another schema."""
+"""The endpoint of a custom resource, whose stored objects may have been written with another schema."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dray.apiserver.registry.strategy import ResourceDefinition
 
 
 class SameShape:
-    """Conversion between versions that differ in name only: strategy None."""
+    """Conversion between versions that differ only in their name: strategy None."""
 
     def __init__(self, group: str, storage_version: str) -> None:
         self._group = group
         self._storage_version = storage_version
 
     def to_hub(self, _version: str, _kind: str, document: Document) -> Document:
-        """To the storage version."""
+        """Convert to the storage version."""
         document["apiVersion"] = GroupVersion(self._group, self._storage_version).api_version
         return document
 
     def from_hub(self, version: str, _kind: str, document: Document) -> Document:
-        """To a served version."""
+        """Convert to a served version."""
         document["apiVersion"] = GroupVersion(self._group, version).api_version
         return document
 
@@ -34,8 +34,8 @@ class SameShape:
 class CustomEndpoint(Endpoint):
     """A custom resource at one version.
 
-    `exact` says that every stored object was written under this very schema, so that answers can be spliced
-    from the stored bytes; otherwise each one is pruned and defaulted when it is read.
+    With `exact`, every stored object was written with this schema, so that responses are spliced from the stored bytes;
+    otherwise each object is pruned and defaulted when it is read.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CustomEndpoint(Endpoint):
         self._exact = exact
 
     def decode(self, value: bytes, revision: int) -> Document:
-        """A fresh document of a stored value, complete by the schema of this version."""
+        """Return a document of a stored value, pruned and defaulted by the schema of this version."""
         document = super().decode(value, revision)
         if not self._exact:
             document["apiVersion"] = self.storage_api_version
@@ -76,7 +76,7 @@ class CustomEndpoint(Endpoint):
         return document
 
     def splice(self, value: bytes, revision: int) -> bytes:
-        """The stored value as JSON, with its resourceVersion."""
+        """Return the stored value as JSON, with its resourceVersion."""
         if self._exact:
             return super().splice(value, revision)
         return orjson.dumps(self.served(self.decode(value, revision)))

@@ -1,4 +1,4 @@
-"""Follows custom resource definitions: serves what they define, reports their state, and cleans up after them."""
+"""Reconciler of custom resource definitions: serves their resources, updates their status, and finalizes them."""
 
 from __future__ import annotations
 
@@ -27,37 +27,36 @@ from dray.lib.clock import Clock
 
 _LOG: Final = logging.getLogger("dray.apiserver.custom")
 _RESOURCE: Final = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-# How long to wait before looking again whether objects that are being deleted have gone, or after a failure.
+# Delay before checking again whether objects under deletion are gone, or after a failure.
 _RETRY_SECONDS: Final = 0.5
-# A writer waits no longer than this for a definition to take effect; it usually takes milliseconds.
+# The longest time that a writer waits for a definition to take effect, which usually takes milliseconds.
 _SETTLE_SECONDS: Final = 2.0
 
 
 class CustomResources:
-    """Keeps the catalog and the definitions' status current.
+    """Keeps the catalog and the definitions' status up to date.
 
-    `observe` serves a definition at once; `run` does the writing. Repeating either is safe, and several servers
-    may do it at the same time.
+    `observe` serves a definition at once; `run` writes. Both are idempotent, and several servers may run concurrently.
     """
 
     def __init__(self, catalog: Catalog, server: LocalTransport, clock: Clock) -> None:
         self._catalog = catalog
         self._server = server
         self._clock = clock
-        # What the server itself serves is not for definitions to replace.
+        # Definitions cannot replace built-in resources.
         self._builtin: Final = frozenset(item.group_version for item in catalog.endpoints())
         self._definitions: dict[str, Document] = {}
-        # What the endpoints in the catalog were made from, so that a change of status makes no new ones.
+        # The definitions behind the catalog's endpoints; a change of status creates no new ones.
         self._served: dict[str, tuple[Any, ...]] = {}
-        # Names to look at, each once, in order of arrival.
+        # Names to reconcile, without duplicates, in order of arrival.
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
-        # The newest state of each definition that has been reported on, and those who wait for one.
+        # The latest reported state of each definition, and those who wait for one.
         self._settled: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     def observe(self, name: str, definition: Document | None) -> None:
-        """Take in a definition's newest state; None when it is gone."""
+        """Process the latest state of a definition; None when it was deleted."""
         if definition is None:
             gone = self._definitions.pop(name, None)
             self._served.pop(name, None)
@@ -76,7 +75,7 @@ class CustomResources:
         self._add(name)
 
     async def run(self) -> None:
-        """Write what is due, for ever."""
+        """Write pending statuses, forever."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -86,7 +85,7 @@ class CustomResources:
                 await self._work(name)
 
     async def settle(self, definition: Document) -> None:
-        """Return when a written definition has been served and reported on, or is going, or it takes too long."""
+        """Wait until a written definition has been served and reported, is being deleted, or a timeout expires."""
         metadata = definition["metadata"]
         if "deletionTimestamp" in metadata:
             return
@@ -163,7 +162,7 @@ class CustomResources:
             await self._write_status(definition, status)
         known = self._definitions.get(name)
         if known is not None:
-            # What has been served so far, which may be older than what was just read.
+            # The served state may be older than what was just read.
             self._note_settled(known)
 
     async def _write_status(self, definition: Document, status: Document) -> Document:
@@ -172,7 +171,7 @@ class CustomResources:
         return await self._server.handle(_request("update", name=name, subresource="status", body=body))
 
     async def _finalize(self, definition: Document) -> None:
-        """Delete all objects, then let the definition go."""
+        """Delete all objects, then remove the definition's finalizer."""
         metadata = definition["metadata"]
         if FINALIZER not in (metadata.get("finalizers") or ()):
             return
@@ -188,12 +187,12 @@ class CustomResources:
         await self._server.handle(_request("update", name=metadata["name"], body=body))
 
     async def _delete_objects(self, definition: Document) -> bool:
-        """Delete every object; whether none is left."""
+        """Delete every object; return whether none is left."""
         spec = definition["spec"]
         served = [item["name"] for item in spec["versions"] if item.get("served")]
         place = (spec["group"], served[0] if served else "", spec["names"]["plural"])
         if self._catalog.get(*place) is None:
-            # Nobody can see them, nor ask for them.
+            # The objects are not served, so they are deleted directly.
             return True
         await self._server.handle(_request("deletecollection", place=place))
         left = await self._server.handle(_request("list", place=place, query={"limit": "1"}))

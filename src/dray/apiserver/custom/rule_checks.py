@@ -1,4 +1,4 @@
-"""Report whether the validation rules of a definition compile, and whether they can be afforded."""
+"""Validation of the CEL rules of a definition: compilation and estimated cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOSE: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """How often a schema's values can occur (None: as often as fits a request), and what hides their old values."""
+    """The maximum number of a schema's values (None: unbounded), and what prevents their correlation."""
 
     is_root: bool = False
     count: int | None = 1
@@ -38,7 +38,7 @@ class _Costs:
 
 
 def validate_rules(definition: Document) -> FieldErrors:
-    """Return the validation errors of the rules of a definition whose schemas are fine."""
+    """Return the validation errors of the rules of a definition whose schemas are valid."""
     errors: FieldErrors = []
     for schema, path in schemas_of(definition["spec"]):
         costs = _Costs()
@@ -88,7 +88,7 @@ def _validate_rule(rule: Document, schema: Document, path: Path, place: _Place, 
         text = f"fieldPath must be a valid path: {error}"
         return [invalid(path.child("fieldPath"), rule.get("fieldPath"), text)]
     errors: FieldErrors = []
-    # Message expressions are bounded when they run; estimates know no bound for numbers put into texts.
+    # Message expressions are limited at run time; estimates have no bound for formatted numbers.
     cost = compiled.program.estimated_cost * (place.count if place.count is not None else _most_values(schema))
     costs.total += cost
     costs.by_path.append((cost, path.child("rule")))
@@ -101,7 +101,7 @@ def _validate_rule(rule: Document, schema: Document, path: Path, place: _Place, 
 
 
 def _shown(rule: Document) -> Document:
-    """The rule as messages print it."""
+    """Return the rule as messages print it."""
     return {
         "Rule": rule.get("rule", ""),
         "Message": rule.get("message", ""),
@@ -113,7 +113,7 @@ def _shown(rule: Document) -> Document:
 
 
 def _most_values(schema: Document) -> int:
-    """How many values of the schema a request can hold at most."""
+    """Return the maximum number of the schema's values in a request."""
     listed = schema_type({"type": "array", "items": schema})
     return 1 if listed is None or listed.size_max is None else listed.size_max
 

@@ -1,4 +1,4 @@
-"""Validation rules in CEL: compiled from a schema, then asked about every object that is written."""
+"""CEL validation rules: compiled from a schema, and evaluated for every object that is written."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _UNSHOWN: Final = {ErrorType.INVALID: "Invalid value", ErrorType.DUPLICATE: "Dup
 
 @dataclass(frozen=True, slots=True)
 class ContainerError(FieldError):
-    """What is wrong with an object or list as a whole, which is too long to be shown."""
+    """An error of an object or list, whose value is not printed."""
 
     @property
     def body(self) -> str:
-        """The text without field path and value."""
+        """Return the text without field path and value."""
         head = _UNSHOWN[self.type]
         return f"{head}: {self.detail}" if self.detail else head
 
 
 class RuleCompileError(Exception):
-    """A rule that cannot be used; `field` is the part of it that is wrong."""
+    """An invalid rule; `field` is the part of it that is invalid."""
 
     def __init__(self, field: str, error: CELError) -> None:
         super().__init__(str(error))
@@ -63,9 +63,9 @@ class Rule:
         self._where = rule_path(schema, rule.get("fieldPath") or "")
 
     def check(self, value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
-        """Note what the rule has against the value."""
+        """Evaluate the rule and append its errors."""
         if self.program.uses_old_self and old is MISSING and not self._optional_old:
-            # A rule about a change has nothing to say about something new.
+            # A transition rule does not apply to a new value.
             return
         previous = None if old is MISSING else old
         try:
@@ -118,7 +118,7 @@ def _error(kind: ErrorType, path: Path, value: Any, detail: str) -> FieldError:
 
 
 def compile_rules(schema: Document) -> Visit | None:
-    """What judges objects by all rules of their schema; None when it has none."""
+    """Return the visitor that evaluates all rules of a schema; None when it has none."""
     return compile_walk(schema, lambda inner: _node_rules(inner, is_root=inner is schema))
 
 
@@ -139,7 +139,7 @@ def _usable(item: Document, schema: Document, *, is_root: bool) -> Rule | None:
     try:
         return Rule(item, schema, is_root=is_root)
     except (RuleCompileError, RulePathError):
-        # Refused when the definition is written; a stored one that was fine then still serves its other rules.
+        # Rejected when the definition is written; of a stored definition the other rules still apply.
         return None
 
 
@@ -147,11 +147,11 @@ _STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<key>(?:\\.|[^'\\])*)'\]
 
 
 class RulePathError(ValueError):
-    """A path that leads nowhere in the schema."""
+    """A path that does not exist in the schema."""
 
 
 def rule_path(schema: Document, text: str) -> str:
-    """The path as field errors show it, relative to the value; empty when none is given."""
+    """Return the path as field errors print it, relative to the value; empty when none is given."""
     shown = ""
     for name in _steps(text):
         properties = schema.get("properties")

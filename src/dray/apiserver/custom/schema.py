@@ -1,4 +1,4 @@
-"""A version's schema compiled for use: its type, its defaults, and everything that judges its objects."""
+"""The compiled schema of a version: type, defaults and validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dray.api.structural.types import object_type
 from dray.api.structural.values import compile_values
 from dray.api.structural.visitors import Visit, compile_walk, embedded_rules, list_type_rules
 
-# Rules assume values of the declared types and sizes, so they are not asked about others.
+# Rules assume values of the declared types and sizes, so they are skipped for others.
 _BLOCKING: Final = frozenset(
     {ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY, ErrorType.TYPE_INVALID}
 )
@@ -27,10 +27,10 @@ _UNCHECKED: Final = invalid(
 
 
 class CompiledSchema:
-    """One version's schema; a definition without one takes everything."""
+    """The schema of one version; without one, every object is valid."""
 
     def __init__(self, schema: Document | None, name: str) -> None:
-        # CEL is much to import; a server without custom resources starts without it.
+        # Imported lazily: CEL is slow to import.
         from dray.apiserver.custom.rules import compile_rules
 
         self.document: Final = schema
@@ -43,22 +43,22 @@ class CompiledSchema:
         self._rules: Final = compile_rules(schema)
 
     def default(self, document: Document) -> None:
-        """Complete an object in place."""
+        """Default an object in place."""
         self._fill(document)
 
     def complete_stored(self, document: Document) -> None:
-        """Make an object that was written under another schema fit this one, in place."""
+        """Prune and default an object that was written with another schema, in place."""
         try:
             prune_fields(document, self.struct)
         except DecodeError:
-            # What cannot be read as this kind is shown as it is.
+            # An object that cannot be decoded as this kind is returned as it is.
             return
         self._fill(document)
 
     def judge(self, document: Document, old: Any, more: FieldErrors) -> FieldErrors:
         """Return the validation errors of an object; `old` is the one it replaces or `MISSING`.
 
-        `more` are the errors of other checks, which are told after those of the schema's own and before the rules'.
+        `more` are the errors of other checks, which come after those of the schema and before those of the rules.
         """
         errors = self._values(document, old) + more
         for visit in (self._embedded, self._lists):

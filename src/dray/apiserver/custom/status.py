@@ -1,4 +1,4 @@
-"""What the server says about a definition: whether its names are free, and whether it is served. Pure."""
+"""The status of a definition: accepted names and conditions. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TERMINATING: Final = "Terminating"
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> Document:
-    """A condition without its time."""
+    """Return a condition without its time."""
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
@@ -33,13 +33,13 @@ DELETION_IN_PROGRESS: Final = condition(
 
 
 def is_true(definition: Document, kind: str) -> bool:
-    """Report whether a condition holds."""
+    """Report whether a condition is true."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
 
 
 def set_condition(status: Document, wanted: Document, now: str) -> None:
-    """Set a condition in place; its time is that of the last change of its status."""
+    """Set a condition in place; its time is that of the last transition."""
     conditions: list[Document] = list(status.get("conditions") or ())
     for position, item in enumerate(conditions):
         if item.get("type") == wanted["type"]:
@@ -63,7 +63,7 @@ def _timed(wanted: Document, since: str) -> Document:
 
 
 class _Names:
-    """Compares wanted names with those that others in the group have."""
+    """Compares wanted names with those of other definitions in the group."""
 
     def __init__(self, definition: Document, others: Iterable[Document]) -> None:
         self._accepted: Mapping[str, object] = (definition.get("status") or {}).get("acceptedNames") or {}
@@ -76,14 +76,14 @@ class _Names:
             self._kinds.update((names.get("kind") or "", names.get("listKind") or ""))
 
     def problem(self, field: str, name: str) -> str:
-        """Why the name cannot be had, or the empty text."""
+        """Return the reason why the name is not available, or the empty text."""
         taken = self._kinds if field in ("kind", "listKind") else self._resources
         if not name or name == self._accepted.get(field) or name not in taken:
             return ""
         return f'"{name}" is already in use'
 
     def short_name_problem(self, name: str) -> str:
-        """Like `problem`, for one of several short names."""
+        """Return the reason for one of several short names."""
         known = self._accepted.get("shortNames") or ()
         if isinstance(known, list) and name in known:
             return ""
@@ -100,7 +100,7 @@ _FIELDS: Final = (
 
 
 def plan_names(definition: Document, others: Iterable[Document]) -> tuple[Document, Document]:
-    """The accepted names and the NamesAccepted condition, given the other definitions of the group."""
+    """Return the accepted names and the NamesAccepted condition, given the other definitions of the group."""
     wanted = definition["spec"]["names"]
     names = _Names(definition, others)
     accepted = dict((definition.get("status") or {}).get("acceptedNames") or {})
@@ -130,7 +130,7 @@ def _copy(accepted: Document, wanted: Document, field: str) -> None:
 
 
 def plan_status(definition: Document, others: Iterable[Document], now: str) -> Document:
-    """The status that the definition should have."""
+    """Return the status that the definition should have."""
     status: Document = dict(definition.get("status") or {})
     accepted, verdict = plan_names(definition, others)
     status["acceptedNames"] = accepted
@@ -141,5 +141,5 @@ def plan_status(definition: Document, others: Iterable[Document], now: str) -> D
 
 
 def is_served(definition: Document, others: Callable[[], Iterable[Document]]) -> bool:
-    """Report whether objects of the definition can be had: it has been established, or will be in a moment."""
+    """Report whether the definition's objects are served: it is established, or about to be."""
     return is_true(definition, ESTABLISHED) or plan_names(definition, others())[1] is NO_CONFLICTS

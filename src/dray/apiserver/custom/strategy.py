@@ -1,4 +1,4 @@
-"""The rules that every custom resource goes by, with its schema's own."""
+"""Strategies of custom resources."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dray.apiserver.custom.schema import MISSING, CompiledSchema
 from dray.apiserver.registry.strategy import Strategy, WriteContext, carry_generation, restore, start_generation
 
 _INT32_MAX: Final = 2**31 - 1
-# What the generation does not count.
+# Fields that do not count for the generation.
 _UNCOUNTED: Final = frozenset({"metadata", "status"})
 
 
 class ScaleRules:
-    """What an object must look like where its scale subresource looks."""
+    """Validation of the fields that the scale subresource maps."""
 
     def __init__(self, scale: Document) -> None:
         self._counts = [scale[name] for name in ("specReplicasPath", "statusReplicasPath") if scale.get(name)]
         self._selector = scale.get("labelSelectorPath") or ""
 
     def judge(self, document: Document) -> FieldErrors:
-        """What is wrong with the numbers and the selector."""
+        """Return the validation errors of the replica counts and the selector."""
         errors: FieldErrors = []
         for path in self._counts:
             errors += _judge_count(document, path)
@@ -35,7 +35,7 @@ class ScaleRules:
 
 
 def _find(document: Document, path: str) -> tuple[Any, str]:
-    """The value at a path, or what is in the way."""
+    """Return the value at a path, or the obstacle."""
     value: Any = document
     names = simple_names(path)
     for position, name in enumerate(names):
@@ -100,7 +100,7 @@ def _shown(value: Any) -> str:
 
 
 class CustomStrategy(Strategy):
-    """Rules of the main endpoint of a custom resource at one version."""
+    """Strategy of a custom resource at one version."""
 
     allow_unconditional_update = False
 
@@ -120,7 +120,7 @@ class CustomStrategy(Strategy):
         self._terminating = terminating
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """A status endpoint of its own is the only way to a status."""
+        """Reset the status if it has its own subresource, and set the generation."""
         if self._terminating:
             name = obj["metadata"].get("name", "")
             raise ForbiddenError(
@@ -131,17 +131,17 @@ class CustomStrategy(Strategy):
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole schema."""
+        """Validate by the schema."""
         return self._judge(obj, MISSING)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Any change but one of metadata or status makes a new generation."""
+        """Restore the status, and increment the generation unless only metadata or status changed."""
         if self._has_status:
             restore(obj, old, "status")
         carry_generation(obj, old, changed=self._changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The whole schema, as far as something changed."""
+        """Validate by the schema; unchanged values are ratcheted."""
         return self._judge(obj, old)
 
     def _judge(self, obj: Document, old: Any) -> FieldErrors:
@@ -154,10 +154,10 @@ class CustomStrategy(Strategy):
 
 
 class CustomStatusStrategy(CustomStrategy):
-    """Rules of the status endpoint: nothing but the status changes."""
+    """Strategy of the status subresource."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore everything else; who changed the status is recorded all the same."""
+        """Restore everything else, except managed fields."""
         managed = obj["metadata"].get("managedFields")
         restore(obj, old, *((obj.keys() | old.keys()) - {"status"}))
         metadata = dict(obj["metadata"])

@@ -1,1 +1,1 @@
-"""OpenAPI documents of everything served: v3 by group and version, v2 in one piece; made when asked for, then kept."""
+"""OpenAPI documents of all served resources: v3 by group and version, v2 in one document; built on first use."""

@@ -1,4 +1,4 @@
-"""Schemas of custom resources, from the structural schema in their definition."""
+"""OpenAPI schemas of custom resources, from the structural schema in their definition."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dray.api.schema import load
 from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.schemas import Definitions
 
-# What OpenAPI v2 cannot say; clients of it see the rest of the schema.
+# Keywords that OpenAPI v2 does not have; its clients see the rest of the schema.
 _V3_ONLY: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "nullable", "x-kubernetes-validations"})
-# Keywords that hold a schema by name, and those that hold one or a list of them.
+# Keywords with schemas by name, and those with one schema or a list.
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "definitions"})
 _NESTED: Final = frozenset({"items", "additionalProperties"})
 
 
 def custom_name(gvk: GroupVersionKind) -> str:
-    """The definition name of a custom kind: `example.com/v1, Kind=Gadget` is `com.example.v1.Gadget`."""
+    """Return the definition name of a custom kind: `example.com/v1, Kind=Gadget` is `com.example.v1.Gadget`."""
     return ".".join((*reversed(gvk.group.split(".")), gvk.version, gvk.kind))
 
 
@@ -65,7 +65,7 @@ def _type_meta() -> Document:
 
 
 def _reduced(schema: Any) -> Any:
-    """A copy of a schema with only what v2 knows; names of properties are not keywords."""
+    """Return a copy of a schema with only the keywords of v2; names of properties are not keywords."""
     if not isinstance(schema, dict):
         return schema
     made: Document = {}

@@ -17,7 +17,7 @@ _FIELDS_HEADING: Final = "**parameters**"
 
 
 class Descriptions(NamedTuple):
-    """What is said about a type and, by folded name, about its fields."""
+    """The descriptions of a type and, by normalized name, of its fields."""
 
     own: str
     fields: dict[str, str]
@@ -27,19 +27,19 @@ _NOTHING: Final = Descriptions("", {})
 
 
 def fold(field: str) -> str:
-    """Field names are compared without case and punctuation, since Python spells some differently."""
+    """Normalize a field name: without case and punctuation, since Python spells some differently."""
     return re.sub(r"[^a-z0-9]", "", field.lower().replace("$", "d"))
 
 
 def describe(definition: str) -> Descriptions:
-    """The descriptions of a definition such as `io.k8s.api.core.v1.Pod`, empty when there are none."""
+    """Return the descriptions of a definition such as `io.k8s.api.core.v1.Pod`, empty when there are none."""
     *_, group, version, name = definition.split(".")
     return _module(f"{group}_{version}").get(name, _NOTHING)
 
 
 def source_version() -> str:
-    """The version of the package the descriptions come from."""
-    # Slow to import, and only the documents tell the version.
+    """Return the version of the package with the descriptions."""
+    # Slow to import, and needed only for the documents.
     from importlib import metadata
 
     return metadata.version("lightkube-models")
@@ -55,7 +55,7 @@ def _module(name: str) -> dict[str, Descriptions]:
 
 @cache
 def _models() -> Path:
-    # The parent is looked up, not imported: it may be the whole lightkube client.
+    # The parent is located, not imported: it may be the whole lightkube client.
     spec = importlib.util.find_spec("lightkube")
     locations = spec.submodule_search_locations if spec else None
     for location in locations or ():

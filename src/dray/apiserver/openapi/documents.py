@@ -19,7 +19,7 @@ from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Res
 from dray.apiserver.openapi.schemas import PATCH, V2, V3, Definitions, Dialect
 from dray.apiserver.registry.strategy import ResourceDefinition
 
-# Grows when the form of the documents changes, so that clients do not keep old ones.
+# Incremented when the format of the documents changes, so that clients discard cached ones.
 _FORM: Final = 1
 
 _INFO: Final = {"title": "Kubernetes", "version": "v1.36.4"}
@@ -28,7 +28,7 @@ _SECURITY_SCHEME: Final = {
     "BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"}
 }
 
-# Where the protobuf form of the v2 document is kept; no path of a group-version.
+# Cache key of the v2 document in protobuf form; not a path of a group-version.
 _V2_PROTOBUF: Final = "protobuf"
 
 _META_GROUP: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -39,13 +39,13 @@ _SUBRESOURCES: Final[dict[str, tuple[tuple[str, ...], GroupVersionKind]]] = {
     "scale": (("get", "patch", "update"), GroupVersionKind("autoscaling", "v1", "Scale")),
     "token": (("create",), GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest")),
 }
-# Subresources that hold the object itself.
+# Subresources that have the object itself.
 _WHOLE_OBJECT: Final = frozenset({"status", "ephemeralcontainers", "resize", "finalize", "approval"})
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A resource at one version; `schema` is the structural schema of a custom one, as its definition has it."""
+    """A resource at one version; `schema` is the structural schema of a custom one."""
 
     definition: ResourceDefinition
     version: str
@@ -55,17 +55,17 @@ class Served:
 
     @property
     def gvk(self) -> GroupVersionKind:
-        """The served kind."""
+        """Return the served kind."""
         return GroupVersionKind(self.definition.group, self.version, self.definition.kind)
 
     @property
     def list_gvk(self) -> GroupVersionKind:
-        """The kind of its lists."""
+        """Return the kind of its lists."""
         return GroupVersionKind(self.definition.group, self.version, self.list_kind or f"{self.definition.kind}List")
 
 
 class Documents:
-    """Documents by path; made when first asked for and kept until `generation` changes."""
+    """Documents by path, built on first use and cached until `generation` changes."""
 
     def __init__(self, served: Callable[[], Iterable[Served]], generation: Callable[[], int] = lambda: 0) -> None:
         self._served = served
@@ -73,17 +73,17 @@ class Documents:
         self._seen: int | None = None
         self._by_path: dict[str, list[Served]] = {}
         self._hashes: dict[str, str] = {}
-        # Document bytes by path, each with the hash it was made for.
+        # Document bytes by path, each with its hash.
         self._documents: dict[str, tuple[str, bytes]] = {}
         self._index = b""
 
     def index(self) -> bytes:
-        """The v3 index: where each group-version's document is."""
+        """Return the v3 index of the documents of all group-versions."""
         self._refresh()
         return self._index
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """The v3 document of a path such as `apis/apps/v1` and its hash; None when nothing is served there."""
+        """Return the v3 document of a path such as `apis/apps/v1` and its hash; None when nothing is served there."""
         self._refresh()
         digest = self._hashes.get(path)
         if digest is None:
@@ -91,14 +91,14 @@ class Documents:
         return self._kept(path, digest, lambda: _document(self._by_path[path], V3)), digest
 
     def v2(self) -> bytes:
-        """The v2 document of everything."""
+        """Return the v2 document."""
         self._refresh()
         digest = _digest(orjson.dumps(self._hashes))
         everything = [served for group in self._by_path.values() for served in group]
         return self._kept("", digest, lambda: _document(everything, V2))
 
     def v2_protobuf(self) -> bytes:
-        """The v2 document in the form that old clients read."""
+        """Return the v2 document in protobuf form, for old clients."""
         document = self.v2()
         return self._kept(_V2_PROTOBUF, self._documents[""][0], lambda: encode_v2(orjson.loads(document)))
 
@@ -134,7 +134,7 @@ def _digest(content: bytes) -> str:
 
 
 def _fingerprint(group: list[Served]) -> str:
-    """A hash of all that a document is made from; making the document itself can wait until it is read."""
+    """Return a hash of a document's inputs, so that the document itself is built only when it is read."""
     parts = [
         [
             *(str(served.gvk), served.definition.resource, served.definition.namespaced, served.custom),
@@ -232,12 +232,12 @@ def _definition_name(gvk: GroupVersionKind, *, custom: bool) -> str:
     return struct_type.name if struct_type is not None else f"{_META_GROUP}.Status"
 
 
-# Gives the `openAPIV3Schema` that a custom kind was defined with.
+# Returns the `openAPIV3Schema` of a custom kind.
 CustomSchema = Callable[[GroupVersionKind], Document | None]
 
 
 class OpenAPI(Documents):
-    """Documents of everything a catalog serves."""
+    """Documents of everything that a catalog serves."""
 
     def __init__(self, catalog: Catalog, custom_schema: CustomSchema = lambda _gvk: None) -> None:
         def served() -> Iterator[Served]:

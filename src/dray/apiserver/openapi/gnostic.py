@@ -1,7 +1,7 @@
-"""The v2 document as protobuf (`openapi.v2.Document`), which is the only form that kubectl before 1.29 reads.
+"""The v2 document as protobuf (`openapi.v2.Document`), the only form that kubectl before 1.29 reads.
 
-Every message is a table from JSON key to field number and encoder. A key the table lacks is left out, but for
-vendor extensions (`x-…`), which go along as YAML text where the message has a place for them.
+Every message is a table from JSON key to field number and encoder. Keys that the table lacks are omitted, except
+vendor extensions (`x-…`), which are included as YAML text where the message has a field for them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dray.api.document import Document
 from dray.api.protobuf.wire import DELIMITED, FIXED64, VARINT, delimited, tag, varint
 
 MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-# Clients before 1.24 spell it with `@`, which is no legal media type.
+# Clients before 1.24 spell it with `@`, which is not a valid media type.
 MEDIA_TYPES: Final = (MEDIA_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 
-# Gives the whole field, tag included; empty for what the wire leaves out.
+# Returns the whole field including its tag; empty for values that are omitted on the wire.
 _Encoder = Callable[[int, Any], bytes]
 _Table = Mapping[str, tuple[int, _Encoder]]
 _EXTENSIONS: Final = "x-"
 
 
 def encode_v2(document: Document) -> bytes:
-    """The protobuf form of a v2 document."""
+    """Return the protobuf form of a v2 document."""
     return _message(document, _DOCUMENT)
 
 
@@ -88,7 +88,7 @@ def _one(table: _Table) -> _Encoder:
 
 
 def _entries(table: _Table, inner: int = 1) -> _Encoder:
-    """A message with nothing but a list of named values, as field `inner`."""
+    """Return the encoder of a message that is only a list of named values, as field `inner`."""
 
     def encode(number: int, values: Document) -> bytes:
         named = (_named(inner, name, _message(value, table)) for name, value in values.items())
@@ -97,7 +97,7 @@ def _entries(table: _Table, inner: int = 1) -> _Encoder:
     return encode
 
 
-# --- schemas, which hold schemas ---
+# --- Schemas, which contain schemas.
 
 
 def _schema(number: int, value: Document) -> bytes:
@@ -154,7 +154,7 @@ _SCHEMA: Final[_Table] = {
     _EXTENSIONS: (31, _extension),
 }
 
-# --- operations ---
+# --- Operations.
 
 _BODY_PARAMETER: Final[_Table] = {
     "description": (1, _text),
@@ -184,7 +184,7 @@ _PATH_PARAMETER: Final[_Table] = {
     "uniqueItems": (19, _flag),
     _EXTENSIONS: (22, _extension),
 }
-# Where a parameter of each sort is inside `Parameter`, outermost field first.
+# The field of each kind of parameter inside `Parameter`, outermost first.
 _PARAMETERS: Final[Mapping[str, tuple[tuple[int, ...], _Table]]] = {
     "body": ((1,), _BODY_PARAMETER),
     "query": ((2, 3), _QUERY_PARAMETER),
@@ -243,7 +243,7 @@ _PATH_ITEM: Final[_Table] = {
     _EXTENSIONS: (10, _extension),
 }
 
-# --- the document ---
+# --- The document.
 
 _API_KEY: Final[_Table] = {"type": (1, _text), "name": (2, _text), "in": (3, _text), "description": (4, _text)}
 _SECURITY_ITEM: Final[_Table] = {"apiKey": (2, _one(_API_KEY))}

@@ -1,4 +1,4 @@
-"""The operations of served resources: which paths exist, what they take and what they answer."""
+"""The operations of served resources: paths, parameters and responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATCHES: Final = (
     "application/apply-patch+yaml",
 )
 
-# Query parameters: name -> type, description in our words.
+# Query parameters: name -> type, description.
 _QUERY: Final = {
     "pretty": ("string", "Whether the answer is indented for reading."),
     "dryRun": ("string", "All goes through every step but stores nothing."),
@@ -85,9 +85,9 @@ _ON_ITEM: Final = ("get", "update", "patch", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What the operations of a resource, or of one of its subresources, need to know."""
+    """A resource, or one of its subresources, for its operations."""
 
-    # Where it is served; a subresource's kind may be of another group.
+    # The group-version that serves it; a subresource's kind may be of another group.
     group_version: GroupVersion
     gvk: GroupVersionKind
     # Path below the group-version: `pods` or, for a subresource, `pods/{name}/status`.
@@ -98,18 +98,18 @@ class Resource:
     list_definition: str = ""
     subresource: str = ""
     custom: bool = False
-    # Of a subresource: the kind whose name the operations carry.
+    # Of a subresource: the kind in the names of the operations.
     parent_kind: str = ""
 
 
 class Operations:
-    """Writes the path items of resources in one dialect."""
+    """Builds the path items of resources in one dialect."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect: Final = dialect
 
     def paths(self, resource: Resource) -> Document:
-        """Every path of a resource with its operations."""
+        """Return every path of a resource with its operations."""
         root = _root(resource.group_version)
         scope = f"{root}/namespaces/{{namespace}}" if resource.namespaced else root
         if resource.subresource:
@@ -218,7 +218,7 @@ class Operations:
 def _consumes(resource: Resource, verb: str) -> tuple[str, ...]:
     if verb != "patch":
         return ("*/*",)
-    # Custom resources have no strategic merge.
+    # Custom resources do not support strategic merge patch.
     return tuple(media for media in _PATCHES if not (resource.custom and "strategic" in media))
 
 
@@ -236,7 +236,7 @@ def _tag(where: GroupVersion) -> str:
 
 
 def _group_word(where: GroupVersion) -> str:
-    """`Core` of the core group, `RbacAuthorization` of rbac.authorization.k8s.io."""
+    """Return the word for a group: `Core` for the core group, `RbacAuthorization` for rbac.authorization.k8s.io."""
     group = where.group.removesuffix(".k8s.io") or "core"
     return "".join(part.capitalize() for part in group.split("."))
 

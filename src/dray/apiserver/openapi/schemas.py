@@ -38,7 +38,7 @@ _BY_WIRE: Final = {
 _RAW_EXTENSION: Final = f"{_MACHINERY}.runtime.RawExtension"
 PATCH: Final = f"{_META}.Patch"
 
-# Definitions that are not structs of ours, with descriptions of our own.
+# Definitions that are not structs in our schema, with descriptions.
 _LEAF_DEFINITIONS: Final[dict[str, Document]] = {
     f"{_META}.Time": {"description": "A moment, RFC 3339 with seconds.", "type": "string", "format": "date-time"},
     f"{_META}.MicroTime": {
@@ -64,29 +64,29 @@ _INT_OR_STRING_TEXT: Final = "An integer or a string."
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What differs between the two versions of OpenAPI."""
+    """Differences between the two versions of OpenAPI."""
 
     v3: bool
     prefix: str
 
     def reference(self, name: str) -> Document:
-        """A pointer to a definition."""
+        """Return a reference to a definition."""
         return {"$ref": f"{self.prefix}{name}"}
 
     def described_reference(self, name: str, extra: Document) -> Document:
-        """A pointer with more beside it, which v3 allows only around `allOf`."""
+        """Return a reference with further keywords, which v3 allows only around `allOf`."""
         if self.v3 and extra:
             return extra | {"allOf": [self.reference(name)]}
         return self.reference(name) | extra
 
     def quantity(self) -> Document:
-        """A string or a number."""
+        """Return the schema of a quantity: a string or a number."""
         if self.v3:
             return {"description": _QUANTITY_TEXT, "oneOf": [{"type": "string"}, {"type": "number"}]}
         return {"description": _QUANTITY_TEXT, "type": "string"}
 
     def int_or_string(self) -> Document:
-        """An integer or a string."""
+        """Return the schema of an integer or a string."""
         form = {"description": _INT_OR_STRING_TEXT, "format": "int-or-string"}
         if self.v3:
             return form | {"oneOf": [{"type": "integer"}, {"type": "string"}]}
@@ -112,14 +112,14 @@ class Definitions:
             self.mark(struct_type.name, gvk)
 
     def mark(self, name: str, gvk: GroupVersionKind) -> None:
-        """Say that a definition is the schema of a kind."""
+        """Mark a definition as the schema of a kind."""
         marks = self.found[name].setdefault("x-kubernetes-group-version-kind", [])
         mark = {"group": gvk.group, "kind": gvk.kind, "version": gvk.version}
         if mark not in marks:
             marks.append(mark)
 
     def reference(self, name: str) -> Document:
-        """A pointer to a leaf definition, which is added."""
+        """Return a reference to a leaf definition, which is added."""
         if name not in self.found:
             self.found[name] = self._leaf_definition(name)
         return self.dialect.reference(name)

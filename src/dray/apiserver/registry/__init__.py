@@ -1,1 +1,1 @@
-"""What the server does with each resource: definitions, strategies, and the tables people see."""
+"""The built-in resources: definitions, strategies and table columns."""

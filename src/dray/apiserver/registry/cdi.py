@@ -1,4 +1,4 @@
-"""The resources of cdi.k8s.io: classes, and claims that drivers allocate by themselves."""
+"""The resources of cdi.k8s.io: classes, and claims that drivers allocate."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ VERSION: Final = "v1alpha1"
 
 
 class ResourceClassStrategy(Strategy):
-    """The rules of writing a class."""
+    """Strategy of resource classes."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole class."""
+        """Validate the class."""
         return validate_resource_class(obj)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The whole class."""
+        """Validate the class."""
         return validate_resource_class(obj)
 
 
 class ResourceClaimStrategy(Strategy):
-    """The rules of writing a claim's spec."""
+    """Strategy of claims."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Status is for the system; a new claim is pending."""
+        """Reset the status; a new claim is pending."""
         obj["status"] = {}
         default_cdi_claim_status(obj["status"])
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The spec; its class need not exist."""
+        """Validate the spec; its class need not exist."""
         return validate_claim(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore_status(obj, old)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The spec cannot change."""
+        """Reject changes of the spec."""
         return validate_claim_update(obj, old)
 
 
 class ResourceClaimStatusStrategy(Strategy):
-    """The rules of the talk between scheduler and driver; whoever is late has to read again.
+    """Strategy of claim statuses, which scheduler and driver write in turns.
 
-    Several schedulers may compete for a claim, so a status is never written blindly.
+    Several schedulers may compete for a claim, so an update requires a resourceVersion.
     """
 
     allow_unconditional_update = False
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep spec and metadata."""
+        """Restore spec and metadata."""
         restore_for_status(obj, old)
         default_cdi_claim_status(obj.setdefault("status", {}))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The whole status."""
+        """Validate the status."""
         return validate_claim_status(obj, old)
 
 
@@ -101,8 +101,8 @@ RESOURCE_CLAIMS: Final = ResourceDefinition(
     columns=(
         NAME,
         Column("ResourceClassName", "string", "The class of the claim.", text_cell("spec", "resourceClassName")),
-        Column("AllocationMode", "string", "When the driver allocates.", text_cell("spec", "allocationMode")),
-        Column("State", "string", "How far allocation has come.", text_cell("status", "phase")),
+        Column("AllocationMode", "string", "The allocation mode of the claim.", text_cell("spec", "allocationMode")),
+        Column("State", "string", "The allocation phase.", text_cell("status", "phase")),
         AGE,
     ),
 )

@@ -1,4 +1,4 @@
-"""The columns that most tables have, and how they print time."""
+"""Common table columns and cells, and the format of ages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _YEAR: Final = 365 * _DAY
 
-# Up to (seconds): the unit, and the finer unit shown beside it when it is not zero.
+# Upper bound (seconds): the unit, and the finer unit that is appended when it is not zero.
 _STEPS: Final[tuple[tuple[int, tuple[str, int], tuple[str, int] | None], ...]] = (
     (2 * _MINUTE, ("s", 1), None),
     (10 * _MINUTE, ("m", _MINUTE), ("s", 1)),
@@ -31,8 +31,8 @@ _STEPS: Final[tuple[tuple[int, tuple[str, int], tuple[str, int] | None], ...]] =
 
 
 def human_duration(duration: timedelta) -> str:
-    """A duration as kubectl prints ages: at most two units, coarser the longer it is."""
-    # A clock that is a second behind is tolerated; a time further in the future is not an age.
+    """Return a duration as kubectl prints ages: at most two units, coarser the longer it is."""
+    # A clock skew of one second is tolerated; a time further in the future is not an age.
     seconds = int(duration.total_seconds())
     if seconds < 0:
         return "<invalid>" if seconds < -1 else "0s"
@@ -45,25 +45,25 @@ def human_duration(duration: timedelta) -> str:
 
 
 def since(timestamp: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time was."""
+    """Return the time since an RFC 3339 time."""
     if not timestamp:
         return UNKNOWN
     return human_duration(now - datetime.fromisoformat(timestamp))
 
 
 def age_cell(document: Document, now: datetime) -> str:
-    """The object's age."""
+    """Return the object's age."""
     return since((document.get("metadata") or {}).get("creationTimestamp"), now)
 
 
 def name_cell(document: Document, now: datetime) -> str:
-    """The object's name."""
+    """Return the object's name."""
     name: str = (document.get("metadata") or {}).get("name", "")
     return name
 
 
 def text_cell(*path: str) -> Callable[[Document, datetime], str]:
-    """A cell that shows the text at a field path, empty when it is not set."""
+    """Return a cell with the text at a field path, empty when it is not set."""
 
     def cell(document: Document, now: datetime) -> str:
         value: object = document
@@ -108,11 +108,11 @@ def _selector(workload: Document, now: datetime) -> str:
 TEMPLATE_COLUMNS: Final = (
     Column("Containers", "string", "The names of the template's containers.", _names, priority=1),
     Column("Images", "string", "The images of the template's containers.", _images, priority=1),
-    Column("Selector", "string", "Which pods belong to it.", _selector, priority=1),
+    Column("Selector", "string", "The label selector of its pods.", _selector, priority=1),
 )
 
 
 def status_number(workload: Document, field: str) -> int:
-    """A count of the status, zero when it is not reported yet."""
+    """Return a count of the status, zero when it is not reported."""
     number: int = (workload.get("status") or {}).get(field) or 0
     return number

@@ -1,4 +1,4 @@
-"""ConfigMaps."""
+"""ConfigMaps, Secrets and ServiceAccounts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strateg
 
 
 class ConfigMapStrategy(Strategy):
-    """Keys, size, and immutability where it is wished."""
+    """Strategy of ConfigMaps."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Keys and size."""
+        """Validate keys and size."""
         return validate_config_map(obj)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Keys, size, and nothing of an immutable one."""
+        """Validate keys, size and immutability."""
         return validate_config_map_update(obj, old)
 
 
@@ -44,24 +44,24 @@ CONFIG_MAPS: Final = ResourceDefinition(
     storage_version="v1",
     strategy=ConfigMapStrategy(),
     short_names=("cm",),
-    columns=(NAME, Column("Data", "string", "How many entries there are.", _config_map_data), AGE),
+    columns=(NAME, Column("Data", "string", "The number of entries.", _config_map_data), AGE),
 )
 
 
 class SecretStrategy(Strategy):
-    """Keys, size, and what the type demands."""
+    """Strategy of Secrets."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Keys, size and type."""
+        """Validate keys, size and type."""
         return validate_secret(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """The type may be left out of an update."""
+        """Restore the type if the update omits it."""
         if not obj.get("type"):
             obj["type"] = old.get("type")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The type is fixed, and so is the data of an immutable one."""
+        """Validate the data, the immutable type, and the data of an immutable Secret."""
         return validate_secret_update(obj, old)
 
 
@@ -88,8 +88,8 @@ SECRETS: Final = ResourceDefinition(
     strategy=SecretStrategy(),
     columns=(
         NAME,
-        Column("Type", "string", "What the secret is for.", _type_cell),
-        Column("Data", "string", "How many entries there are.", _secret_data),
+        Column("Type", "string", "The type of the secret.", _type_cell),
+        Column("Data", "string", "The number of entries.", _secret_data),
         AGE,
     ),
     selectable_fields={"type": _type},
@@ -97,10 +97,10 @@ SECRETS: Final = ResourceDefinition(
 
 
 class ServiceAccountStrategy(Strategy):
-    """An identity for pods; there is little to get wrong."""
+    """Strategy of service accounts."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Finalizers have proper names."""
+        """Validate the finalizers."""
         return validate_kube_finalizers(obj)
 
 

@@ -1,4 +1,4 @@
-"""ControllerRevisions: what a controller's object was like, kept to go back to it."""
+"""ControllerRevisions: the revision history of workloads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _REVISION: Final = Path("revision")
 
 
 class ControllerRevisionStrategy(Strategy):
-    """The number may change, the data never."""
+    """Strategy of ControllerRevisions; the data is immutable."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """There are data, and the number is not negative."""
+        """Require data and a revision number that is not negative."""
         errors = [] if obj.get("data") is not None else [required(_DATA, "data is mandatory")]
         return errors + validate_not_negative(obj.get("revision"), _REVISION)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The data stay."""
+        """Reject changes of the data."""
         return self.validate_create(obj, context) + validate_immutable(obj.get("data"), old.get("data"), _DATA)
 
 
@@ -52,8 +52,8 @@ CONTROLLER_REVISIONS: Final = ResourceDefinition(
     strategy=ControllerRevisionStrategy(),
     columns=(
         NAME,
-        Column("Controller", "string", "Whose revision it is.", _controller),
-        Column("Revision", "string", "Its number.", _revision),
+        Column("Controller", "string", "The controller of the revision.", _controller),
+        Column("Revision", "string", "The revision number.", _revision),
         AGE,
     ),
 )

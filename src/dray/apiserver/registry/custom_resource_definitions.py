@@ -32,25 +32,25 @@ _NO_WEBHOOKS: Final = (
 
 
 class DefinitionStrategy(Strategy):
-    """The spec is the user's, the status the server's own."""
+    """Strategy of custom resource definitions; users own the spec, the server the status."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Nothing is accepted yet; objects will be stored in one version."""
+        """Reset the status; no names are accepted yet."""
         _check_schemas(obj)
         stored = [item["name"] for item in _versions(obj) if item.get("storage")]
         obj["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Names, versions, schemas and their rules."""
-        # CEL is much to import; a server starts without it.
+        """Validate names, versions, schemas and their CEL rules."""
+        # Imported lazily: CEL is slow to import.
         from dray.apiserver.custom.rule_checks import validate_rules
 
         errors = validate_definition(obj)
         return errors or validate_rules(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Remember every version that objects may be stored in."""
+        """Restore the status, and record every version that objects may be stored in."""
         _check_schemas(obj)
         restore(obj, old, "status")
         status = dict(obj.get("status") or {})
@@ -60,15 +60,15 @@ class DefinitionStrategy(Strategy):
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Like a new one; what objects depend on stays as it is."""
-        # As for a new one: CEL is much to import.
+        """Validate the definition and its immutable fields."""
+        # Imported lazily: CEL is slow to import.
         from dray.apiserver.custom.rule_checks import validate_rules
 
         errors = validate_definition_update(obj, old)
         return errors or (validate_rules(obj) if spec_changed(obj, old) else [])
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """No webhook is ever called."""
+        """Warn that conversion webhooks are not called."""
         spec = obj["spec"]
         if len(spec["versions"]) == 1 or spec["conversion"]["strategy"] != "Webhook":
             return ()
@@ -76,16 +76,16 @@ class DefinitionStrategy(Strategy):
 
 
 class DefinitionStatusStrategy(Strategy):
-    """What the server reports."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec."""
+        """Restore the spec."""
         restore(obj, old, "spec")
         restore_metadata(obj, old, "generation")
 
 
 def _check_schemas(obj: Document) -> None:
-    """Decode the schemas inside schemas, which the definition's own type has as any value."""
+    """Decode the schemas nested in schemas, which the definition's own type has as any value."""
     for version in _versions(obj):
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:

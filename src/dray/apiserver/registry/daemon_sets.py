@@ -31,37 +31,37 @@ _COUNTS: Final = (
 
 
 class DaemonSetStrategy(Strategy):
-    """The spec is the user's, the status the controller's."""
+    """Strategy of DaemonSets; users own the spec, the controller the status."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Nothing is running yet."""
+        """Reset the status."""
         obj["status"] = dict.fromkeys(_COUNTS, 0)
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole spec."""
+        """Validate the spec."""
         return validate_daemon_set(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore(obj, old, "status")
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The selector is fixed."""
+        """Validate the spec; the selector is immutable."""
         return validate_daemon_set_update(obj, old)
 
 
 class DaemonSetStatusStrategy(Strategy):
-    """What the controller reports."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec."""
+        """Restore the spec."""
         restore(obj, old, "spec")
         restore_metadata(obj, old, "generation")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Counts are not negative."""
+        """Validate the counts."""
         return validate_daemon_set_status(obj)
 
 
@@ -89,12 +89,12 @@ DAEMON_SETS: Final = ResourceDefinition(
     categories=("all",),
     columns=(
         NAME,
-        Column("Desired", "integer", "Nodes that should run a pod.", _number("desiredNumberScheduled")),
-        Column("Current", "integer", "Nodes that do.", _number("currentNumberScheduled")),
+        Column("Desired", "integer", "Nodes that should run the pod.", _number("desiredNumberScheduled")),
+        Column("Current", "integer", "Nodes that run the pod.", _number("currentNumberScheduled")),
         Column("Ready", "integer", "Nodes whose pod is ready.", _number("numberReady")),
         Column("Up-to-date", "integer", "Nodes with the current template.", _number("updatedNumberScheduled")),
         Column("Available", "integer", "Nodes whose pod has been ready long enough.", _number("numberAvailable")),
-        Column("Node Selector", "string", "The labels of nodes that are meant.", _node_selector),
+        Column("Node Selector", "string", "The labels of eligible nodes.", _node_selector),
         AGE,
         *TEMPLATE_COLUMNS,
     ),

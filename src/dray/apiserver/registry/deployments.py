@@ -23,38 +23,38 @@ from dray.apiserver.registry.strategy import (
 
 
 class DeploymentStrategy(Strategy):
-    """The spec is the user's, the status the controller's."""
+    """Strategy of Deployments; users own the spec, the controller the status."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """No status yet."""
+        """Reset the status."""
         obj["status"] = {}
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole spec."""
+        """Validate the spec."""
         return validate_deployment(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status; annotations count as desired state, since rollbacks live in them."""
+        """Restore the status; annotations count as desired state, since rollbacks use them."""
         restore(obj, old, "status")
         annotations = [(item.get("metadata") or {}).get("annotations") or {} for item in (obj, old)]
         carry_generation(obj, old, changed=spec_changed(obj, old) or annotations[0] != annotations[1])
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The selector is fixed."""
+        """Validate the spec; the selector is immutable."""
         return validate_deployment_update(obj, old)
 
 
 class DeploymentStatusStrategy(Strategy):
-    """What the controller reports."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep spec and labels."""
+        """Restore spec and labels."""
         restore(obj, old, "spec")
         restore_metadata(obj, old, "labels", "generation")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The counts fit together."""
+        """Validate the counts."""
         return validate_replica_status(obj)
 
 
@@ -85,8 +85,8 @@ DEPLOYMENTS: Final = ResourceDefinition(
     categories=("all",),
     columns=(
         NAME,
-        Column("Ready", "string", "Pods that are ready, of those wanted.", _ready),
-        Column("Up-to-date", "string", "Pods made from the current template.", _updated),
+        Column("Ready", "string", "Ready pods / desired pods.", _ready),
+        Column("Up-to-date", "string", "Pods of the current template.", _updated),
         Column("Available", "string", "Pods that have been ready long enough.", _available),
         AGE,
         *TEMPLATE_COLUMNS,

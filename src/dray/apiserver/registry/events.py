@@ -1,4 +1,4 @@
-"""Events, which two groups serve: `v1` in the old form and `events.k8s.io/v1` in the new one."""
+"""Events, which two groups serve: `v1` and `events.k8s.io/v1`."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strateg
 
 
 class EventStrategy(Strategy):
-    """Events of the core group; recorders write them over and over without asking."""
+    """Strategy of core Events; recorders update them without a resourceVersion."""
 
     allow_create_on_update = True
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The event lives beside its object."""
+        """Validate the namespace of the event."""
         return validate_event(obj)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The event lives beside its object."""
+        """Validate the namespace of the event."""
         return validate_event(obj)
 
 
 class NewEventStrategy(Strategy):
-    """Events of `events.k8s.io`; they are judged in their own form, also where they are kept in the old one."""
+    """Strategy of `events.k8s.io`; Events are validated in that form, even though they are stored as core Events."""
 
     allow_create_on_update = True
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Everything that a new-style event must have."""
+        """Validate all fields that the newer form requires."""
         return validate_new_event(_new_form(obj))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Only the series goes on."""
+        """Validate that only the series changed."""
         return validate_new_event_update(_new_form(obj), _new_form(old))
 
 
@@ -46,7 +46,7 @@ def _new_form(event: Document) -> Document:
     return from_core(event) if event.get("apiVersion") == CORE_API_VERSION else event
 
 
-# ---- the table; the names of the two forms, old first
+# --- Table cells; fields are named in both forms, the core form first.
 
 
 def _either(event: Document, old: str, new: str) -> Any:
@@ -113,20 +113,20 @@ def _source(event: Document, now: datetime) -> str:
 def _count(event: Document, now: datetime) -> int:
     series = event.get("series")
     count = series.get("count") if series else _either(event, "count", "deprecatedCount")
-    # A single event of the new form has no count.
+    # A single event of the newer form has no count.
     return count or 1
 
 
 COLUMNS: Final = (
-    Column("Last Seen", "string", "When it happened last.", _last_seen),
+    Column("Last Seen", "string", "The time of the last occurrence.", _last_seen),
     Column("Type", "string", "Normal or Warning.", _text("type")),
-    Column("Reason", "string", "Why, in one word for machines.", _text("reason")),
-    Column("Object", "string", "What it happened to.", _object),
-    Column("Subobject", "string", "Which part of the object.", _subobject, priority=1),
-    Column("Source", "string", "Who reports it, and from where.", _source, priority=1),
-    Column("Message", "string", "What happened, for people.", _text("message", "note")),
-    Column("First Seen", "string", "When it happened first.", _first_seen, priority=1),
-    Column("Count", "string", "How often it happened.", _count, priority=1),
+    Column("Reason", "string", "The machine-readable reason.", _text("reason")),
+    Column("Object", "string", "The object of the event.", _object),
+    Column("Subobject", "string", "The part of the object.", _subobject, priority=1),
+    Column("Source", "string", "The reporting component and its host.", _source, priority=1),
+    Column("Message", "string", "The human-readable message.", _text("message", "note")),
+    Column("First Seen", "string", "The time of the first occurrence.", _first_seen, priority=1),
+    Column("Count", "string", "The number of occurrences.", _count, priority=1),
     Column(NAME.name, NAME.type, NAME.description, NAME.cell, NAME.format, priority=1),
 )
 

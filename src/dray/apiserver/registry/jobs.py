@@ -32,10 +32,10 @@ from dray.apiserver.registry.strategy import (
 
 
 class JobStrategy(Strategy):
-    """A Job finds its pods by its own UID, unless it is told otherwise."""
+    """Strategy of Jobs; the selector is the Job's UID unless it is set manually."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Make the selector; the flow has given the object its UID by now."""
+        """Generate the selector; the UID has been assigned before."""
         obj["status"] = {}
         start_generation(obj)
         spec = obj.get("spec") or {}
@@ -43,16 +43,16 @@ class JobStrategy(Strategy):
             _generate_selector(obj, spec)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole spec."""
+        """Validate the spec."""
         return validate_job(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore(obj, old, "status")
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The template is fixed once the Job has started."""
+        """Validate the spec; the template is immutable once the Job has started."""
         return validate_job_update(obj, old)
 
 
@@ -75,19 +75,19 @@ def _generate_selector(job: Document, spec: Document) -> None:
 
 
 class JobStatusStrategy(Strategy):
-    """What the controller reports."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec."""
+        """Restore the spec."""
         restore(obj, old, "spec")
         restore_metadata(obj, old, "generation")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Counts are not negative."""
+        """Validate the counts."""
         return validate_job_status(obj)
 
 
-# The first of these conditions that holds names the state; deletion comes after the final two.
+# The first condition that is true determines the state; deletion comes after the final two.
 _FINAL: Final = {"Complete": "Complete", "Failed": "Failed"}
 _OPEN: Final = {
     "Suspended": "Suspended",
@@ -136,9 +136,9 @@ JOBS: Final = ResourceDefinition(
     categories=("all",),
     columns=(
         NAME,
-        Column("Status", "string", "How far the Job is.", _status),
-        Column("Completions", "string", "Runs that succeeded, of those wanted.", _completions),
-        Column("Duration", "string", "How long the Job has taken.", _duration),
+        Column("Status", "string", "The state of the Job.", _status),
+        Column("Completions", "string", "Succeeded pods / completions.", _completions),
+        Column("Duration", "string", "The run time of the Job.", _duration),
         AGE,
         *TEMPLATE_COLUMNS,
     ),

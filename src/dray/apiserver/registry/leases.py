@@ -12,17 +12,17 @@ from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strateg
 
 
 class LeaseStrategy(Strategy):
-    """Holders race for a lease, so every write names the version it is based on."""
+    """Strategy of leases; holders compete for a lease, so an update requires a resourceVersion."""
 
     allow_create_on_update = True
     allow_unconditional_update = False
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Times are positive."""
+        """Validate the lease."""
         return validate_lease(obj)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Times are positive."""
+        """Validate the lease."""
         return validate_lease(obj)
 
 
@@ -35,7 +35,7 @@ LEASES: Final = ResourceDefinition(
     versions=("v1",),
     storage_version="v1",
     strategy=LeaseStrategy(),
-    columns=(NAME, Column("Holder", "string", "Who holds the lease.", text_cell("spec", "holderIdentity")), AGE),
+    columns=(NAME, Column("Holder", "string", "The holder of the lease.", text_cell("spec", "holderIdentity")), AGE),
 )
 
 DEFINITIONS: Final = (LEASES,)

@@ -1,4 +1,4 @@
-"""Namespaces: they hold other objects, so they go only when they are empty."""
+"""Namespaces, which are deleted only when they are empty."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FINALIZER: Final = "kubernetes"
 
 
 class NamespaceStrategy(Strategy):
-    """Name and label belong together; the finalizer keeps a namespace until its content is gone."""
+    """Strategy of namespaces; a finalizer keeps a namespace until its content is deleted."""
 
     name_rule = "label"
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """A new namespace is active and holds the finalizer."""
+        """Set the phase, the finalizer and the name label."""
         default_namespace_label(obj)
         obj["status"] = {"phase": "Active"}
         spec = obj["spec"] = obj.get("spec") or {}
@@ -29,24 +29,24 @@ class NamespaceStrategy(Strategy):
         spec["finalizers"] = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Finalizers have proper names."""
+        """Validate the finalizers."""
         return validate_namespace(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Finalizers change through `finalize` alone, the status through `status`."""
+        """Restore spec and status, which have their own subresources."""
         restore(obj, old, "spec", "status")
         default_namespace_label(obj)
 
 
 class NamespaceStatusStrategy(Strategy):
-    """The phase of a namespace."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec."""
+        """Restore the spec."""
         restore(obj, old, "spec")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The phase follows the deletion timestamp."""
+        """Validate that the phase matches the deletion timestamp."""
         return validate_namespace_status(obj)
 
 
@@ -70,10 +70,10 @@ NAMESPACES: Final = ResourceDefinition(
     status_strategy=NamespaceStatusStrategy(),
     subresources=("finalize",),
     short_names=("ns",),
-    columns=(NAME, Column("Status", "string", "Whether the namespace is in use or going away.", _status), AGE),
+    columns=(NAME, Column("Status", "string", "The phase of the namespace.", _status), AGE),
     selectable_fields={
         "status.phase": _phase,
-        # An old name of metadata.name that only namespaces have.
+        # A legacy alias of metadata.name for namespaces.
         "name": lambda namespace: (namespace.get("metadata") or {}).get("name") or "",
     },
     verbs=("create", "delete", "get", "list", "patch", "update", "watch"),

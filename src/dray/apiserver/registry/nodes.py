@@ -1,4 +1,4 @@
-"""Nodes: where pods run."""
+"""Nodes."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _NONE: Final = "<none>"
 
 
 class NodeStrategy(Strategy):
-    """A kubelet registers its node with status and all."""
+    """Strategy of nodes; a kubelet registers its node including the status."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Taints and capacity."""
+        """Validate taints and capacity."""
         return validate_node(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore(obj, old, "status")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """What may change of a node."""
+        """Validate the changes."""
         return validate_node_update(obj, old)
 
 
 class NodeStatusStrategy(Strategy):
-    """What the kubelet reports."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec."""
+        """Restore the spec."""
         restore(obj, old, "spec")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Capacity and addresses."""
+        """Validate capacity and addresses."""
         return validate_node_update(obj, old)
 
 

@@ -1,4 +1,4 @@
-"""A Pod's state in one word and a few numbers, as `kubectl get pods` shows it, and its quality of service."""
+"""A Pod's summary as in `kubectl get pods`, and its QoS class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QOS_RESOURCES: Final = ("cpu", "memory")
 
 @dataclass(slots=True)
 class PodSummary:
-    """What the table shows; times stay text, which sorts as time does."""
+    """The summary of a Pod; times are text, which sorts in time order."""
 
     ready: int = 0
     total: int = 0
@@ -24,7 +24,7 @@ class PodSummary:
 
 
 def summarize(pod: Document) -> PodSummary:
-    """Boil a Pod's status down."""
+    """Return the summary of a Pod's status."""
     spec, status, metadata = pod.get("spec") or {}, pod.get("status") or {}, pod.get("metadata") or {}
     sidecars = {item.get("name") for item in spec.get("initContainers") or () if item.get("restartPolicy") == "Always"}
     summary = PodSummary(total=len(spec.get("containers") or ()) + len(sidecars))
@@ -63,7 +63,7 @@ def _count_restarts(container: Document, summary: PodSummary) -> None:
 def _init_containers(
     spec: Document, status: Document, sidecars: set[str | None], summary: PodSummary, restarted_sidecars: PodSummary
 ) -> bool:
-    """Go through init containers up to the first that holds the pod back; true when one does."""
+    """Summarize init containers up to the first that blocks the pod; return whether one does."""
     for i, container in enumerate(status.get("initContainerStatuses") or ()):
         _count_restarts(container, summary)
         is_sidecar = container.get("name") in sidecars
@@ -94,7 +94,7 @@ def _exit_text(ended: Document) -> str:
 
 
 def _containers(status: Document, summary: PodSummary) -> None:
-    """The first container with something to say names the state, so the last is looked at first."""
+    """Summarize containers; the first one with a reason wins, so they are visited in reverse."""
     running = False
     for container in reversed(status.get("containerStatuses") or ()):
         _count_restarts(container, summary)
@@ -112,7 +112,7 @@ def _containers(status: Document, summary: PodSummary) -> None:
 
 
 def quality_of_service(spec: Document) -> str:
-    """Guaranteed when all limits equal requests, BestEffort without any, else Burstable."""
+    """Return the QoS class: Guaranteed when all limits equal requests, BestEffort without any, else Burstable."""
     if spec.get("resources"):
         holders: Iterable[Document] = (spec,)
     else:
@@ -123,7 +123,7 @@ def quality_of_service(spec: Document) -> str:
         resources = holder.get("resources") or {}
         requests, limits = _positive(resources.get("requests")), _positive(resources.get("limits"))
         requested, limited = requested or bool(requests), limited or bool(limits)
-        # Every container must set both limits, and its requests may not fall short of them.
+        # Every container must set both limits, and its requests must equal them.
         guaranteed = guaranteed and len(limits) == len(_QOS_RESOURCES) and requests == limits
     if not requested and not limited:
         return "BestEffort"

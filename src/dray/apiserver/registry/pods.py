@@ -1,4 +1,4 @@
-"""Pods: how they are written, selected and shown."""
+"""Pods: strategies, table columns and selectable fields."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NONE: Final = "<none>"
 
 
 class PodStrategy(Strategy):
-    """A Pod's spec is nearly fixed; its status is the node's to write."""
+    """Strategy of Pods; most of the spec is immutable."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """A new Pod is pending and has its quality of service."""
+        """Set the phase, the QoS class and the condition of scheduling gates."""
         start_generation(obj)
         spec = obj.get("spec") or {}
         if not context.gates.enabled("DynamicResourceAllocation"):
@@ -44,18 +44,18 @@ class PodStrategy(Strategy):
         obj["status"] = status
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole spec."""
+        """Validate the spec."""
         return validate_kube_finalizers(obj) + validate_pod_create(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore(obj, old, "status")
         if not context.gates.enabled("DynamicResourceAllocation") and not uses_claims(old.get("spec") or {}):
             drop_claims(obj.get("spec") or {})
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The few changes that are allowed."""
+        """Validate that only mutable fields changed."""
         return validate_pod_update(obj, old)
 
 
@@ -71,10 +71,10 @@ def _gated(now: datetime) -> Document:
 
 
 class PodStatusStrategy(Strategy):
-    """What scheduler, controllers and nodes report."""
+    """Strategy of the status, which scheduler, controllers and nodes write."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec and the owners."""
+        """Restore spec and owner references."""
         restore(obj, old, "spec")
         restore_metadata(obj, old, "ownerReferences", "generation")
         status, previous = obj.setdefault("status", {}), old.get("status") or {}
@@ -83,7 +83,7 @@ class PodStatusStrategy(Strategy):
         _drop_gated_status(status, previous, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Addresses, container states and claims."""
+        """Validate addresses, container states and claims."""
         return validate_pod_status_update(obj, old)
 
 
@@ -106,7 +106,7 @@ def _reports_health(status: Document) -> bool:
     return any(container.get("allocatedResourcesStatus") for container in _container_statuses(status))
 
 
-# ---- the table
+# --- Table cells.
 
 
 def _ready(pod: Document, now: datetime) -> str:
@@ -154,14 +154,14 @@ def _readiness_gates(pod: Document, now: datetime) -> str:
 
 COLUMNS: Final = (
     NAME,
-    Column("Ready", "string", "Containers that are ready, of all containers.", _ready),
-    Column("Status", "string", "The state of the pod's containers in one word.", _status),
-    Column("Restarts", "string", "How often containers were restarted, and when last.", _restarts),
+    Column("Ready", "string", "Ready containers / all containers.", _ready),
+    Column("Status", "string", "The aggregate status of the pod's containers.", _status),
+    Column("Restarts", "string", "The number of container restarts, and the time since the last one.", _restarts),
     AGE,
     Column("IP", "string", "The pod's first address.", _ip, priority=1),
     Column("Node", "string", "The node the pod is bound to.", _node, priority=1),
-    Column("Nominated Node", "string", "The node on which room is being made for the pod.", _nominated, priority=1),
-    Column("Readiness Gates", "string", "Readiness gates that are true, of all.", _readiness_gates, priority=1),
+    Column("Nominated Node", "string", "The node that preemption nominated for the pod.", _nominated, priority=1),
+    Column("Readiness Gates", "string", "True readiness gates / all readiness gates.", _readiness_gates, priority=1),
 )
 
 
@@ -179,7 +179,7 @@ PODS: Final = ResourceDefinition(
     storage_version="v1",
     strategy=PodStrategy(),
     status_strategy=PodStatusStrategy(),
-    # The streams (attach, exec, portforward) are answered with the reason why not, and so not advertised.
+    # The streaming subresources (attach, exec, portforward) return an explanation and are not advertised.
     subresources=("binding", "eviction", "log", "attach", "exec", "portforward"),
     short_names=("po",),
     categories=("all",),

@@ -20,22 +20,22 @@ from dray.apiserver.registry.strategy import (
 
 
 class PriorityClassStrategy(Strategy):
-    """Pods carry the value, so it is fixed."""
+    """Strategy of priority classes; Pods copy the value, so it is immutable."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Generation 1 for good: nothing it counts can change."""
+        """Set generation 1, which never changes."""
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Name, value and policy."""
+        """Validate name, value and policy."""
         return validate_priority_class(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the generation."""
+        """Restore the generation."""
         restore_metadata(obj, old, "generation")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Value and policy are fixed."""
+        """Validate that value and policy did not change."""
         return validate_priority_class_update(obj, old)
 
 
@@ -59,10 +59,15 @@ PRIORITY_CLASSES: Final = ResourceDefinition(
     short_names=("pc",),
     columns=(
         NAME,
-        Column("Value", "integer", "The priority of pods with this class; more is more important.", _value),
-        Column("Global-Default", "boolean", "Whether pods without a class get this one.", _default),
+        Column("Value", "integer", "The priority of pods with this class; higher values are more important.", _value),
+        Column("Global-Default", "boolean", "Whether this is the default class.", _default),
         AGE,
-        Column("PreemptionPolicy", "string", "Whether such pods may displace others.", text_cell("preemptionPolicy")),
+        Column(
+            "PreemptionPolicy",
+            "string",
+            "Whether pods with this class may preempt others.",
+            text_cell("preemptionPolicy"),
+        ),
     ),
 )
 

@@ -21,7 +21,7 @@ from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strateg
 
 
 class RbacStrategy(Strategy):
-    """Names may be anything that fits a URL; PUT creates, as reconcilers of roles expect."""
+    """Strategy of roles and bindings; names are path segments, and PUT creates, as role reconcilers expect."""
 
     allow_create_on_update = True
     name_rule = "path-segment"
@@ -31,11 +31,11 @@ class RbacStrategy(Strategy):
         self._binding = binding
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Rules, or role and subjects."""
+        """Validate the rules, or role and subjects."""
         return self._validate(obj)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """A binding keeps its role."""
+        """Validate the object; a binding's role is immutable."""
         errors = self._validate(obj)
         return errors + validate_binding_update(obj, old) if self._binding else errors
 
@@ -66,9 +66,9 @@ _BINDING_COLUMNS: Final = (
     NAME,
     Column("Role", "string", "The role that is granted.", _role),
     AGE,
-    Column("Users", "string", "Users who get the role.", _subjects("User"), priority=1),
-    Column("Groups", "string", "Groups that get the role.", _subjects("Group"), priority=1),
-    Column("ServiceAccounts", "string", "Service accounts that get it.", _subjects("ServiceAccount"), priority=1),
+    Column("Users", "string", "Users with the role.", _subjects("User"), priority=1),
+    Column("Groups", "string", "Groups with the role.", _subjects("Group"), priority=1),
+    Column("ServiceAccounts", "string", "Service accounts with the role.", _subjects("ServiceAccount"), priority=1),
 )
 
 

@@ -23,37 +23,37 @@ from dray.apiserver.registry.strategy import (
 
 
 class ReplicaSetStrategy(Strategy):
-    """The spec is the user's or the Deployment's, the status the controller's."""
+    """Strategy of ReplicaSets; users or Deployments own the spec, the controller the status."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Nothing is running yet."""
+        """Reset the status."""
         obj["status"] = {"replicas": 0}
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole spec."""
+        """Validate the spec."""
         return validate_replica_set(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore(obj, old, "status")
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The selector is fixed."""
+        """Validate the spec; the selector is immutable."""
         return validate_replica_set_update(obj, old)
 
 
 class ReplicaSetStatusStrategy(Strategy):
-    """What the controller reports."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the spec."""
+        """Restore the spec."""
         restore(obj, old, "spec")
         restore_metadata(obj, old, "generation")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The counts fit together."""
+        """Validate the counts."""
         return validate_replica_status(obj)
 
 
@@ -84,9 +84,9 @@ REPLICA_SETS: Final = ResourceDefinition(
     categories=("all",),
     columns=(
         NAME,
-        Column("Desired", "integer", "Pods that are wanted.", _desired),
-        Column("Current", "integer", "Pods that are there.", _current),
-        Column("Ready", "integer", "Pods that are ready.", _ready),
+        Column("Desired", "integer", "Desired pods.", _desired),
+        Column("Current", "integer", "Existing pods.", _current),
+        Column("Ready", "integer", "Ready pods.", _ready),
         AGE,
         *TEMPLATE_COLUMNS,
     ),

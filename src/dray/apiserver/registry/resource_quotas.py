@@ -14,34 +14,34 @@ from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strateg
 
 
 class ResourceQuotaStrategy(Strategy):
-    """Limits are the administrator's, usage the controller's."""
+    """Strategy of quotas; administrators own the limits, the controller the usage."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Usage is not for the creator."""
+        """Reset the usage."""
         obj["status"] = {}
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Names, amounts and scopes."""
+        """Validate names, amounts and scopes."""
         return validate_quota(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the usage."""
+        """Restore the usage."""
         restore(obj, old, "status")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Scopes are fixed."""
+        """Validate the quota; its scopes are immutable."""
         return validate_quota_update(obj, old)
 
 
 class ResourceQuotaStatusStrategy(Strategy):
-    """The usage of a quota."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the limits."""
+        """Restore the limits."""
         restore(obj, old, "spec")
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Names and amounts."""
+        """Validate names and amounts."""
         return validate_quota_status(obj)
 
 
@@ -71,8 +71,8 @@ RESOURCE_QUOTAS: Final = ResourceDefinition(
     short_names=("quota",),
     columns=(
         NAME,
-        Column("Request", "string", "What is used, of what may be, but for limits.", _usage(limits=False)),
-        Column("Limit", "string", "The same for limits.", _usage(limits=True)),
+        Column("Request", "string", "Used / hard amounts, except limits.", _usage(limits=False)),
+        Column("Limit", "string", "Used / hard amounts of limits.", _usage(limits=True)),
         AGE,
     ),
 )

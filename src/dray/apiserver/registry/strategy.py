@@ -1,8 +1,8 @@
-"""The seam between the generic request flow and one resource's own rules.
+"""The interface between the generic request handlers and the rules of one resource.
 
-A strategy works on documents in the group's hub (storage) version; the flow decodes, defaults and
-converts before it calls one, and encodes afterwards. Strategies are pure: they change only the document
-they are given, and what they need of the world is in the `WriteContext`.
+A strategy works on documents in the group's hub (storage) version; the handlers decode, default and convert before they
+call one, and encode afterwards. Strategies are pure: they change only the document they are given, and everything else
+that they need is in the `WriteContext`.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from dray.apiserver.request import UserInfo
 
 
 class WriteContext(msgspec.Struct, frozen=True):
-    """What a strategy may know besides the object."""
+    """The context of a write."""
 
     now: datetime
     gates: FeatureGates
     user: UserInfo
-    # The live Namespace object of a namespaced write, None for cluster-scoped ones.
+    # The Namespace object of a namespaced write, None for cluster-scoped ones.
     namespace: Document | None = None
-    # Answers whether the caller may do something else too (RBAC escalation, SP-35): verb, attributes.
+    # Reports whether the caller has another permission (RBAC escalation, SP-35): verb, attributes.
     allowed: Callable[..., bool] = lambda **_: True
 
 
 class Strategy:
-    """The rules of a resource without rules; real strategies override what they need.
+    """The default strategy, which resources override as needed.
 
-    Metadata (names, labels, annotations, owner references, finalizers) is handled by the flow.
+    Metadata (names, labels, annotations, owner references, finalizers) is handled by the request handlers.
     """
 
-    # PUT to a name that does not exist creates it.
+    # PUT to a name that does not exist creates the object.
     allow_create_on_update: bool = False
-    # PUT without a resourceVersion overwrites whatever is there.
+    # PUT without a resourceVersion overwrites the stored object.
     allow_unconditional_update: bool = True
     # "" for subdomain names (the default), or a key of `dray.api.names.NAME_RULES`.
     name_rule: str = ""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Clear what a creator may not set (status), drop gated fields, set `metadata.generation`."""
+        """Reset what a creator may not set (status), drop disabled fields, set `metadata.generation`."""
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Return the validation errors of a new object."""
         return []
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore what this endpoint may not change, bump the generation when the spec changed."""
+        """Restore what this endpoint may not change, and increment the generation when the spec changed."""
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Return the validation errors of a change."""
+        """Return the validation errors of an update."""
         return []
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Texts for `Warning` headers; `old` is None on create."""
+        """Return the texts of `Warning` headers; `old` is None on create."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `kubectl get`; priority 1 shows with `-o wide` only. `cell` gets the document and now."""
+    """A column of `kubectl get`; priority 1 is shown with `-o wide` only. `cell` gets the document and the time."""
 
     name: str
     type: str
@@ -78,27 +78,26 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ResourceDefinition:
-    """A served resource: its names, its versions and its rules."""
+    """A served resource: its names, versions and rules."""
 
     group: str
     resource: str
     singular: str
     kind: str
     namespaced: bool
-    # Served versions in order of preference; documents are kept in `storage_version`.
+    # Served versions in order of preference; documents are stored in `storage_version`.
     versions: tuple[str, ...]
     storage_version: str
     strategy: Strategy
     # Rules of the `status` subresource; None when there is none.
     status_strategy: Strategy | None = None
-    # Name of further subresources that the flow knows how to serve: scale, binding, eviction, log, token …
+    # Further subresources with a handler: scale, binding, eviction, log, token …
     subresources: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     # Field selectors beside metadata.name and metadata.namespace: label -> value getter.
     selectable_fields: Mapping[str, Callable[[Document], str]] = field(default_factory=dict)
-    # Only these versions have the kind, for kinds that differ from their group (DeviceTaintRule).
     verbs: tuple[str, ...] = (
         "create",
         "delete",
@@ -111,17 +110,17 @@ class ResourceDefinition:
     )
     # Objects are deleted with a grace period (Pods).
     graceful_deletion: bool = False
-    # The kind of a collection; empty for the usual one.
+    # The kind of lists; empty for the default.
     own_list_kind: str = ""
 
     @property
     def list_kind(self) -> str:
-        """The kind of a collection."""
+        """Return the kind of lists."""
         return self.own_list_kind or f"{self.kind}List"
 
 
 def restore(obj: Document, old: Document, *fields: str) -> None:
-    """Give the top-level fields their old values back."""
+    """Restore top-level fields from the stored object."""
     for name in fields:
         if name in old:
             obj[name] = old[name]
@@ -130,17 +129,17 @@ def restore(obj: Document, old: Document, *fields: str) -> None:
 
 
 def restore_metadata(obj: Document, old: Document, *fields: str) -> None:
-    """Give metadata fields their old values back."""
+    """Restore metadata fields from the stored object."""
     restore(metadata_of(obj), old.get("metadata") or {}, *fields)
 
 
 def start_generation(obj: Document) -> None:
-    """A new object is of generation 1, whatever the client says."""
+    """Set the generation of a new object, whatever the client sent."""
     metadata_of(obj)["generation"] = 1
 
 
 def carry_generation(obj: Document, old: Document, *, changed: bool) -> None:
-    """Keep the generation, or go to the next when what it counts has changed."""
+    """Restore the generation, incremented when the object changed."""
     generation = ((old.get("metadata") or {}).get("generation") or 0) + changed
     if generation:
         metadata_of(obj)["generation"] = generation
@@ -149,5 +148,5 @@ def carry_generation(obj: Document, old: Document, *, changed: bool) -> None:
 
 
 def spec_changed(obj: Document, old: Document) -> bool:
-    """Report whether the desired state differs."""
+    """Report whether the spec differs."""
     return (obj.get("spec") or {}) != (old.get("spec") or {})

@@ -1,4 +1,4 @@
-"""The resources of resource.k8s.io: how each is written and shown, one module per resource."""
+"""The resources of resource.k8s.io, one module per resource."""
 
 from __future__ import annotations
 

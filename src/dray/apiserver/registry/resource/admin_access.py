@@ -1,4 +1,4 @@
-"""Who may have what of a claim: admin access by the namespace's label, and parts of the status by permission."""
+"""Authorization of claims: admin access by the namespace's label, and parts of the status by permission."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RESULTS: Final = Path("status.allocation.devices.results")
 
 _NODE_NAME_EXTRA: Final = "authentication.kubernetes.io/node-name"
 _SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
-# The permission may be granted for either way of writing the status.
+# The permission may be granted for either verb.
 _WRITE_VERBS: Final = ("update", "patch")
 
 
 def refuse_admin_requests(claim_spec: Document, context: WriteContext) -> FieldErrors:
-    """Requests for admin access are for namespaces that an administrator has labelled."""
+    """Return an error for admin access in a namespace without the label."""
     for index, request in enumerate((claim_spec.get("devices") or {}).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
             return _refuse_in(context, _REQUESTS.index(index))
@@ -32,7 +32,7 @@ def refuse_admin_requests(claim_spec: Document, context: WriteContext) -> FieldE
 
 
 def refuse_admin_results(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
-    """Results with admin access, when they are new, need the label as well."""
+    """Return an error for new results with admin access in a namespace without the label."""
     if any(result.get("adminAccess") for result in _results(old)):
         return []
     for index, result in enumerate(_results(claim)):
@@ -53,7 +53,7 @@ def _results(claim: Document) -> Sequence[Document]:
 
 
 def refuse_unauthorized_status(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
-    """With granular authorization on: binding and device reports each need their own permission."""
+    """Return errors for binding and device status without permission, if granular authorization is enabled."""
     if not context.gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
         return []
     return _refuse_binding(claim, old, context) + _refuse_device_reports(claim, old, context)
@@ -96,7 +96,7 @@ def _allowed(context: WriteContext, verbs: Sequence[str], **attributes: Any) -> 
 
 
 def _changed_drivers(claim: Document, old: Document) -> list[str]:
-    """The drivers whose device reports were added, changed or removed."""
+    """Return the drivers whose device status was added, changed or removed."""
     after, before = (
         {device_id(item): item for item in (document.get("status") or {}).get("devices") or ()}
         for document in (claim, old)
@@ -106,7 +106,7 @@ def _changed_drivers(claim: Document, old: Document) -> list[str]:
 
 
 def _runs_on_node_of(claim: Document, context: WriteContext) -> bool:
-    """Report whether the caller is a service account on the one node the claim is allocated for."""
+    """Report whether the caller is a service account on the node that the claim is allocated for."""
     nodes = context.user.extra.get(_NODE_NAME_EXTRA, ())
     if not context.user.name.startswith(_SERVICE_ACCOUNT_PREFIX) or len(nodes) != 1:
         return False
@@ -115,7 +115,7 @@ def _runs_on_node_of(claim: Document, context: WriteContext) -> bool:
 
 
 def _only_node(terms: Sequence[Document]) -> str:
-    """The node's name when the terms name exactly one, else nothing."""
+    """Return the node's name when the terms select exactly one by name, else the empty string."""
     if len(terms) != 1 or terms[0].get("matchExpressions"):
         return ""
     match terms[0].get("matchFields") or ():

@@ -1,4 +1,4 @@
-"""ResourceClaims: an immutable spec, and a status that scheduler, controller and drivers share."""
+"""ResourceClaims and ResourceClaimTemplates."""
 
 from __future__ import annotations
 
@@ -33,48 +33,48 @@ from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strateg
 
 
 class ClaimStrategy(Strategy):
-    """The rules of writing a claim's spec."""
+    """Strategy of claims; the spec is immutable."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Status is not for the creator."""
+        """Reset the status, and drop disabled fields."""
         obj["status"] = {}
         drop_disabled_fields(CLAIM_FIELDS, obj, None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The spec, and that it asks for admin access only where that is offered."""
+        """Validate the spec and its use of admin access."""
         return refuse_admin_requests(obj.get("spec") or {}, context) + validate_claim(
             obj, selector_compiler(context.gates)
         )
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status."""
+        """Restore the status."""
         restore_status(obj, old)
         drop_disabled_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The spec cannot change."""
+        """Reject changes of the spec."""
         return validate_claim_update(obj, old)
 
 
 class ClaimStatusStrategy(Strategy):
-    """The rules of writing a claim's status."""
+    """Strategy of the status, which scheduler, controller and drivers share."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep spec and metadata, and forget reports on devices that the claim has given back."""
+        """Restore spec and metadata, and drop the status of deallocated devices."""
         restore_for_status(obj, old)
         obj["status"] = obj.get("status") or {}
         _forget_deallocated_devices(obj["status"], old, context)
         drop_disabled_status_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The status, and whether the caller may grant what it grants."""
+        """Validate the status and the caller's permissions."""
         errors = refuse_admin_results(obj, old, context)
         errors += refuse_unauthorized_status(obj, old, context)
         return errors + validate_claim_status_update(obj, old)
 
 
 def _forget_deallocated_devices(status: Document, old: Document, context: WriteContext) -> None:
-    """Clients that clear an allocation need not know about the reports; the server clears them."""
+    """Drop the status of deallocated devices, which clients that clear an allocation need not do."""
     devices = status.get("devices")
     old_status = old.get("status") or {}
     if not devices or not (context.gates.enabled("DRAResourceClaimDeviceStatus") or old_status.get("devices")):
@@ -125,24 +125,24 @@ CLAIMS: Final = ResourceDefinition(
 
 
 class TemplateStrategy(Strategy):
-    """The rules of writing a template."""
+    """Strategy of claim templates; the spec is immutable."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Drop fields of features that are off."""
+        """Drop disabled fields."""
         drop_disabled_fields(CLAIM_FIELDS, _claim(obj), None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The template, and that it asks for admin access only where that is offered."""
+        """Validate the template and its use of admin access."""
         return refuse_admin_requests(_claim(obj).get("spec") or {}, context) + validate_template(
             obj, selector_compiler(context.gates)
         )
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Drop fields of features that are off."""
+        """Drop disabled fields."""
         drop_disabled_fields(CLAIM_FIELDS, _claim(obj), _claim(old), context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The spec cannot change."""
+        """Reject changes of the spec."""
         return validate_template_update(obj, old)
 
 

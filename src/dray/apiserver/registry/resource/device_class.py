@@ -1,4 +1,4 @@
-"""DeviceClasses: mutable, with generations."""
+"""DeviceClasses."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from dray.apiserver.registry.strategy import (
 
 
 class ClassStrategy(Strategy):
-    """The rules of writing a class."""
+    """Strategy of classes."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Start counting generations."""
+        """Set the generation, and drop disabled fields."""
         start_generation(obj)
         drop_disabled_fields(CLASS_FIELDS, obj, None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole class."""
+        """Validate the class."""
         return validate_class(obj, selector_compiler(context.gates))
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Count a changed spec."""
+        """Drop disabled fields, and increment the generation of a changed spec."""
         drop_disabled_fields(CLASS_FIELDS, obj, old, context.gates)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The whole class, leniently where it is as stored."""
+        """Validate the class; unchanged fields are ratcheted."""
         return validate_class(obj, compile_stored_selector, old)
 
 

@@ -1,4 +1,4 @@
-"""What the resources of the group share: versions, selector compilation, generations, and status writes."""
+"""Versions, selector compilation and status handling that the resources of the group share."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 STORAGE_VERSION: Final = "v1"
 
-# Drivers and users repeat a few selectors over and over.
+# Drivers and users repeat a few selectors.
 _SELECTOR_CACHE_SIZE: Final = 4096
 
-# A status write may not touch these.
+# Metadata that a status update cannot change.
 _RESTORED_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences", "generation")
 
 
 def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorVerdict]:
-    """Compiles CEL selectors of new objects with what the gates allow."""
+    """Return the compiler for CEL selectors of new objects, with the features that the gates enable."""
     list_attributes = gates.enabled("DRAListTypeAttributes")
     consumable_capacity = gates.enabled("DRAConsumableCapacity")
     return lambda expression: _compile(
@@ -32,7 +32,7 @@ def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorVerdict]:
 
 
 def compile_stored_selector(expression: str) -> SelectorVerdict:
-    """Compile a selector that may have been stored while other gates were on."""
+    """Compile a selector that may have been stored while other gates were enabled."""
     return _compile(expression, list_attributes=True, consumable_capacity=True)
 
 
@@ -51,11 +51,11 @@ def _compile(expression: str, *, list_attributes: bool, consumable_capacity: boo
 
 
 def restore_for_status(obj: Document, old: Document) -> None:
-    """Take back what a write to the status subresource may not change: spec and metadata."""
+    """Restore spec and metadata, which an update of the status subresource cannot change."""
     restore(obj, old, "spec")
     restore_metadata(obj, old, *_RESTORED_METADATA)
 
 
 def restore_status(obj: Document, old: Document) -> None:
-    """Take back what a write to the object itself may not change."""
+    """Restore the status, which an update of the object itself cannot change."""
     obj["status"] = old.get("status") or {}

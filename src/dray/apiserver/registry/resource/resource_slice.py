@@ -1,4 +1,4 @@
-"""ResourceSlices: what drivers offer, listed by node and by driver."""
+"""ResourceSlices."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from dray.apiserver.registry.strategy import (
 
 
 class SliceStrategy(Strategy):
-    """The rules of writing a slice."""
+    """Strategy of slices."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Start counting generations."""
+        """Set the generation, and drop disabled fields."""
         start_generation(obj)
         drop_disabled_fields(SLICE_FIELDS, obj, None, context.gates)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole slice."""
+        """Validate the slice."""
         return validate_slice(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Count a changed spec."""
+        """Drop disabled fields, and increment the generation of a changed spec."""
         drop_disabled_fields(SLICE_FIELDS, obj, old, context.gates)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The whole slice, and what of it may not change."""
+        """Validate the slice and its immutable fields."""
         return validate_slice(obj, old)
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Driver names are compared letter by letter; upper case invites mistakes."""
+        """Warn about upper case in a driver name, since names are compared exactly."""
         driver = _driver(obj)
         if driver == driver.lower():
             return ()
@@ -76,9 +76,9 @@ SLICES: Final = ResourceDefinition(
     strategy=SliceStrategy(),
     columns=(
         NAME,
-        Column("Node", "string", "The node the devices are on, when it is one node.", text_cell("spec", "nodeName")),
-        Column("Driver", "string", "The driver that offers the devices.", text_cell("spec", "driver")),
-        Column("Pool", "string", "The pool the slice belongs to.", text_cell("spec", "pool", "name")),
+        Column("Node", "string", "The node with the devices, if it is a single one.", text_cell("spec", "nodeName")),
+        Column("Driver", "string", "The driver of the devices.", text_cell("spec", "driver")),
+        Column("Pool", "string", "The pool of the slice.", text_cell("spec", "pool", "name")),
         AGE,
     ),
     selectable_fields={"spec.nodeName": _node_name, "spec.driver": _driver},

@@ -1,4 +1,4 @@
-"""DeviceTaintRules: taints that an administrator puts on devices."""
+"""DeviceTaintRules: taints that administrators set on devices."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from dray.apiserver.registry.strategy import (
 
 
 class TaintRuleStrategy(Strategy):
-    """The rules of writing a rule's spec."""
+    """Strategy of taint rules."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Status is not for the creator."""
+        """Reset the status, and set the generation."""
         obj["status"] = {}
         start_generation(obj)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """The whole rule."""
+        """Validate the rule."""
         return validate_taint_rule(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep the status, restart the taint's time when its effect changed, count a changed spec."""
+        """Restore the status, reset the taint's time when its effect changed, and increment the generation."""
         restore_status(obj, old)
         taint, old_taint = _taint(obj), _taint(old)
-        # The time says when the effect began: tolerations that end after a while are counted from it.
+        # `timeAdded` is the start of the effect, from which toleration seconds are counted.
         if taint.get("effect") != old_taint.get("effect") and taint.get("timeAdded") == old_taint.get("timeAdded"):
             taint["timeAdded"] = format_time(context.now)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The whole rule; an unknown effect may stay."""
+        """Validate the rule; an unchanged effect is ratcheted."""
         return validate_taint_rule(obj, old)
 
 
 class TaintRuleStatusStrategy(Strategy):
-    """The rules of writing a rule's status."""
+    """Strategy of the status."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Keep spec and metadata."""
+        """Restore spec and metadata."""
         restore_for_status(obj, old)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """The conditions."""
+        """Validate the conditions."""
         return validate_taint_rule_status(obj)
 
 
@@ -87,8 +87,8 @@ TAINT_RULES: Final = ResourceDefinition(
         NAME,
         Column("Key", "string", "The key of the taint.", text_cell("spec", "taint", "key")),
         Column("Value", "string", "The value of the taint.", text_cell("spec", "taint", "value")),
-        Column("Effect", "string", "What the taint does to Pods.", text_cell("spec", "taint", "effect")),
-        Column("TimeAdded", "string", "How long the taint has had its effect.", _time_added),
+        Column("Effect", "string", "The effect of the taint.", text_cell("spec", "taint", "effect")),
+        Column("TimeAdded", "string", "The time since the taint was added.", _time_added),
         AGE,
     ),
 )
