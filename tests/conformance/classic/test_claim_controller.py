@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from dray.api.document import Document
 from dray.api.errors import NotFoundError
 from dray.apiserver.authorization.bootstrap_roles import CONTROLLER_ROLES
 from dray.client.interface import Patch, PatchType
+from dray.client.rest import Call
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Cluster, cluster, inline, named
 
@@ -214,3 +216,53 @@ def test_the_controllers_role_allows_what_it_does() -> None:
     rules = [rule for rule in CONTROLLER_ROLES["resource-claim-controller"] if rule["apiGroups"] == ["cdi.k8s.io"]]
     allowed = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
     assert allowed >= {("create", "resourceclaims"), ("delete", "resourceclaims"), ("update", "resourceclaims/status")}
+
+
+def _before_deletion(world: Cluster, act: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Act once, before the server receives the controller's first deletion of a claim."""
+    inner = world.transports["controller"].inner
+    send, pending = inner.send, [act]
+
+    async def delayed(call: Call) -> Document:
+        if call.resource is not None and call.resource.plural == "resourceclaims" and call.verb == "delete" and pending:
+            await pending.pop()()
+        return await send(call)
+
+    inner.send = delayed  # type: ignore[method-assign]
+
+
+@pytest.mark.behaviour("CL-19", "CL-30")
+def test_deletion_spares_a_claim_that_was_recreated_under_the_same_name() -> None:
+    async def story(world: Cluster) -> None:
+        await world.pod("p", inline("gpu"))
+        await world.eventually(lambda: _exists(world, "p-gpu"), bool)
+        old = await world.get_claim("p-gpu")
+
+        async def recreate() -> None:
+            await world.user.delete(CLAIMS, "p-gpu", TEAM)
+            await world.user.create(CLAIMS, {"metadata": {"name": "p-gpu", "namespace": TEAM}, "spec": old["spec"]})
+
+        _before_deletion(world, recreate)
+        await world.set_phase("p", "Succeeded")
+        await asyncio.sleep(100)
+        assert (await world.get_claim("p-gpu"))["metadata"]["uid"] != old["metadata"]["uid"]
+
+    tell(story)
+
+
+@pytest.mark.behaviour("CL-19", "CL-22")
+def test_a_claim_that_is_reserved_meanwhile_is_not_deleted() -> None:
+    async def story(world: Cluster) -> None:
+        await world.pod("p", inline("gpu"))
+        await world.eventually(lambda: _exists(world, "p-gpu"), bool)
+        other = await world.pod("other", named("p-gpu"), nodeName="n1")
+
+        async def reserve() -> None:
+            await _allocate(world, "p-gpu", other)
+
+        _before_deletion(world, reserve)
+        await world.set_phase("p", "Succeeded")
+        await asyncio.sleep(100)
+        assert await _users(world, "p-gpu") == ["other"]
+
+    tell(story)
