@@ -21,15 +21,6 @@ IndexFunction: TypeAlias = Callable[[Any], Iterable[Hashable]]
 BY_OWNER_UID: Final = "owner-uid"
 
 
-def owner_uids(obj: Any) -> tuple[str, ...]:
-    """Return the uids of the object's owners."""
-    if isinstance(obj, dict):
-        documents = (obj.get("metadata") or {}).get("ownerReferences")
-        return tuple([owner.get("uid") or "" for owner in documents]) if documents else ()
-    references = obj.metadata.owner_references
-    return tuple([owner.uid or "" for owner in references]) if references else ()
-
-
 def label_values(label: str) -> IndexFunction:
     """Return an index function over the value of one label."""
 

@@ -1,4 +1,4 @@
-"""Metadata of an object whatever its Python type: a document or a typed structure."""
+"""Accessors for the metadata of an object, whether document or typed structure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from dray.api.document import UID, NamespacedName
+from dray.api.document import UID, GroupVersionKind, NamespacedName
+from dray.api.types import meta_v1
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False):
-    """An owner as a dependent names it."""
+    """An owner reference of a document or typed structure."""
 
     api_version: str
     kind: str
@@ -22,7 +23,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
 
 
 def key_of(obj: Any) -> NamespacedName:
-    """The object's namespace and name."""
+    """Return the object's namespace and name."""
     if isinstance(obj, dict):
         metadata = obj.get("metadata") or {}
         return NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
@@ -31,17 +32,17 @@ def key_of(obj: Any) -> NamespacedName:
 
 
 def uid_of(obj: Any) -> UID:
-    """The object's uid."""
+    """Return the object's uid."""
     return UID(_text(obj, "uid", "uid"))
 
 
 def resource_version_of(obj: Any) -> str:
-    """The object's resource version; empty when it has none."""
+    """Return the object's resource version, or an empty string."""
     return _text(obj, "resourceVersion", "resource_version")
 
 
 def state_of(obj: Any) -> tuple[str, str]:
-    """The object's uid and resource version, which tell this state of it from any other."""
+    """Return the object's uid and resource version, which identify its state."""
     if isinstance(obj, dict):
         document = obj.get("metadata") or {}
         return document.get("uid") or "", document.get("resourceVersion") or ""
@@ -50,22 +51,43 @@ def state_of(obj: Any) -> tuple[str, str]:
 
 
 def labels_of(obj: Any) -> Mapping[str, str]:
-    """The object's labels."""
+    """Return the object's labels."""
     if isinstance(obj, dict):
         return (obj.get("metadata") or {}).get("labels") or {}
     return obj.metadata.labels or {}
 
 
 def owners_of(obj: Any) -> tuple[OwnerReference, ...]:
-    """The object's owner references."""
+    """Return the object's owner references."""
     if isinstance(obj, dict):
         raw = (obj.get("metadata") or {}).get("ownerReferences") or ()
         return tuple(_owner_from_document(item) for item in raw)
     return tuple(_owner_from_structure(item) for item in obj.metadata.owner_references or ())
 
 
+def owner_uids(obj: Any) -> tuple[str, ...]:
+    """Return the uids of the object's owners."""
+    if isinstance(obj, dict):
+        documents = (obj.get("metadata") or {}).get("ownerReferences")
+        return tuple([owner.get("uid") or "" for owner in documents]) if documents else ()
+    references = obj.metadata.owner_references
+    return tuple([owner.uid or "" for owner in references]) if references else ()
+
+
+def controller_reference(kind: GroupVersionKind, metadata: meta_v1.ObjectMeta) -> meta_v1.OwnerReference:
+    """Return the owner reference of a managing controller."""
+    return meta_v1.OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=metadata.name or "",
+        uid=metadata.uid or "",
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
 def controller_of(obj: Any) -> OwnerReference | None:
-    """The owner that manages the object, if any."""
+    """Return the owner reference of the managing controller, if any."""
     if isinstance(obj, dict):
         return next((owner for owner in owners_of(obj) if owner.controller), None)
     for item in obj.metadata.owner_references or ():

@@ -11,9 +11,9 @@ from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
 from dray.client.event_recorder import WARNING, EventRecorder
-from dray.client.indexer import BY_OWNER_UID, IndexFunction, owner_uids
+from dray.client.indexer import BY_OWNER_UID, IndexFunction
 from dray.client.interface import Client, Resource, ignore_not_found
-from dray.client.objects import key_of
+from dray.client.objects import key_of, owner_uids
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, Reconciler

@@ -12,10 +12,10 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import InvalidError, ServiceUnavailableError, TooManyRequestsError
 from dray.client.in_process import in_process_client
-from dray.client.indexer import BY_OWNER_UID, label_values, owner_uids
+from dray.client.indexer import BY_OWNER_UID, label_values
 from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent, unstructured
-from dray.client.objects import key_of
+from dray.client.objects import key_of, owner_uids
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.clock import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail

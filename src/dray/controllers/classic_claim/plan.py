@@ -23,9 +23,9 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod, PodResourceClaim
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.client.objects import controller_reference
 from dray.client.resources import PODS
 from dray.controllers.claim_control import FindPod, Problem
-from dray.controllers.pod_control.ownership import controller_reference
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
 

@@ -10,8 +10,8 @@ import msgspec
 from dray.api.document import Document
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet
 from dray.api.types.meta_v1 import ObjectMeta
+from dray.client.objects import controller_reference
 from dray.controllers.daemon_set.placement import HASH_LABEL, KIND
-from dray.controllers.pod_control.ownership import controller_reference
 from dray.controllers.pod_control.pod_templates import template_hash
 
 

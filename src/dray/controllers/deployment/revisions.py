@@ -11,8 +11,8 @@ import msgspec
 from dray.api.document import GroupVersionKind
 from dray.api.types.apps_v1 import Deployment, ReplicaSet, ReplicaSetSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
+from dray.client.objects import controller_reference
 from dray.controllers.deployment.strategy import history_limit, replicas_of, total_max
-from dray.controllers.pod_control.ownership import controller_reference
 from dray.controllers.pod_control.pod_templates import template_hash, with_labels, without_label
 
 KIND: Final = GroupVersionKind("apps", "v1", "Deployment")

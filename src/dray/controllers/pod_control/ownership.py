@@ -11,7 +11,7 @@ import msgspec
 from dray.api.document import Document, GroupVersionKind, NamespacedName
 from dray.api.selectors import LabelSelector
 from dray.api.types import meta_v1
-from dray.client.objects import controller_of
+from dray.client.objects import controller_of, controller_reference
 from dray.client.shared_informers import SharedInformer
 
 BY_ORPHAN_NAMESPACE: Final = "orphans"
@@ -94,18 +94,6 @@ def orphan_index(obj: Any) -> tuple[str, ...]:
 def selector_of(selector: meta_v1.LabelSelector | None) -> LabelSelector:
     """Compile a selector; a missing one matches nothing."""
     return LabelSelector.from_document(None if selector is None else msgspec.to_builtins(selector))
-
-
-def controller_reference(kind: GroupVersionKind, metadata: meta_v1.ObjectMeta) -> meta_v1.OwnerReference:
-    """Return the owner reference of a managing controller."""
-    return meta_v1.OwnerReference(
-        api_version=kind.api_version,
-        kind=kind.kind,
-        name=metadata.name or "",
-        uid=metadata.uid or "",
-        controller=True,
-        block_owner_deletion=True,
-    )
 
 
 def adoption_patch(owner: Owner, item: Owned, *, finalizer: str = "") -> Document:

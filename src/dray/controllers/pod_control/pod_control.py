@@ -12,9 +12,9 @@ from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder
-from dray.client.indexer import BY_OWNER_UID, owner_uids
+from dray.client.indexer import BY_OWNER_UID
 from dray.client.interface import DeleteOptions, Resource, ignore_not_found
-from dray.client.objects import controller_of, key_of
+from dray.client.objects import controller_of, key_of, owner_uids
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.pod_control.adoption import adopt_and_release, cached_dependents

@@ -10,7 +10,8 @@ import msgspec
 
 from dray.api.types.core_v1 import Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import ObjectMeta
-from dray.controllers.pod_control.ownership import Owner, controller_reference
+from dray.client.objects import controller_reference
+from dray.controllers.pod_control.ownership import Owner
 
 # As in Kubernetes: no vowels, so that no words appear, and no similar characters.
 ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -26,9 +26,9 @@ from dray.api.pod_claims import (
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from dray.client.objects import controller_reference
 from dray.client.resources import PODS
 from dray.controllers.claim_control import FindPod, Problem
-from dray.controllers.pod_control.ownership import controller_reference
 
 # A name has at most 63 characters: the base, a hyphen, and five random ones added by the API server.
 BASE_LENGTH_MAX: Final = 57

@@ -15,9 +15,9 @@ from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client import resources
 from dray.client.controller import Requeue, Result
-from dray.client.indexer import BY_OWNER_UID, owner_uids
+from dray.client.indexer import BY_OWNER_UID
 from dray.client.interface import ServedResource
-from dray.client.objects import key_of
+from dray.client.objects import key_of, owner_uids
 from dray.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.controllers.reconciler import ControllerContext, Reconciler, newest

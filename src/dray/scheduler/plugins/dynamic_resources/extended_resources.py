@@ -18,7 +18,7 @@ from dray.api.extended_resources import is_dra_extended_resource_name
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_made_for, is_reserved_for
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
-from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
+from dray.api.types.meta_v1 import ObjectMeta
 from dray.api.types.resource_v1 import (
     DeviceClaim,
     DeviceRequest,
@@ -27,6 +27,8 @@ from dray.api.types.resource_v1 import (
     ResourceClaim,
     ResourceClaimSpec,
 )
+from dray.client.objects import controller_reference
+from dray.client.resources import PODS
 
 # Any non-empty value says the same.
 ANNOTATION_VALUE: Final = "true"
@@ -188,21 +190,10 @@ def make_claim(pod: Pod, requests: tuple[DeviceRequest, ...], name: str = "") ->
         namespace=pod.metadata.namespace,
         uid=f"{pod.metadata.uid}{_SUFFIX}",
         annotations={EXTENDED_RESOURCE_ANNOTATION: ANNOTATION_VALUE},
-        owner_references=(_owner(pod),),
+        owner_references=(controller_reference(PODS.group_version_kind, pod.metadata),),
         finalizers=(FINALIZER,),
     )
     return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
-
-
-def _owner(pod: Pod) -> OwnerReference:
-    return OwnerReference(
-        api_version="v1",
-        kind="Pod",
-        name=pod.metadata.name or "",
-        uid=pod.metadata.uid or "",
-        controller=True,
-        block_owner_deletion=True,
-    )
 
 
 def is_extended_resource_claim(claim: ResourceClaim) -> bool:
