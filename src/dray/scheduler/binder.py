@@ -1,4 +1,4 @@
-"""Runs the binding cycle of one Pod: waits at Permit, PreBind, Bind; many run at the same time."""
+"""The binding cycle: Reserve, Permit, PreBind, Bind and PostBind, and Unreserve when one of them fails."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.plugins import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE, AsyncUnreservePlugin
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.lib.clock import Clock
+from dray.runtime.tasks import first_completed
 from dray.scheduler.profile import Profile
 from dray.scheduler.queued_pod import QueuedPod
 
 _log = logging.getLogger(__name__)
 
-# Bindings written at the same time: enough for a full group commit, few enough not to starve other clients.
+# Concurrent Bind calls: enough for a full group commit, few enough not to starve other clients.
 BINDS_MAX: Final = 512
-# Nobody may hold a Pod longer, whatever the plugin says.
+# The longest time that a Permit plugin can make a Pod wait.
 PERMIT_SECONDS_MAX: Final = 900.0
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try to place one Pod; `started` is monotonic."""
+    """One attempt to schedule one Pod; `started` is monotonic."""
 
     queued: QueuedPod
     profile: Profile
@@ -35,43 +36,39 @@ class Attempt(msgspec.Struct, frozen=True):
     started: float
 
 
-class HeldPod:
+class PermitWaiter:
     """Implements `dray.scheduler.handle.WaitingPod`."""
 
     def __init__(self, pod: Pod, node_name: str, deadlines: dict[str, float]) -> None:
         self.pod = pod
         self.node_name = node_name
-        # Plugin -> when waiting for it is a no.
+        # Plugin -> when the Pod is rejected on its behalf.
         self._deadlines = deadlines
         self._decided: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
     @property
     def pending_plugins(self) -> tuple[str, ...]:
-        """Who has not yet allowed it."""
+        """Return the plugins that have not allowed it yet."""
         return tuple(self._deadlines)
 
     def allow(self, plugin: str) -> None:
-        """The plugin agrees; the last one lets the Pod go on."""
+        """Allow the Pod on behalf of a plugin; it proceeds when all have."""
         self._deadlines.pop(plugin, None)
         if not self._deadlines:
             self._decide(SUCCESS)
 
     def reject(self, plugin: str, message: str) -> None:
-        """The plugin refuses."""
+        """Reject the Pod on behalf of a plugin."""
         self._decide(unschedulable(message).with_plugin(plugin))
 
     async def wait(self, clock: Clock) -> Status:
-        """The decision, or a no when a plugin took too long."""
+        """Return the decision, or a rejection when a plugin exceeds its deadline."""
         while not self._decided.done():
             plugin, deadline = min(self._deadlines.items(), key=lambda item: item[1])
             remaining = deadline - clock.monotonic()
             if remaining <= 0:
                 return unschedulable(f"rejected due to timeout after waiting at plugin {plugin}").with_plugin(plugin)
-            timer = asyncio.ensure_future(clock.sleep(remaining))
-            try:
-                await asyncio.wait((timer, self._decided), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                timer.cancel()
+            await first_completed(self._decided, clock.sleep(remaining))
         return self._decided.result()
 
     def _decide(self, status: Status) -> None:
@@ -79,45 +76,45 @@ class HeldPod:
             self._decided.set_result(status)
 
 
-class HeldPods:
+class WaitingPodsMap:
     """Implements `dray.scheduler.handle.WaitingPods`."""
 
     def __init__(self) -> None:
-        self._held: dict[str, HeldPod] = {}
+        self._waiting: dict[str, PermitWaiter] = {}
 
-    def get(self, uid: str) -> HeldPod | None:
-        """One of them."""
-        return self._held.get(uid)
+    def get(self, uid: str) -> PermitWaiter | None:
+        """Return the Pod with the uid."""
+        return self._waiting.get(uid)
 
-    def all(self) -> tuple[HeldPod, ...]:
-        """All of them."""
-        return tuple(self._held.values())
+    def all(self) -> tuple[PermitWaiter, ...]:
+        """Return all of them."""
+        return tuple(self._waiting.values())
 
-    def hold(self, pod: Pod, node_name: str, deadlines: dict[str, float]) -> None:
-        """Keep a Pod until it is decided."""
-        self._held[pod.metadata.uid or ""] = HeldPod(pod, node_name, deadlines)
+    def add(self, pod: Pod, node_name: str, deadlines: dict[str, float]) -> None:
+        """Make a Pod wait."""
+        self._waiting[pod.metadata.uid or ""] = PermitWaiter(pod, node_name, deadlines)
 
     async def wait(self, uid: str, clock: Clock) -> Status:
-        """Wait for the decision on a Pod, if it is held."""
-        held = self._held.get(uid)
-        if held is None:
+        """Wait for the decision on a Pod, if it waits."""
+        waiter = self._waiting.get(uid)
+        if waiter is None:
             return SUCCESS
         try:
-            return await held.wait(clock)
+            return await waiter.wait(clock)
         finally:
-            del self._held[uid]
+            del self._waiting[uid]
 
 
 class Binder:
-    """Everything between Reserve and the end of an attempt."""
+    """Runs the extension points from Reserve to the end of an attempt."""
 
-    def __init__(self, clock: Clock, held: HeldPods) -> None:
+    def __init__(self, clock: Clock, waiting: WaitingPodsMap) -> None:
         self._clock = clock
-        self._held = held
-        self._seats = asyncio.Semaphore(BINDS_MAX)
+        self._waiting = waiting
+        self._bind_slots = asyncio.Semaphore(BINDS_MAX)
 
     def reserve(self, attempt: Attempt) -> Status:
-        """Reserve, then Permit; a Pod that must wait is held."""
+        """Run Reserve and Permit."""
         for plugin in attempt.profile.at(RESERVE):
             status = plugin.reserve(attempt.state, attempt.pod, attempt.node_name)
             if status is not SUCCESS and not status.is_success:
@@ -125,17 +122,17 @@ class Binder:
         return self._permit(attempt)
 
     async def bind(self, attempt: Attempt) -> Status:
-        """Wait at Permit, then PreBind and Bind."""
+        """Wait for Permit, then run PreBind and Bind."""
         state, pod, node_name = attempt.state, attempt.pod, attempt.node_name
-        if self._held.get(attempt.queued.uid) is not None:
-            status = await self._held.wait(attempt.queued.uid, self._clock)
+        if self._waiting.get(attempt.queued.uid) is not None:
+            status = await self._waiting.wait(attempt.queued.uid, self._clock)
             if not status.is_success:
                 return status
         for plugin in attempt.profile.at(PRE_BIND):
             status = await plugin.pre_bind(state, pod, node_name)
             if status is not SUCCESS and not status.is_success:
                 return _failed(status, "PreBind", plugin.name)
-        async with self._seats:
+        async with self._bind_slots:
             return await self._run_bind(attempt)
 
     async def _run_bind(self, attempt: Attempt) -> Status:
@@ -147,27 +144,27 @@ class Binder:
         return error("no bind plugin took the pod")
 
     def post_bind(self, attempt: Attempt) -> None:
-        """Tell the plugins; one that breaks is only logged, since the Pod is bound."""
+        """Run PostBind; a failure is only logged, since the Pod is bound."""
         for plugin in attempt.profile.at(POST_BIND):
             try:
                 plugin.post_bind(attempt.state, attempt.pod, attempt.node_name)
-            except Exception:  # noqa: BLE001 - a bound Pod stays bound
+            except Exception:  # noqa: BLE001 - a plugin's bug must not fail a bound Pod
                 _log.exception("PostBind plugin %s", plugin.name)
 
     async def unreserve(self, attempt: Attempt) -> None:
-        """Undo Reserve in reverse order, whatever breaks on the way."""
+        """Run Unreserve in reverse order; a failure of one plugin does not keep the others from running."""
         plugins = tuple(reversed(attempt.profile.at(RESERVE)))
         for plugin in plugins:
             try:
                 plugin.unreserve(attempt.state, attempt.pod, attempt.node_name)
-            except Exception:  # noqa: BLE001 - the others' reservations must go too
+            except Exception:  # noqa: BLE001 - see the docstring
                 _log.exception("Unreserve of plugin %s", plugin.name)
         for plugin in plugins:
             if not isinstance(plugin, AsyncUnreservePlugin):
                 continue
             try:
                 await plugin.unreserve_writes(attempt.state, attempt.pod, attempt.node_name)
-            except Exception:  # noqa: BLE001 - the others' writes must be undone too
+            except Exception:  # noqa: BLE001 - see the docstring
                 _log.exception("Unreserve of plugin %s", plugin.name)
 
     def _permit(self, attempt: Attempt) -> Status:
@@ -179,12 +176,12 @@ class Binder:
             elif not status.is_success:
                 return _failed(status, "Permit", plugin.name)
         if deadlines:
-            self._held.hold(attempt.pod, attempt.node_name, deadlines)
+            self._waiting.add(attempt.pod, attempt.node_name, deadlines)
         return SUCCESS
 
 
 def _failed(status: Status, point: str, plugin: str) -> Status:
-    """A no is passed on as it is; anything else is an error that says where it happened."""
+    """Return a rejection as it is, and anything else as an error that names the extension point."""
     if status.is_rejected:
         return status.with_plugin(plugin)
     return Status(Code.ERROR, (f'running {point} plugin "{plugin}": {status.message}',), plugin)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from dray.api.types.core_v1 import Node, Pod
+from dray.client.informer import Selection
+from dray.client.interface import Resource
+from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dray.framework import events
 from dray.framework.events import ASSIGNED_POD, NODE, UNSCHEDULED_POD, Action, ClusterEvent
 from dray.framework.resources import pod_requests
 
@@ -68,3 +72,16 @@ def _asks_for_less(old: Pod, new: Pod) -> bool:
 def _condition_statuses(node: Node) -> Mapping[str, str]:
     """Heartbeats change times only."""
     return {condition.type: condition.status for condition in node.status.conditions}
+
+
+# Finished Pods take nothing, so they need not be heard of.
+UNFINISHED: Final = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+
+# Followed when a plugin registers for their events; Pods and nodes always are.
+RESOURCES_BY_EVENT: Final[Mapping[str, Resource[Any]]] = {
+    events.RESOURCE_CLAIM: RESOURCE_CLAIMS,
+    events.RESOURCE_SLICE: RESOURCE_SLICES,
+    events.DEVICE_CLASS: DEVICE_CLASSES,
+    events.CLASSIC_CLAIM: CLASSIC_CLAIMS,
+    events.CLASSIC_CLASS: CLASSIC_CLASSES,
+}

@@ -1,4 +1,4 @@
-"""What the scheduler gives to its plugins when it makes them."""
+"""The handle that plugins get from the scheduler when they are constructed."""
 
 from __future__ import annotations
 
@@ -19,47 +19,76 @@ from dray.runtime.metrics import Metrics
 
 
 class WaitingPod(Protocol):
-    """A Pod held at Permit; it goes on when every plugin that made it wait has allowed it."""
+    """A Pod waiting at Permit until every plugin that made it wait has allowed it."""
 
     @property
     def pod(self) -> Pod:
-        """The Pod."""
+        """Return the Pod."""
 
     @property
     def node_name(self) -> str:
-        """Where it is to go."""
+        """Return the name of the node it will be bound to."""
 
     @property
     def pending_plugins(self) -> tuple[str, ...]:
-        """Who has not yet allowed it."""
+        """Return the names of the plugins that have not allowed it yet."""
 
     def allow(self, plugin: str) -> None:
-        """The plugin agrees."""
+        """Allow the Pod on behalf of the plugin."""
 
     def reject(self, plugin: str, message: str) -> None:
-        """The plugin refuses; the Pod is unreserved and queued again."""
+        """Reject the Pod on behalf of the plugin; it is unreserved and requeued."""
 
 
 class WaitingPods(Protocol):
-    """The Pods held at Permit."""
+    """The Pods waiting at Permit."""
 
     def get(self, uid: str) -> WaitingPod | None:
-        """One of them."""
+        """Return the Pod with the uid."""
 
     def all(self) -> tuple[WaitingPod, ...]:
-        """All of them."""
+        """Return all of them."""
 
 
-def _nobody(_pod: Pod, _type: str, _reason: str, _message: str) -> None:
-    """Events go nowhere until the scheduler has a recorder."""
+class ExtendedResourceProvider(Protocol):
+    """Serves extended resources by devices."""
+
+    def serves_resource(self, name: str) -> bool:
+        """Return whether devices serve the resource on nodes that do not have it themselves."""
+
+    def device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
+        """Return how many of a node's devices that can serve the resource are in use, and how many there are."""
 
 
-@dataclass(slots=True)
+class ExtendedResources:
+    """The extended resources that are served by devices: none without a provider."""
+
+    def __init__(self) -> None:
+        self._provider: ExtendedResourceProvider | None = None
+
+    def register(self, provider: ExtendedResourceProvider) -> None:
+        """Set the provider; called by DynamicResources, which may be created after the plugins that read."""
+        self._provider = provider
+
+    def serves_resource(self, name: str) -> bool:
+        """Return whether devices serve the resource on nodes that do not have it themselves."""
+        return self._provider is not None and self._provider.serves_resource(name)
+
+    def device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
+        """Return how many of a node's devices that can serve the resource are in use, and how many there are."""
+        return (0, 0) if self._provider is None else self._provider.device_usage(node, name)
+
+
+def _ignore(*_arguments: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Handle:
-    """One for all profiles. Informers asked for here are synced before the first Pod is tried.
+    """What plugins get from the scheduler; one for all profiles, and immutable.
 
-    A plugin that adds its own handler to an informer while it is made hears of a change before any queueing hint
-    is asked about it.
+    Informers requested here are synced before the first attempt. A plugin that adds a handler to an informer while it
+    is constructed receives each change before any queueing hint is called for it.
     """
 
     client: Client
@@ -67,24 +96,20 @@ class Handle:
     clock: Clock
     metrics: Metrics
     features: FeatureGates
-    # The cluster of the current cycle: one object, brought up to date between cycles.
+    # The cluster as the current cycle sees it; updated in place between cycles.
     snapshot: Snapshot
     waiting_pods: WaitingPods
-    # Wakes the Pods that an event may help, told as (event, old, new); for kinds that a plugin follows by itself.
-    notify: Callable[[ClusterEvent, Any, Any], None] = lambda _event, _old, _new: None
-    # Has a Pod of a uid tried soon.
-    activate: Callable[[str], None] = lambda _uid: None
-    # Tells (pod, type, reason, message) as an Event.
-    record: Callable[[Pod, str, str, str], None] = _nobody
-    # Tells (node, type, reason, message) as an Event.
-    record_node: Callable[[Node, str, str, str], None] = lambda _node, _type, _reason, _message: None
-    # Whether devices can serve a resource on nodes that do not have it themselves; set by DynamicResources.
-    serves_resource: Callable[[str], bool] = lambda _name: False
-    # How many of a node's devices that can serve a resource are in use, and how many there are; set likewise.
-    device_usage: Callable[[NodeInfo, str], tuple[int, int]] = lambda _node, _name: (0, 0)
-    # For plugins that must share something with one another; each key has one owner.
+    # Requeues the Pods that an event (event, old, new) may help; for kinds that a plugin watches by itself.
+    notify: Callable[[ClusterEvent, Any, Any], None] = _ignore
+    # Moves a Pod, by uid, to the active queue.
+    activate: Callable[[str], None] = _ignore
+    # Record an Event (object, type, reason, message) of a Pod or a node.
+    record: Callable[[Pod, str, str, str], None] = _ignore
+    record_node: Callable[[Node, str, str, str], None] = _ignore
+    extended_resources: ExtendedResources = field(default_factory=ExtendedResources)
+    # State that plugins of several profiles share; each key has one owner.
     shared: dict[str, Any] = field(default_factory=dict)
 
 
-# Makes a plugin from its `pluginConfig` args.
+# Constructs a plugin from its `pluginConfig` args.
 PluginFactory: TypeAlias = Callable[[Mapping[str, Any], Handle], Plugin]

@@ -1,4 +1,4 @@
-"""A Pod on its way through the queue."""
+"""A pending Pod in the scheduling queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dray.framework.pod_info import PodInfo
 
 
 class QueuedPod:
-    """A pending Pod with the story of its attempts; changed only by the queue."""
+    """A pending Pod with the history of its attempts; changed only by the queue."""
 
     __slots__ = (
         "added_at",
@@ -17,39 +17,39 @@ class QueuedPod:
         "errors_in_a_row",
         "gated_by",
         "info",
+        "last_message",
+        "last_recorded_at",
         "pending_plugins",
         "queued_at",
         "rejected_times",
         "rejecting_plugins",
         "sort_key",
-        "told",
-        "told_at",
         "uid",
     )
 
     def __init__(self, info: PodInfo, now: float) -> None:
-        # Of one Pod, whatever it is changed to.
+        # Stays the same when the Pod is updated.
         self.uid: Final = info.uid
         self.info = info
-        # When it first appeared without a gate.
+        # When it was first added to the active queue.
         self.added_at = now
-        # When it was last put into the queue; backoff counts from here.
+        # When it was last queued; the backoff starts here.
         self.queued_at = now
         self.attempts = 0
-        # How often in all it was found unschedulable, and how often in a row an attempt broke.
+        # How often it was unschedulable, and how many of its last attempts failed in a row.
         self.rejected_times = 0
         self.errors_in_a_row = 0
-        # Who rejected it in the last attempt; `pending_plugins` asked for it not to back off.
+        # The plugins that rejected it in the last attempt; `pending_plugins` asked for no backoff.
         self.rejecting_plugins: frozenset[str] = frozenset()
         self.pending_plugins: frozenset[str] = frozenset()
-        # The plugin that keeps it out of the queue; empty when none does.
+        # The PreEnqueue plugin that gates it; empty if none does.
         self.gated_by = ""
         self.sort_key: Any = None
-        # What its user was last told about a failure, and when; changed by whoever tells.
-        self.told = ""
-        self.told_at = now
+        # The message of the last FailedScheduling Event, and when it was recorded; set by the scheduler.
+        self.last_message = ""
+        self.last_recorded_at = now
 
     @property
     def pod(self) -> Pod:
-        """The Pod as last seen."""
+        """Return the Pod as last observed."""
         return self.info.pod

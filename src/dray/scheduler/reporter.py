@@ -1,10 +1,11 @@
-"""Writes conditions and Events beside the scheduling, never in its way."""
+"""Writes conditions and Events in the background, so that scheduling never waits for them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from dray.api.document import Document
@@ -15,18 +16,18 @@ from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.resources import NODES, PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import ChildTasks, TaskGroup
 from dray.scheduler.diagnosis import plan_status
 
 _log = logging.getLogger(__name__)
 
-# Events are many and small; several writers let the server commit them together.
+# Concurrent event writes; several let the server commit them in one group.
 EVENT_WRITERS: Final = 32
-# A burst of Pods is told of in full, as long as it is not larger than this.
-EVENTS_WAITING_MAX: Final = 50_000
-# How many are handed to the recorder at once; less than it takes before it drops news.
-EVENTS_AT_ONCE: Final = 500
-# Conditions written at the same time.
+# Events queued for a profile; more are dropped and logged.
+EVENTS_QUEUED_MAX: Final = 50_000
+# Events given to the recorder at a time; fewer than its own queue holds.
+EVENTS_PER_FLUSH: Final = 500
+# Concurrent writes of conditions.
 STATUS_WRITES_MAX: Final = 64
 _STATUS: Final = WriteOptions(subresource="status")
 _POD: Final = PODS.group_version_kind
@@ -34,52 +35,52 @@ _NODE: Final = NODES.group_version_kind
 
 
 class Reporter:
-    """One per scheduler; recorders by profile."""
+    """Writes Pod conditions, and Events in the name of each profile; one per scheduler."""
 
-    def __init__(self, client: Client, clock: Clock, group: TaskGroup) -> None:
+    def __init__(self, client: Client, clock: Clock, scheduler_names: Iterable[str]) -> None:
         self._client = client
         self._clock = clock
-        self._group = group
-        self._tellers: dict[str, _Teller] = {}
-        # The last condition still to be written, by uid; a binding waits for it, so that it cannot be overwritten.
+        self._queues = {name: _EventQueue(EventRecorder(client, clock, Source(name)), name) for name in scheduler_names}
+        # The last write of each Pod's condition, by uid. A binding waits for it, so that the write cannot come later.
         self._writing: dict[str, asyncio.Task[None]] = {}
-        self._seats = asyncio.Semaphore(STATUS_WRITES_MAX)
+        self._writes = ChildTasks("pod conditions")
+        self._write_slots = asyncio.Semaphore(STATUS_WRITES_MAX)
 
-    def add_profile(self, scheduler_name: str) -> None:
-        """Tell events in the profile's name."""
-        recorder = EventRecorder(self._client, self._clock, Source(scheduler_name))
-        teller = self._tellers[scheduler_name] = _Teller(recorder)
-        self._group.spawn(teller.run(), f"events of {scheduler_name}")
-        for number in range(EVENT_WRITERS):
-            self._group.spawn(recorder.run(), f"events of {scheduler_name} {number}")
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with TaskGroup("reporter") as group:
+            group.spawn(self._writes.supervise(), "conditions")
+            for queue in self._queues.values():
+                group.spawn(queue.run(), f"events of {queue.name}")
+                for number in range(EVENT_WRITERS):
+                    group.spawn(queue.recorder.run(), f"events of {queue.name} {number}")
+            await group.wait()
 
     def event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
-        """Tell something of a Pod."""
-        teller = self._tellers.get(pod.spec.scheduler_name or "")
-        if teller is not None:
-            about = reference_to(_POD, pod)
-            teller.tell(EventRecord(about, event_type, reason, message))
+        """Record an Event of a Pod."""
+        queue = self._queues.get(pod.spec.scheduler_name or "")
+        if queue is not None:
+            queue.add(EventRecord(reference_to(_POD, pod), event_type, reason, message))
 
     def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:
-        """Tell something of a node, in the name of the first profile."""
-        teller = next(iter(self._tellers.values()), None)
-        if teller is not None:
-            about = reference_to(_NODE, node)
-            teller.tell(EventRecord(about, event_type, reason, message))
+        """Record an Event of a node, in the name of the first profile."""
+        queue = next(iter(self._queues.values()), None)
+        if queue is not None:
+            queue.add(EventRecord(reference_to(_NODE, node), event_type, reason, message))
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
-        """Have the condition written, if it differs."""
+        """Start writing the condition, if it differs."""
         body = plan_status(pod, reason, message, self._clock.now(), nominated)
         if body is None:
             return
         uid = pod.metadata.uid or ""
-        earlier = self._writing.get(uid)
-        task = self._group.spawn(self._write(pod, body, earlier), f"status of {pod.metadata.name}")
+        previous = self._writing.get(uid)
+        task = self._writes.spawn(self._write(pod, body, previous), f"status of {pod.metadata.name}")
         self._writing[uid] = task
         task.add_done_callback(lambda done: self._written(uid, done))
 
-    async def settled(self, uid: str) -> None:
-        """Return when no condition of the Pod is still to be written."""
+    async def wait_for_status(self, uid: str) -> None:
+        """Return when no write of the Pod's condition is pending."""
         task = self._writing.get(uid)
         if task is not None:
             await asyncio.wait((task,))
@@ -88,40 +89,41 @@ class Reporter:
         if self._writing.get(uid) is task:
             del self._writing[uid]
 
-    async def _write(self, pod: Pod, body: Document, earlier: asyncio.Task[None] | None) -> None:
-        if earlier is not None:
-            await asyncio.wait((earlier,))
+    async def _write(self, pod: Pod, body: Document, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait((previous,))
         name, namespace = pod.metadata.name or "", pod.metadata.namespace or ""
-        async with self._seats:
+        async with self._write_slots:
             try:
                 await self._client.patch(PODS, name, namespace, Patch(PatchType.STRATEGIC, body), _STATUS)
             except APIError as error:
-                # The next attempt writes it again; a Pod that is gone needs none.
+                # The next attempt writes it again; a deleted Pod needs none.
                 _log.info("condition not written", extra=fields(pod=f"{namespace}/{name}", error=error))
 
 
-class _Teller:
-    """Feeds a recorder no faster than it can write."""
+class _EventQueue:
+    """Events of one profile; passed to its recorder no faster than it writes them."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
-        self._waiting: deque[EventRecord] = deque()
+    def __init__(self, recorder: EventRecorder, name: str) -> None:
+        self.recorder = recorder
+        self.name = name
+        self._events: deque[EventRecord] = deque()
         self._wake = asyncio.Event()
 
-    def tell(self, happening: EventRecord) -> None:
-        """Queue one thing to tell."""
-        if len(self._waiting) >= EVENTS_WAITING_MAX:
-            _log.warning("event dropped", extra=fields(object=happening.regarding.name, reason=happening.reason))
+    def add(self, event: EventRecord) -> None:
+        """Queue an event."""
+        if len(self._events) >= EVENTS_QUEUED_MAX:
+            _log.warning("event dropped", extra=fields(object=event.regarding.name, reason=event.reason))
             return
-        self._waiting.append(happening)
+        self._events.append(event)
         self._wake.set()
 
     async def run(self) -> None:
-        """Feed until cancelled."""
+        """Pass events to the recorder until cancelled."""
         while True:
             await self._wake.wait()
-            for _ in range(min(len(self._waiting), EVENTS_AT_ONCE)):
-                self._recorder.record(self._waiting.popleft())
-            if not self._waiting:
+            for _ in range(min(len(self._events), EVENTS_PER_FLUSH)):
+                self.recorder.record(self._events.popleft())
+            if not self._events:
                 self._wake.clear()
-            await self._recorder.flush()
+            await self.recorder.flush()

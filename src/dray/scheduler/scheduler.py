@@ -1,11 +1,11 @@
-"""The scheduler's hand: follows the API, takes Pods from the queue one by one, binds many at the same time."""
+"""The scheduler: runs the scheduling cycle of one Pod after the other, and binding cycles concurrently."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.api.features import FeatureGates
@@ -23,17 +23,16 @@ from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import ChildTasks, TaskGroup, pause
 from dray.scheduler import metrics as results
-from dray.scheduler.binder import Attempt, Binder, HeldPods
+from dray.scheduler.binder import Attempt, Binder, WaitingPodsMap
 from dray.scheduler.cache import Cache
-from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE
+from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE, RESOURCES_BY_EVENT, UNFINISHED
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import AttemptError, Cycle, Placement
 from dray.scheduler.diagnosis import REASON_ERROR, REASON_UNSCHEDULABLE, Diagnosis
 from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.handle import Handle, PluginFactory
-from dray.scheduler.kinds import EXTRA, UNFINISHED
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
@@ -45,17 +44,41 @@ from dray.scheduler.timing import SAMPLE_EVERY
 
 _log = logging.getLogger(__name__)
 
-# In one process with the API server, a long run of attempts must not keep requests waiting.
-TURN_SECONDS_MAX: Final = 0.002
-# A Pod that fails again for the same reasons is not told of more often: with thousands waiting for one slot,
-# telling would cost more than trying.
-TELL_AGAIN_SECONDS: Final = 60.0
+# The scheduler yields to the event loop this often, so that requests to an API server in the same process do not wait.
+YIELD_AFTER_SECONDS: Final = 0.002
+# A repeated failure with the same message is recorded again only after this time: with thousands of pending Pods,
+# recording would cost more than scheduling.
+RECORD_AGAIN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of an attempt without a binding."""
+
+    # REASON_ERROR or REASON_UNSCHEDULABLE.
+    reason: str
+    message: str
+    # The plugins that rejected the Pod, and those that asked not to back off.
+    plugins: frozenset[str] = frozenset()
+    pending: frozenset[str] = frozenset()
+    # The new nominated node; None leaves the nomination as it is.
+    nominated: str | None = None
+    # Whether to retry after a backoff, because no event would requeue the Pod.
+    is_error: bool = False
+
+
+def _error(message: str) -> Failure:
+    return Failure(REASON_ERROR, message, is_error=True)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class Scheduler:
     """One scheduler with its profiles; `run` once."""
 
-    def __init__(  # noqa: PLR0913 - its hands, its words and its rules
+    def __init__(  # noqa: PLR0913 - the dependencies of a whole component
         self,
         client: Client,
         informers: SharedInformerFactory,
@@ -67,14 +90,29 @@ class Scheduler:
         features: FeatureGates | None = None,
     ) -> None:
         config = config or SchedulerConfig()
-        self._client = client
         self._clock = clock
         self._metrics = SchedulerMetrics(metrics)
         self._snapshot = Snapshot()
-        self._held = HeldPods()
+        self._waiting_pods = WaitingPodsMap()
         self._nominations = Nominations()
+        self._wake = asyncio.Event()
+        self._reporter = Reporter(client, clock, [profile.scheduler_name for profile in config.profiles])
+        self._binder = Binder(clock, self._waiting_pods)
+        self._bindings = ChildTasks("bindings")
         self.cache = Cache()
-        self.handle = Handle(client, informers, clock, metrics, features or FeatureGates(), self._snapshot, self._held)
+        self.handle = Handle(
+            client,
+            informers,
+            clock,
+            metrics,
+            features or FeatureGates(),
+            self._snapshot,
+            self._waiting_pods,
+            notify=self._notify,
+            activate=self._activate,
+            record=self._reporter.event,
+            record_node=self._reporter.node_event,
+        )
         self.profiles = make_profiles(config.profiles, factories, self.handle)
         self.queue = SchedulingQueue(
             lambda pod: self.profiles[pod.spec.scheduler_name or ""],
@@ -87,78 +125,59 @@ class Scheduler:
         }
         self._attempts = 0
         self._cycle = Cycle(self._snapshot, self._nominations)
-        self._binder = Binder(clock, self._held)
-        self._wake = asyncio.Event()
-        self._follow(informers)
-
-    def _follow(self, informers: SharedInformerFactory) -> None:
-        follower = EventHandlers(self.queue, self.cache, self._nominations, self.profiles, self._clock.monotonic)
         self._pods = informers.informer(PODS, UNFINISHED)
-        self._nodes = informers.informer(NODES)
-        self._informers = [self._nodes, self._pods]
+        self._add_handlers(informers)
+        sizes = {"nodes": lambda: self.cache.node_count, "pods": self.cache.pod_count}
+        self._metrics.follow(self.queue.counts, sizes | {"assumed_pods": self.cache.assumed_count})
+
+    def _add_handlers(self, informers: SharedInformerFactory) -> None:
+        handlers = EventHandlers(self.queue, self.cache, self._nominations, self.profiles, self._clock.monotonic)
         registered = {
             item.event.resource
             for profile in self.profiles.values()
             for items in profile.registrations().values()
             for item in items
         }
-        for resource in sorted(registered & EXTRA.keys()):
-            loop = informers.informer(EXTRA[resource])
-            loop.add_handler(follower.handler_of(resource))
-            loop.add_handler(self._wake_up)
-            self._informers.append(loop)
-        self._nodes.add_handler(follower.node_changed)
-        self._nodes.add_handler(self._wake_up)
-        self._pods.add_handler(follower.pod_changed)
-        self._pods.add_handler(self._pod_changed)
-        self.handle.notify = self._notify
-        self.handle.activate = self._activate
-        sizes = {"nodes": lambda: self.cache.node_count, "pods": self.cache.pod_count}
-        self._metrics.follow(self.queue.counts, sizes | {"assumed_pods": self.cache.assumed_count})
+        for resource in sorted(registered & RESOURCES_BY_EVENT.keys()):
+            informer = informers.informer(RESOURCES_BY_EVENT[resource])
+            informer.add_handler(handlers.handler_of(resource))
+            informer.add_handler(self._on_change)
+        nodes = informers.informer(NODES)
+        nodes.add_handler(handlers.node_changed)
+        nodes.add_handler(self._on_change)
+        self._pods.add_handler(handlers.pod_changed)
+        self._pods.add_handler(self._on_pod_change)
 
     # --- Running. ---
 
     async def run(self) -> None:
-        """Schedule until cancelled; the informers must be run by someone."""
+        """Schedule until cancelled; the caller runs the informers."""
         async with TaskGroup("scheduler") as group:
-            self._group = group
-            self._reporter = Reporter(self._client, self._clock, group)
-            for name in self.profiles:
-                self._reporter.add_profile(name)
-            self.handle.record = self._reporter.event
-            self.handle.record_node = self._reporter.node_event
+            group.spawn(self._reporter.run(), "reporter")
+            group.spawn(self._bindings.supervise(), "bindings")
             await self.handle.informers.wait_for_sync()
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._schedule(), "scheduling")
-            await group.wait(asyncio.Event())
+            await group.wait()
 
     async def _schedule(self) -> None:
-        turn_started = self._clock.monotonic()
+        resumed = self._clock.monotonic()
         while True:
             now = self._clock.monotonic()
             queued = self.queue.pop(now)
             if queued is None:
                 await self._wait_for_work()
-                turn_started = self._clock.monotonic()
+                resumed = self._clock.monotonic()
                 continue
             await self._attempt(queued)
-            if self._clock.monotonic() - turn_started > TURN_SECONDS_MAX:
+            if self._clock.monotonic() - resumed > YIELD_AFTER_SECONDS:
                 await asyncio.sleep(0)
-                turn_started = self._clock.monotonic()
+                resumed = self._clock.monotonic()
 
     async def _wait_for_work(self) -> None:
         self._wake.clear()
         due = self.queue.next_due()
-        if due is None:
-            await self._wake.wait()
-            return
-        timer = asyncio.ensure_future(self._clock.sleep(due - self._clock.monotonic()))
-        waiter = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait((timer, waiter), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            waiter.cancel()
+        await pause(self._clock, self._wake, None if due is None else due - self._clock.monotonic())
 
     async def _flush(self) -> None:
         while True:
@@ -169,7 +188,7 @@ class Scheduler:
     # --- One attempt. ---
 
     async def _attempt(self, queued: QueuedPod) -> None:
-        """The scheduling cycle; the binding cycle goes on beside the next one."""
+        """Run the scheduling cycle; the binding cycle runs concurrently with the next one."""
         started = self._clock.monotonic()
         pod = queued.pod
         if pod.metadata.deletion_timestamp is not None or self.cache.node_of(queued.uid) is not None:
@@ -183,41 +202,41 @@ class Scheduler:
         try:
             found = self._cycle.place(profile, state)
         except AttemptError as error:
-            self._failed(queued, profile, REASON_ERROR, str(error), started)
+            self._fail(queued, profile, started, _error(str(error)))
             return
-        except Exception as error:  # noqa: BLE001 - one Pod's failure must not stop the others
-            _log.exception("attempt broke", extra=fields(pod=str(queued.info.key)))
-            self._failed(queued, profile, REASON_ERROR, f"{type(error).__name__}: {error}", started)
+        except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
+            _log.exception("attempt failed", extra=fields(pod=str(queued.info.key)))
+            self._fail(queued, profile, started, _error(_text(error)))
             return
         self._metrics.searched(self._clock.monotonic() - started)
         if isinstance(found, Placement):
             await self._assume(queued, profile, state, found, started)
         else:
-            await self._rejected(queued, profile, state, found, started)
+            self._fail(queued, profile, started, await self._reject(profile, state, found))
 
-    async def _rejected(
-        self, queued: QueuedPod, profile: Profile, state: CycleState, diagnosis: Diagnosis, started: float
-    ) -> None:
-        message, nominated, broken = "", None, False
-        diagnosis = _explained(profile, state, diagnosis)
+    async def _reject(self, profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Failure:
+        """Explain the rejections, and run PostFilter."""
+        statuses = dict(diagnosis.statuses)
+        pod = state.pod_info.pod
+        for explainer in profile.explainers if statuses else ():
+            explainer.explain_rejections(state, pod, statuses)
+        diagnosis = replace(diagnosis, statuses=statuses)
+        message, nominated, is_error = "", None, False
         if diagnosis.node_count and profile.at(POST_FILTER):
-            message, nominated, broken = await self._post_filter(profile, state, queued.pod, diagnosis)
-        self._failed(
-            queued,
-            profile,
+            message, nominated, is_error = await self._post_filter(profile, state, pod, diagnosis)
+        return Failure(
             REASON_UNSCHEDULABLE,
             diagnosis.message(message),
-            started,
-            plugins=diagnosis.plugins,
-            pending=diagnosis.pending_plugins,
-            nominated=nominated,
-            broken=broken,
+            diagnosis.plugins,
+            diagnosis.pending_plugins,
+            nominated,
+            is_error,
         )
 
     async def _post_filter(
         self, profile: Profile, state: CycleState, pod: Pod, diagnosis: Diagnosis
     ) -> tuple[str, str | None, bool]:
-        """What the plugins say about making room, where the Pod is then expected, and whether one of them broke."""
+        """Return the plugins' message, the nominated node, and whether a plugin returned an error."""
         statuses = dict(diagnosis.statuses)
         if diagnosis.absent is not None and not statuses:
             statuses = {node.name: diagnosis.absent for node in self._snapshot}
@@ -225,9 +244,9 @@ class Scheduler:
         for plugin in profile.at(POST_FILTER):
             try:
                 result, status = await plugin.post_filter(state, pod, statuses)
-            except Exception as error:  # noqa: BLE001 - one Pod's failure must not stop the others
+            except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
                 _log.exception("PostFilter plugin %s", plugin.name)
-                messages.append(f"{type(error).__name__}: {error}")
+                messages.append(_text(error))
                 continue
             messages.extend(status.reasons)
             if status.is_success or not status.is_rejected:
@@ -246,22 +265,22 @@ class Scheduler:
         attempt = Attempt(queued, profile, state, assumed.pod, node_name, started)
         try:
             status = self._binder.reserve(attempt)
-        except Exception as error:  # noqa: BLE001 - one Pod's failure must not stop the others
-            _log.exception("Reserve or Permit broke", extra=fields(pod=str(queued.info.key)))
-            status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
+        except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
+            _log.exception("Reserve or Permit failed", extra=fields(pod=str(queued.info.key)))
+            status = Status(Code.ERROR, (_text(error),))
         if status.is_success:
-            self._group.spawn(self._bind(attempt), f"bind {queued.info.key}")
+            self._bindings.spawn(self._bind(attempt), f"bind {queued.info.key}")
         else:
             await self._undo(attempt, status)
 
     async def _bind(self, attempt: Attempt) -> None:
         queued = attempt.queued
-        await self._reporter.settled(queued.uid)
+        await self._reporter.wait_for_status(queued.uid)
         try:
             status = await self._binder.bind(attempt)
-        except Exception as error:  # noqa: BLE001 - one Pod's failure must not stop the others
-            _log.exception("binding broke", extra=fields(pod=str(queued.info.key)))
-            status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
+        except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
+            _log.exception("binding failed", extra=fields(pod=str(queued.info.key)))
+            status = Status(Code.ERROR, (_text(error),))
         if not status.is_success:
             await self._undo(attempt, status)
             return
@@ -274,47 +293,24 @@ class Scheduler:
         self._binder.post_bind(attempt)
 
     async def _undo(self, attempt: Attempt, status: Status) -> None:
-        """Take back what the attempt took, and have the Pod tried again."""
+        """Undo the reservations and the assumption, and requeue the Pod."""
         await self._binder.unreserve(attempt)
         queued = attempt.queued
         if self.cache.forget(queued.uid):
-            # What it would have taken is free for others.
+            # Its resources are available to other Pods again.
             self.queue.requeue_for_event(ASSIGNED_POD_DELETE, attempt.pod, None, self._clock.monotonic())
-        if not status.is_rejected:
-            self._failed(queued, attempt.profile, REASON_ERROR, status.message, attempt.started)
-            return
-        plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
-        pending = plugins if status.code is Code.PENDING else frozenset()
-        rejection = Diagnosis(1, {attempt.node_name: unresolvable(*status.reasons)})
-        self._failed(
-            queued,
-            attempt.profile,
-            REASON_UNSCHEDULABLE,
-            rejection.message(),
-            attempt.started,
-            plugins=plugins - pending,
-            pending=pending,
-        )
+        failure = _error(status.message)
+        if status.is_rejected:
+            plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
+            pending = plugins if status.code is Code.PENDING else frozenset()
+            rejection = Diagnosis(1, {attempt.node_name: unresolvable(*status.reasons)})
+            failure = Failure(REASON_UNSCHEDULABLE, rejection.message(), plugins - pending, pending)
+        self._fail(queued, attempt.profile, attempt.started, failure)
 
-    def _failed(  # noqa: PLR0913 - the whole outcome of an attempt
-        self,
-        queued: QueuedPod,
-        profile: Profile,
-        reason: str,
-        message: str,
-        started: float,
-        *,
-        plugins: frozenset[str] = frozenset(),
-        pending: frozenset[str] = frozenset(),
-        nominated: str | None = None,
-        broken: bool = False,
-    ) -> None:
-        """Queue the Pod again, if it is still there and has no node, and tell its user why.
-
-        What could not be done for it when it was rejected is tried again soon, since nothing else would wake it.
-        """
+    def _fail(self, queued: QueuedPod, profile: Profile, started: float, failure: Failure) -> None:
+        """Requeue the Pod, if it still exists and has no node, and report the failure."""
         now = self._clock.monotonic()
-        result = results.ERROR if reason == REASON_ERROR else results.UNSCHEDULABLE
+        result = results.ERROR if failure.reason == REASON_ERROR else results.UNSCHEDULABLE
         self._metrics.attempted(result, profile.scheduler_name, now - started)
         self._wake.set()
         pod = self._pods.lister.get_key(queued.info.key)
@@ -322,25 +318,25 @@ class Scheduler:
             self.queue.done(queued.uid)
             return
         queued.info = queued.info.updated(pod)
-        self.queue.reject(queued, now, plugins=plugins, pending=pending, is_error=broken or reason == REASON_ERROR)
-        if nominated is not None:
-            self._nominations.set(queued.info, nominated)
-        self._reporter.set_status(pod, reason, message, nominated)
-        if message != queued.told or now - queued.told_at > TELL_AGAIN_SECONDS:
-            queued.told, queued.told_at = message, now
-            self._reporter.event(pod, WARNING, "FailedScheduling", message)
+        self.queue.reject(queued, now, plugins=failure.plugins, pending=failure.pending, is_error=failure.is_error)
+        if failure.nominated is not None:
+            self._nominations.set(queued.info, failure.nominated)
+        self._reporter.set_status(pod, failure.reason, failure.message, failure.nominated)
+        if failure.message != queued.last_message or now - queued.last_recorded_at > RECORD_AGAIN_SECONDS:
+            queued.last_message, queued.last_recorded_at = failure.message, now
+            self._reporter.event(pod, WARNING, "FailedScheduling", failure.message)
 
-    # --- What others cause. ---
+    # --- Events. ---
 
-    def _wake_up(self, _old: object, _new: object) -> None:
+    def _on_change(self, _old: object, _new: object) -> None:
         self._wake.set()
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
         self._wake.set()
         if new is None and old is not None:
-            held = self._held.get(old.metadata.uid or "")
-            if held is not None:
-                held.reject("", "removed")
+            waiting = self._waiting_pods.get(old.metadata.uid or "")
+            if waiting is not None:
+                waiting.reject("", "removed")
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
         self.queue.requeue_for_event(event, old, new, self._clock.monotonic())
@@ -349,11 +345,3 @@ class Scheduler:
     def _activate(self, uid: str) -> None:
         self.queue.activate(uid, self._clock.monotonic())
         self._wake.set()
-
-
-def _explained(profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis in the fullest words that the plugins have."""
-    statuses = dict(diagnosis.statuses)
-    for plugin in profile.explainers if statuses else ():
-        plugin.explain_rejections(state, state.pod_info.pod, statuses)
-    return replace(diagnosis, statuses=statuses)

@@ -15,7 +15,7 @@ from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.registry import make_profile
-from tests.unit.scheduler.builders import PLAIN, container, handle, node_info, pod_info, state
+from tests.unit.scheduler.builders import PLAIN, DeviceServedResource, container, handle, node_info, pod_info, state
 
 NO = Code.UNSCHEDULABLE
 NEVER = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -288,6 +288,6 @@ def test_existing_pods_keep_others_away(labels: Any, namespace: str, zone: str, 
 def test_devices_may_serve_an_extended_resource() -> None:
     world = handle(node_info())
     profile = make_profile(ProfileConfig(), PLAIN, world)
-    world.serves_resource = lambda name: name == "example.com/gpu"
+    world.extended_resources.register(DeviceServedResource("example.com/gpu"))
     pod = pod_info(requests={"example.com/gpu": "1"})
     assert isinstance(Cycle(world.snapshot, Nominations()).place(profile, state(pod)), Placement)

@@ -17,7 +17,7 @@ from dray.scheduler.cache import Cache
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.score_cache import KINDS_MAX, ScoreTables
-from tests.unit.scheduler.builders import container, handle, node, pod
+from tests.unit.scheduler.builders import DeviceServedResource, container, handle, node, pod
 
 NODES = ["n0", "n1", "n2"]
 UIDS = ["p0", "p1", "p2", "p3"]
@@ -174,11 +174,11 @@ def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str,
     )
 )
 @example([("large", "pod", 0), ("large", "pod", 0), ("device", "pod", 0)])
-def test_no_node_without_room_is_beyond_doubt(steps: list[tuple[str, str, int]]) -> None:
+def test_nodes_that_need_no_filter_are_accepted_by_it(steps: list[tuple[str, str, int]]) -> None:
     """Compare the nodes that need no filter with the filter's own answers."""
     requests = {"small": {"cpu": "100m"}, "large": {"cpu": "3"}, "device": {"example.com/gpu": "1"}}
     given_handle = handle()
-    given_handle.serves_resource = lambda name: name == "example.com/gpu"
+    given_handle.extended_resources.register(DeviceServedResource("example.com/gpu"))
     fit, cache, snapshot = NodeResourcesFit({}, given_handle), Cache(), Snapshot()
     for number in range(4):
         cache.set_node(node(f"n{number}"))

@@ -48,15 +48,17 @@ class World:
         self.allocator = Allocator(self.inventory, self.allocations)
         self.variants = Variants(self.resources, self.allocator.usage, enabled=True)
         given_to_plugins = handle()
-        given_to_plugins.serves_resource = self.variants.serves
-        given_to_plugins.device_usage = self.device_usage
+        given_to_plugins.extended_resources.register(self)
         self.fit = NodeResourcesFit({}, given_to_plugins)
         for name in NODES:
             self.nodes[name] = NodeInfo(node(name))
 
-    def device_usage(self, info: NodeInfo, resource: str) -> tuple[int, int]:
-        device_class = self.resources.class_of(resource)
-        return (0, 0) if device_class is None else self.allocator.usage(info.node, device_class)
+    def serves_resource(self, name: str) -> bool:
+        return self.variants.serves(name)
+
+    def device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
+        device_class = self.resources.class_of(name)
+        return (0, 0) if device_class is None else self.allocator.usage(node.node, device_class)
 
     # --- Hardware. ---
 

@@ -55,6 +55,19 @@ def node_info(name: str = "n", *, pods: Sequence[PodInfo] = (), **words: Any) ->
     return NodeInfo(node(name, **words), {item.uid: item for item in pods})
 
 
+class DeviceServedResource:
+    """Provides one extended resource, which devices serve."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def serves_resource(self, name: str) -> bool:
+        return name == self._name
+
+    def device_usage(self, _node: NodeInfo, _name: str) -> tuple[int, int]:
+        return 0, 0
+
+
 def handle(*nodes: NodeInfo) -> Handle:
     """For plugins that only look at the snapshot."""
     nothing = cast(Any, None)

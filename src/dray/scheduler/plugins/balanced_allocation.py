@@ -24,7 +24,7 @@ class BalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        self._handle = handle
+        self._extended_resources = handle.extended_resources
         self._resources = tuple(item["name"] for item in args.get("resources") or ()) or _DEFAULT
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
@@ -57,7 +57,7 @@ class BalancedAllocation:
 
     def score_cache_key(self, state: CycleState) -> Hashable | None:
         """The requests, unless devices count: they come into use without a change of the node."""
-        if self._resources is not _DEFAULT and any(map(self._handle.serves_resource, self._resources)):
+        if self._resources is not _DEFAULT and any(map(self._extended_resources.serves_resource, self._resources)):
             return None
         return state.pod_info.requests
 
@@ -66,7 +66,7 @@ class BalancedAllocation:
         for name in self._resources:
             used, total = node.requested.amount(name), node.allocatable.amount(name)
             if not total:
-                taken, total = self._handle.device_usage(node, name)
+                taken, total = self._extended_resources.device_usage(node, name)
                 used += taken
             if total:
                 shares.append(min((used + wanted.amount(name)) / total, 1.0))

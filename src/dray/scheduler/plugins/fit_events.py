@@ -25,7 +25,7 @@ class FitEvents:
     """Queueing hints about room."""
 
     def __init__(self, handle: Handle) -> None:
-        self._handle = handle
+        self._extended_resources = handle.extended_resources
 
     def registrations(self) -> Sequence[EventRegistration]:
         """Other Pods leave or shrink, nodes come or grow, the Pod itself asks for less."""
@@ -41,7 +41,7 @@ class FitEvents:
     def _is_served(self, pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
         if concerns_resources(pod, old, new) is Hint.SKIP:
             return Hint.SKIP
-        return Hint.QUEUE if any(map(self._handle.serves_resource, pod_requests(pod))) else Hint.SKIP
+        return Hint.QUEUE if any(map(self._extended_resources.serves_resource, pod_requests(pod))) else Hint.SKIP
 
     def _has_room(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         """A node that has enough in all, and more of something than before."""
@@ -55,14 +55,15 @@ class FitEvents:
         grown = any(amount > before.get(name, 0) for name, amount in total.items() if name in requests or name == PODS)
         # What a device plugin no longer has, devices may serve.
         handed_over = any(
-            before.get(name, 0) and not total.get(name, 0) and self._handle.serves_resource(name) for name in requests
+            before.get(name, 0) and not total.get(name, 0) and self._extended_resources.serves_resource(name)
+            for name in requests
         )
         return Hint.QUEUE if grown or handed_over else Hint.SKIP
 
     def _lacks(self, name: str, wanted: int, total: dict[str, int]) -> bool:
         if wanted <= total.get(name, 0):
             return False
-        return bool(total.get(name)) or not self._handle.serves_resource(name)
+        return bool(total.get(name)) or not self._extended_resources.serves_resource(name)
 
 
 def _frees(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:

@@ -34,11 +34,11 @@ class NodeResourcesFit:
     name = _NAME
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        self._handle = handle
+        self._extended_resources = handle.extended_resources
         self._ignored = frozenset(args.get("ignoredResources") or ())
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
         strategy = args.get("scoringStrategy") or {}
-        self._scorer = make_scorer(strategy, self._device_usage)
+        self._scorer = make_scorer(strategy, handle.extended_resources.device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)
         # By request: a superset of the nodes that lack something for it.
@@ -52,7 +52,7 @@ class NodeResourcesFit:
             kept = {name: wanted for name, wanted in request.scalars.items() if wanted and not self._is_ignored(name)}
             request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
             # On nodes that do not have them, devices can serve them: that is another plugin's business.
-            served = frozenset(filter(self._handle.serves_resource, kept))
+            served = frozenset(filter(self._extended_resources.serves_resource, kept))
         state[_REQUEST] = request, served, len(served) == len(request.scalars)
         return None, SUCCESS
 
@@ -110,14 +110,10 @@ class NodeResourcesFit:
 
     def score_cache_key(self, state: CycleState) -> Hashable | None:
         """The requests, unless devices count: they come into use without a change of the node."""
-        if self._scalars and any(map(self._handle.serves_resource, self._scalars)):
+        if self._scalars and any(map(self._extended_resources.serves_resource, self._scalars)):
             return None
         pod = state.pod_info
         return pod.non_zero_milli_cpu, pod.non_zero_memory, pod.requests
-
-    def _device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
-        # Looked up when it is asked: the plugin that knows may be made later than this one.
-        return self._handle.device_usage(node, name)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Room is made, or less is asked for."""
@@ -172,7 +168,7 @@ class NodeResourcesFit:
         """What Pods have of the resource, also from a driver that a device plugin has taken over from."""
         taken = node.requested.scalars.get(name, 0)
         from_devices = node.device_requested.scalars.get(name, 0)
-        if from_devices and not self._handle.device_usage(node, name)[1]:
+        if from_devices and not self._extended_resources.device_usage(node, name)[1]:
             taken += from_devices
         return taken
 

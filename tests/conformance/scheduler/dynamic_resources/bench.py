@@ -23,6 +23,7 @@ from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, 
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
+from dray.framework.events import ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
@@ -159,6 +160,15 @@ class Attempt:
 
 
 @dataclass
+class Recorded:
+    """What the plugin reported through its handle."""
+
+    notified: list[tuple[ClusterEvent, Any, Any]] = field(default_factory=list)
+    events: list[tuple[str, str]] = field(default_factory=list)
+    node_events: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@dataclass
 class Bench:
     """The plugin in a cluster; objects are seen by it when `create` returns."""
 
@@ -166,7 +176,19 @@ class Bench:
     handle: Handle
     user: RestClient
     transport: Watched
-    told: list[tuple[str, str]] = field(default_factory=list)
+    recorded: Recorded
+
+    @property
+    def notified(self) -> list[tuple[ClusterEvent, Any, Any]]:
+        return self.recorded.notified
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        return self.recorded.events
+
+    @property
+    def node_events(self) -> list[tuple[str, str, str]]:
+        return self.recorded.node_events
 
     async def create(self, *documents: Document) -> None:
         for document in documents:
@@ -279,10 +301,23 @@ async def bench(gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
         client = RestClient(transport)
         user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))
         informers = SharedInformerFactory(client, clock, random.Random(1))
-        handle = Handle(client, informers, clock, Metrics(), features, Snapshot(), None)  # type: ignore[arg-type]
+        recorded = Recorded()
+        handle = Handle(
+            client,
+            informers,
+            clock,
+            Metrics(),
+            features,
+            Snapshot(),
+            None,  # type: ignore[arg-type]
+            notify=lambda event, old, new: recorded.notified.append((event, old, new)),
+            record=lambda _pod, _type, reason, message: recorded.events.append((reason, message)),
+            record_node=lambda node, _type, reason, message: recorded.node_events.append(
+                (node.metadata.name or "", reason, message)
+            ),
+        )
         plugin = make_dynamic_resources(arguments, handle)
-        made = Bench(plugin, handle, user, transport)  # type: ignore[arg-type]
-        handle.record = lambda _pod, _type, reason, message: made.told.append((reason, message))
+        made = Bench(plugin, handle, user, transport, recorded)  # type: ignore[arg-type]
         for resource in (NODES, PODS):
             informers.informer(resource)
         async with TaskGroup("bench") as group:

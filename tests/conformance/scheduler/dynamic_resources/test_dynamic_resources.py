@@ -322,10 +322,10 @@ async def test_what_is_in_flight_is_seen_by_others_at_once() -> None:
         assert status.message == "resource claim team/mine is in the process of being allocated"
         other = await world.start(pod("other", "theirs"))
         assert world.filter(other)["worker"].message == "cannot allocate all claims"
-        woken: list[object] = []
-        world.handle.notify = lambda event, old, new: woken.append((event.label, old.status.allocation is None, new))
+        world.notified.clear()
         world.plugin.unreserve(first.state, first.pod, "worker")
-        assert [item[:2] for item in woken] == [("ResourceClaimAllocationAbandoned", False)]
+        notified = [(event.label, old.status.allocation is None) for event, old, _new in world.notified]
+        assert notified == [("ResourceClaimAllocationAbandoned", False)]
         assert world.feasible(world.attempt(other.pod)) == ["worker"]
 
 
@@ -652,12 +652,12 @@ async def test_prebind_waits_for_binding_conditions(reported: str, code: Code, l
         assert world.feasible(attempt) == ["worker"]
 
         async def drive() -> None:
-            await until(lambda: bool(world.told))
+            await until(lambda: bool(world.events))
             await report(world, condition(reported))
 
         status, _ = await asyncio.gather(world.take(attempt, "worker"), drive())
         assert status.code is code, status
-        assert world.told == [
+        assert world.events == [
             (
                 "BindingConditionsPending",
                 "Waiting for binding conditions for device gpu.example.com/worker/gpu-0 on node worker.",
@@ -702,8 +702,7 @@ async def test_without_the_gate_the_plugin_does_nothing() -> None:
 async def test_taint_rules_keep_devices_away_and_wake_pods() -> None:
     async with bench() as world:
         await world.create(*WORKER, claim())
-        heard: list[str] = []
-        world.handle.notify = lambda event, _old, _new: heard.append(event.resource)
+        world.notified.clear()
         rule = {
             "kind": "DeviceTaintRule",
             "metadata": {"name": "rule"},
@@ -717,7 +716,7 @@ async def test_taint_rules_keep_devices_away_and_wake_pods() -> None:
         assert world.filter(attempt)["worker"].message == "cannot allocate all claims"
         await world.user.delete(RULES, "rule")
         await until(lambda: world.handle.informers.informer(RULES).lister.get("rule") is None)
-        assert heard == ["DeviceTaintRule", "DeviceTaintRule"]
+        assert [event.resource for event, _old, _new in world.notified] == ["DeviceTaintRule", "DeviceTaintRule"]
         assert world.feasible(world.attempt(attempt.pod)) == ["worker"]
 
 

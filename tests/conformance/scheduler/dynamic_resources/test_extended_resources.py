@@ -455,10 +455,10 @@ async def test_a_claim_that_was_never_written_is_forgotten() -> None:
         attempt = await world.start(asking(gpu=2))
         assert world.feasible(attempt) == ["worker"]
         world.plugin.reserve(attempt.state, attempt.pod, "worker")
-        woken: list[str] = []
-        world.handle.notify = lambda event, _old, _new: woken.append(event.label)
+        world.notified.clear()
         await world.undo(attempt, "worker")
-        assert (world.writes(), woken) == ([], ["ResourceClaimAllocationAbandoned"])
+        assert world.writes() == []
+        assert [event.label for event, _old, _new in world.notified] == ["ResourceClaimAllocationAbandoned"]
         assert world.feasible(await world.start(asking("other", gpu=2))) == ["worker"]
 
 
@@ -736,10 +736,7 @@ async def test_a_plugin_that_goes_wakes_a_pod_that_devices_can_serve() -> None:
 @pytest.mark.behaviour("XR-11")
 async def test_a_node_that_has_a_resource_both_ways_is_told_of_once() -> None:
     async with bench() as world:
-        told: list[tuple[str, str, str]] = []
-        world.handle.record_node = lambda item, _type, reason, text: told.append(
-            (item.metadata.name or "", reason, text)
-        )
+        told = world.node_events
         await world.create(named_class(), node_with("worker", gpu=4), node_with("other", gpu=1))
         assert told == []
         await world.create(resource_slice("worker", "gpu-0", "gpu-1"))

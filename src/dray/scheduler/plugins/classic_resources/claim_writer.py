@@ -17,6 +17,7 @@ from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
+from dray.runtime.tasks import first_completed
 from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
@@ -99,23 +100,21 @@ class ClassicWriter:
         self, claim: ResourceClaim, is_enough: Callable[[ResourceClaim], bool], seconds_max: float
     ) -> ResourceClaim | None:
         """The claim when it is what is waited for, or what it is when the time is over; None when it is gone."""
-        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def look(_now: ResourceClaim | None) -> None:
             # The informer may tell of versions before the one that was written.
             current = self._current(claim)
-            if not news.done() and (current is None or is_enough(current)):
-                news.set_result(None)
+            if not changed.done() and (current is None or is_enough(current)):
+                changed.set_result(None)
 
         stop = self._tracker.watch(claim, look)
-        timer = asyncio.ensure_future(self._clock.sleep(seconds_max))
         try:
             current = self._current(claim)
             if current is not None and not is_enough(current):
-                await asyncio.wait((timer, news), return_when=asyncio.FIRST_COMPLETED)
+                await first_completed(changed, self._clock.sleep(seconds_max))
             return self._current(claim)
         finally:
-            timer.cancel()
             stop()
 
     def _current(self, claim: ResourceClaim) -> ResourceClaim | None:

@@ -20,6 +20,7 @@ from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
+from dray.runtime.tasks import first_completed
 from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
@@ -241,11 +242,7 @@ class ClaimWriter:
             stop()
 
     async def _within(self, future: asyncio.Future[T], seconds: float) -> T:
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait((timer, future), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
+        await first_completed(future, self._clock.sleep(seconds))
         if not future.done():
             raise TimeoutError
         return future.result()

@@ -1,4 +1,4 @@
-"""What the plugins of all profiles share: the inventory, the allocations and the claims, fed by informers."""
+"""The state that the plugins of all profiles share: inventory, allocations and claims, updated by informers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dray.client.objects import key_of
 from dray.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
 from dray.framework.node_info import NodeInfo
+from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.handle import Handle
-from dray.scheduler.kinds import UNFINISHED
 from dray.scheduler.plugins.dynamic_resources.claim_writer import ClaimWriter
 from dray.scheduler.plugins.dynamic_resources.class_metrics import NAME as NAME_OF_COLLECTOR
 from dray.scheduler.plugins.dynamic_resources.class_metrics import ClassCollector, ClassMeasure, measure
@@ -28,12 +28,12 @@ from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
 _BY_CLAIM: Final = "claim-names"
-_BY_POD: Final = "special-claims"
+_BY_POD: Final = "extended-resource-claims"
 _SHARED: Final = "DynamicResources"
 
 
 class DeviceState:
-    """One per scheduler; see `cluster_of`."""
+    """One per scheduler; see `device_state_of`."""
 
     def __init__(self, handle: Handle) -> None:
         self.inventory = Inventory()
@@ -62,14 +62,18 @@ class DeviceState:
     def _measured(self) -> dict[str, ClassMeasure]:
         return measure(self.inventory, self.allocations, self.allocator.gates)
 
-    def is_used_on_a_node(self, claim: ResourceClaim, besides: Pod) -> bool:
-        """Whether another Pod that has a node uses the claim; its reservation may be on its way."""
+    def is_used_by_scheduled_pod(self, claim: ResourceClaim, besides: Pod) -> bool:
+        """Return whether another Pod with a node uses the claim; its reservation may not be written yet."""
         users = self._pods.lister.by_index(_BY_CLAIM, f"{claim.metadata.namespace}/{claim.metadata.name}")
         return any(pod.spec.node_name and pod.metadata.uid != besides.metadata.uid for pod in users)
 
-    def device_usage(self, node: NodeInfo, resource: str) -> tuple[int, int]:
-        """How many of the node's devices that can serve the resource are in use, and how many there are."""
-        device_class = self.resources.class_of(resource) if self.variants.serves(resource) else None
+    def serves_resource(self, name: str) -> bool:
+        """Return whether devices serve the resource on nodes that do not have it themselves."""
+        return self.variants.serves(name)
+
+    def device_usage(self, node: NodeInfo, name: str) -> tuple[int, int]:
+        """Return how many of the node's devices that can serve the resource are in use, and how many there are."""
+        device_class = self.resources.class_of(name) if self.variants.serves(name) else None
         if device_class is None:
             return 0, 0
         return self.allocator.usage(node.node, device_class)
@@ -77,7 +81,7 @@ class DeviceState:
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         if new is not None:
             self.inventory.apply_slice(new)
-            self._tell(self._double_offers.slice_changed(new.spec.node_name or ""))
+            self._report(self._double_offers.slice_changed(new.spec.node_name or ""))
         elif old is not None:
             self.inventory.remove_slice(old.metadata.name or "")
 
@@ -85,20 +89,20 @@ class DeviceState:
         if new is not None:
             self.inventory.apply_class(new)
             self.resources.apply(new)
-            self._tell(self._double_offers.class_changed(new.metadata.name or ""))
+            self._report(self._double_offers.class_changed(new.metadata.name or ""))
         elif old is not None:
             self.inventory.remove_class(old.metadata.name or "")
             self.resources.remove(old.metadata.name or "")
-            self._tell(self._double_offers.resource_changed(old.spec.extended_resource_name or ""))
+            self._report(self._double_offers.resource_changed(old.spec.extended_resource_name or ""))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is not None:
-            self._tell(self._double_offers.node_changed(new))
+            self._report(self._double_offers.node_changed(new))
         elif old is not None:
             self.inventory.remove_node(old.metadata.name or "")
             self._double_offers.node_gone(old.metadata.name or "")
 
-    def _tell(self, offers: Iterable[DoubleOffer]) -> None:
+    def _report(self, offers: Iterable[DoubleOffer]) -> None:
         if self.variants.enabled:
             for offer in offers:
                 self._handle.record_node(offer.node, WARNING, OFFERED_TWICE, offer.message)
@@ -121,9 +125,9 @@ def _extended_claim_owners(claim: Any) -> tuple[str, ...]:
 
 
 def device_state_of(handle: Handle) -> DeviceState:
-    """The cluster that all profiles of the scheduler share."""
-    cluster = handle.shared.get(_SHARED)
-    if cluster is None:
-        cluster = handle.shared[_SHARED] = DeviceState(handle)
-    assert isinstance(cluster, DeviceState)
-    return cluster
+    """Return the state that all profiles of the scheduler share."""
+    state = handle.shared.get(_SHARED)
+    if state is None:
+        state = handle.shared[_SHARED] = DeviceState(handle)
+    assert isinstance(state, DeviceState)
+    return state

@@ -62,20 +62,19 @@ class DynamicResources:
         arguments = read_arguments(given, handle.features)
         self._handle = handle
         self._features = handle.features
-        cluster = self._cluster = device_state_of(handle)
-        self._inventory = cluster.inventory
-        self._tracker = cluster.tracker
-        self._writer = cluster.writer
+        devices = self._devices = device_state_of(handle)
+        self._inventory = devices.inventory
+        self._tracker = devices.tracker
+        self._writer = devices.writer
         self._is_classic = classic_names(handle)
-        self._variants = cluster.variants
+        self._variants = devices.variants
         self._hints = Hints(self._tracker.get, self._is_classic)
         self._steps = handle.metrics.histogram(
             "dray_allocation_steps", "Steps of the search for a placed Pod's devices, on all nodes together.", (), STEPS
         )
-        self._filter = DeviceFilter(cluster.allocator, cluster.variants, handle.clock, arguments.filter_timeout_seconds)
-        self._pre_binder = PreBinder(handle, cluster, arguments.binding_timeout_seconds)
-        handle.serves_resource = cluster.variants.serves
-        handle.device_usage = cluster.device_usage
+        self._filter = DeviceFilter(devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds)
+        self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
+        handle.extended_resources.register(devices)
 
     # --- The queue. ---
 
@@ -239,7 +238,7 @@ class DynamicResources:
         candidates = [own.claims[position] for position in sorted(own.unavailable)]
         order.shuffle(candidates)
         for claim in candidates:
-            if not writes.may_free(claim, pod) or self._cluster.is_used_on_a_node(claim, pod):
+            if not writes.may_free(claim, pod) or self._devices.is_used_by_scheduled_pod(claim, pod):
                 continue
             try:
                 if not await self._writer.free_for(claim, pod):
@@ -252,7 +251,7 @@ class DynamicResources:
     async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
         """A claim of an earlier attempt that cannot be used makes way for a new one."""
         try:
-            removed = await self._cluster.extended_claims.remove(claim, pod)
+            removed = await self._devices.extended_claims.remove(claim, pod)
         except APIError as failure:
             return error(str(failure))
         return unschedulable(DELETED if removed else STILL_NOT)
