@@ -1,4 +1,4 @@
-"""Finds out who is asking: client certificate, then bearer token, then nobody in particular."""
+"""Authentication of requests by client certificate, then by bearer token, else as anonymous."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dray.apiserver.authentication.static_tokens import StaticTokens, digest_of
 from dray.apiserver.request import ANONYMOUS, UserInfo, with_authenticated_group
 
 INVALID_BEARER: Final = "invalid bearer token"
-# A connection presents one certificate for its whole life; more than this many at once is not expected.
+# A connection has one certificate for its lifetime; more than this many at once are not expected.
 CERTIFICATE_CACHE_SIZE_MAX: Final = 4096
 
 
@@ -36,12 +36,12 @@ class _Presented:
 
 @dataclass(slots=True)
 class Authenticator:
-    """Turns credentials into a user."""
+    """Authenticates credentials."""
 
     service_accounts: ServiceAccountTokens
     static_tokens: StaticTokens = field(default_factory=dict)
     allow_anonymous: bool = True
-    # The DER of a certificate (None when it names nobody), oldest first.
+    # By the DER of a certificate (None when it has no user name), oldest first.
     _presented: dict[bytes, _Presented | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Authenticator:
         peer_certificate: Mapping[str, Any] | bytes | None,
         now: datetime,
     ) -> UserInfo:
-        """Who is asking; the certificate must have been verified by the TLS layer already."""
+        """Return the authenticated user; the TLS layer must have verified the certificate."""
         if peer_certificate:
             user = self._from_certificate(peer_certificate, now)
             if user is not None:
@@ -69,10 +69,10 @@ class Authenticator:
     def authenticate_token(
         self, token: str, audiences: Sequence[str], now: datetime
     ) -> tuple[UserInfo, tuple[str, ...]]:
-        """Who the token speaks for and for which audiences; raises `UnauthorizedError`, its cause says why."""
+        """Return the token's user and audiences; raises `UnauthorizedError` with the reason as its cause."""
         static = self.static_tokens.get(digest_of(token))
         if static is not None:
-            # Static tokens know no audience: they are good wherever the API server is meant.
+            # Static tokens have no audience: they are valid for the API server's own.
             accepted = tuple(name for name in self.service_accounts.audiences if name in audiences)
             if not accepted:
                 raise UnauthorizedError from ForeignTokenError(INVALID_BEARER)
@@ -84,7 +84,7 @@ class Authenticator:
         return user, accepted
 
     def token_review(self, spec: Document, now: datetime) -> Document:
-        """The `status` of a TokenReview."""
+        """Return the `status` of a TokenReview."""
         audiences = tuple(spec.get("audiences") or self.service_accounts.audiences)
         try:
             user, accepted = self.authenticate_token(spec.get("token") or "", audiences, now)
@@ -111,7 +111,7 @@ class Authenticator:
 
 
 def user_document(user: UserInfo) -> Document:
-    """The user as authentication.k8s.io writes one; empty fields are left out."""
+    """Return the user in the form of authentication.k8s.io; empty fields are omitted."""
     document: Document = {"username": user.name}
     if user.uid:
         document["uid"] = user.uid
@@ -123,7 +123,7 @@ def user_document(user: UserInfo) -> Document:
 
 
 def _bearer_token(header: str | None) -> str:
-    """The token of a bearer header; other schemes are no credentials to us."""
+    """Return the token of a bearer header, empty for other schemes."""
     scheme, _, token = (header or "").strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

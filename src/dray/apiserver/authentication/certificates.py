@@ -1,6 +1,6 @@
-"""Makes and inspects the certificates of a cluster: one authority, and the leaves it signs.
+"""Creation and inspection of the cluster's certificates: one authority, and the leaf certificates it signs.
 
-Works on PEM bytes in memory; `files` keeps them on disk. The time is an argument.
+Works on PEM bytes in memory; `pki` stores them on disk. The time is an argument.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 LEAF_LIFETIME: Final = timedelta(days=365)
-# A leaf with less than this left is replaced at the next start.
+# A leaf certificate with less than this left is renewed at the next start.
 RENEW_BEFORE: Final = timedelta(days=30)
-# Machines of one cluster may disagree this much about the time.
+# The tolerated clock skew between machines of a cluster.
 CLOCK_SKEW: Final = timedelta(minutes=5)
 
 
 class CertificateError(Exception):
-    """A certificate or a key cannot be used."""
+    """An invalid certificate or key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client certificate speaks for: the common name and the organizations."""
+    """The identity of a client certificate: the common name and the organizations."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -48,24 +48,24 @@ class Identity:
 ADMIN: Final = Identity("kubernetes-admin", ("system:masters",))
 SCHEDULER: Final = Identity("system:kube-scheduler")
 CONTROLLER_MANAGER: Final = Identity("system:kube-controller-manager")
-# As whom the API server asks nodes for logs.
+# The API server's identity for requests to nodes.
 KUBELET_CLIENT: Final = Identity("kube-apiserver-kubelet-client")
 
 
 def node_identity(node_name: str) -> Identity:
-    """The identity under which a node's agent is known."""
+    """Return the identity of a node's agent."""
     return Identity(f"system:node:{node_name}", ("system:nodes",))
 
 
 def new_private_key() -> bytes:
-    """A fresh ECDSA P-256 key; generated in well under a millisecond, unlike RSA."""
+    """Return a new ECDSA P-256 key; much faster to generate than RSA."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def load_private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """Read a key this module could have written."""
+    """Load a private key of a supported type."""
     try:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError) as error:
@@ -76,7 +76,7 @@ def load_private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def new_authority(key: bytes, now: datetime) -> KeyPair:
-    """A self-signed authority around the key."""
+    """Return a self-signed authority for the key."""
     private = load_private_key(key)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dray")])
     builder = _builder(name, name, private.public_key(), now, AUTHORITY_LIFETIME)
@@ -86,18 +86,18 @@ def new_authority(key: bytes, now: datetime) -> KeyPair:
 
 
 def new_server(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
-    """A serving certificate for host names and addresses."""
+    """Return a serving certificate for host names and addresses."""
     sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
     return _new_leaf(authority, Identity("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, now, sans)
 
 
 def new_client(authority: KeyPair, identity: Identity, now: datetime) -> KeyPair:
-    """A client certificate that speaks for the identity."""
+    """Return a client certificate for the identity."""
     return _new_leaf(authority, identity, ExtendedKeyUsageOID.CLIENT_AUTH, now)
 
 
 def is_pair(pair: KeyPair) -> bool:
-    """Report whether certificate and key belong together; a crash between two writes can leave strangers."""
+    """Report whether certificate and key match; a crash between two writes can leave a mismatch."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         return _public_bytes(certificate.public_key()) == _public_bytes(load_private_key(pair.key).public_key())
@@ -106,7 +106,7 @@ def is_pair(pair: KeyPair) -> bool:
 
 
 def is_current(pair: KeyPair, authority: KeyPair, now: datetime) -> bool:
-    """Report whether the leaf is whole, signed by this authority and not due for renewal."""
+    """Report whether the leaf certificate is intact, signed by this authority and not due for renewal."""
     if not is_pair(pair):
         return False
     certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -118,12 +118,12 @@ def is_current(pair: KeyPair, authority: KeyPair, now: datetime) -> bool:
 
 
 def expires(certificate: bytes) -> datetime:
-    """When the PEM certificate ends."""
+    """Return the expiry of a PEM certificate."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def server_names(certificate: bytes) -> frozenset[str]:
-    """The host names and addresses a serving certificate covers."""
+    """Return the host names and addresses of a serving certificate."""
     loaded = x509.load_pem_x509_certificate(certificate)
     try:
         sans = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -134,7 +134,7 @@ def server_names(certificate: bytes) -> frozenset[str]:
 
 
 def identity_of(certificate: x509.Certificate) -> Identity | None:
-    """Who the certificate speaks for; None without a common name."""
+    """Return the identity of a certificate; None without a common name."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not names[-1].value:
         return None

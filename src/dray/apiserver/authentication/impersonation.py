@@ -1,4 +1,4 @@
-"""Acting as someone else: the `Impersonate-*` headers, each of which needs its own permission."""
+"""Impersonation by the `Impersonate-*` headers, each of which needs its own permission."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class _Wanted:
 
 
 def is_impersonating(header_names: Iterable[str]) -> bool:
-    """Report whether any impersonation header is there; cheap, for every request."""
+    """Report whether there is any impersonation header; cheap, since it runs for every request."""
     return any(name[:12].lower() == "impersonate-" for name in header_names)
 
 
 def impersonate(headers: Sequence[tuple[str, str]], user: UserInfo, authorize: Authorize) -> UserInfo:
-    """The user to act as; raises `ForbiddenError` unless `user` may be all that the headers say."""
+    """Return the impersonated user; raises `ForbiddenError` without permission for all headers."""
     wanted = _wanted(headers)
     if not wanted.user:
         if wanted.uid or wanted.groups or wanted.extra:

@@ -1,8 +1,7 @@
-"""Keeps the cluster's keys, certificates and kubeconfigs on disk.
+"""The cluster's keys, certificates and kubeconfigs on disk.
 
-Every file appears whole or not at all; private keys are readable by their owner alone, and one that is
-not is refused. Calling again is safe: what is still good is kept, what is missing, torn or about to
-expire is made anew, and the authority is never replaced.
+Every file is written atomically. A private key that others can read is rejected. All functions are idempotent: valid
+files are kept, files that are missing, corrupt or about to expire are replaced, and the authority is never replaced.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ _OTHERS: Final = 0o077
 
 
 class InsecureKeyError(CertificateError):
-    """A private key can be read by others."""
+    """A private key is readable by other users."""
 
 
 @dataclass(frozen=True, slots=True)
 class PKI:
-    """The cluster's keys, as they are on disk."""
+    """The cluster's keys, as stored on disk."""
 
     directory: Path
     authority: KeyPair
@@ -63,7 +62,7 @@ class PKI:
 
 
 def ensure_pki(data_dir: Path, *, hostname: str, extra_names: Sequence[str] = (), now: datetime) -> PKI:
-    """Load the cluster's keys, making what is missing or due for renewal."""
+    """Load the cluster's keys, creating those that are missing or due for renewal."""
     directory = data_dir / "pki"
     with _locked(directory):
         authority = _ensure_authority(directory, now)
@@ -82,7 +81,7 @@ def ensure_pki(data_dir: Path, *, hostname: str, extra_names: Sequence[str] = ()
 
 
 def ensure_node_client(pki: PKI, node_name: str, now: datetime) -> KeyPair:
-    """Load or make the client certificate of one node's agent."""
+    """Load or create the client certificate of one node's agent."""
     if "/" in node_name or node_name in {"", ".", ".."}:
         raise CertificateError(f"{node_name!r} is not a node name")
     with _locked(pki.directory):
@@ -94,16 +93,16 @@ def ensure_node_client(pki: PKI, node_name: str, now: datetime) -> KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KubeletTLS:
-    """With what the API server asks nodes; both show its client certificate."""
+    """The TLS contexts for requests to nodes; both present the API server's client certificate."""
 
-    # For nodes that the cluster's authority certified.
+    # For nodes with a certificate of the cluster's authority.
     certified: ssl.SSLContext
-    # For nodes known by their certificate's fingerprint, which the caller must compare.
+    # For nodes with a known certificate fingerprint, which the caller must compare.
     pinned: ssl.SSLContext
 
 
 def kubelet_tls(pki: PKI, now: datetime) -> KubeletTLS:
-    """Load or make the certificate with which the API server asks nodes."""
+    """Load or create the API server's client certificate for requests to nodes."""
     with _locked(pki.directory):
         _ensure_client(pki.directory, "apiserver-kubelet-client", pki.authority, certificates.KUBELET_CLIENT, now)
         _sync_directory(pki.directory)
@@ -118,7 +117,7 @@ def kubelet_tls(pki: PKI, now: datetime) -> KubeletTLS:
 
 
 def write_kubeconfig(path: Path, *, server_url: str, authority: bytes, certificate: bytes, key: bytes) -> None:
-    """Write a kubeconfig with everything embedded, so that it can be carried anywhere."""
+    """Write a kubeconfig with embedded credentials."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -139,7 +138,7 @@ def write_kubeconfig(path: Path, *, server_url: str, authority: bytes, certifica
 
 
 def server_context(pki: PKI) -> ssl.SSLContext:
-    """The TLS settings of the API server: client certificates are optional, but never unchecked."""
+    """Return the TLS context of the API server: client certificates are optional, but always verified."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -150,12 +149,12 @@ def server_context(pki: PKI) -> ssl.SSLContext:
 
 
 def load_server_certificate(context: ssl.SSLContext, pki: PKI) -> None:
-    """Serve new connections with the certificate on disk; for renewal without a restart."""
+    """Use the certificate on disk for new connections, to renew it without a restart."""
     context.load_cert_chain(pki.directory / "apiserver.crt", pki.directory / "apiserver.key")
 
 
 def read_token_file(path: Path) -> StaticTokens:
-    """Read a static token file; one that others can read is used, as kube-apiserver does, with a warning."""
+    """Read a static token file; one that others can read is accepted with a warning, as in kube-apiserver."""
     try:
         content = _read_private(path)
     except InsecureKeyError as error:
@@ -184,7 +183,7 @@ def _ensure_authority(directory: Path, now: datetime) -> KeyPair:
 def _ensure_server(directory: Path, authority: KeyPair, names: tuple[str, ...], now: datetime) -> KeyPair:
     pair = _read_pair(directory, "apiserver")
     is_current = pair is not None and certificates.is_current(pair, authority, now)
-    # A new host name or extra name makes a certificate old before its time.
+    # A new host name or extra name requires a new certificate.
     if pair is not None and is_current and certificates.server_names(pair.certificate) >= set(names):
         return pair
     return _write_pair(directory, "apiserver", certificates.new_server(authority, names, now))
@@ -214,7 +213,7 @@ def _read_pair(directory: Path, name: str) -> KeyPair | None:
 
 
 def _write_pair(directory: Path, name: str, pair: KeyPair) -> KeyPair:
-    # A crash between the two leaves a pair that does not match, which the next start replaces.
+    # A crash between the two leaves a mismatched pair, which the next start replaces.
     _write(directory / f"{name}.key", pair.key, _PRIVATE_FILE)
     _write(directory / f"{name}.crt", pair.certificate, _PUBLIC_FILE)
     return pair
@@ -229,7 +228,7 @@ def _read_private(path: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write beside, make it durable, then rename over."""
+    """Write atomically: a temporary file, fsync, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
@@ -248,7 +247,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Keep other processes of the cluster from making the same files at once."""
+    """Lock the directory, so that two processes do not create the same files."""
     directory.mkdir(parents=True, exist_ok=True, mode=_PRIVATE_DIRECTORY)
     directory.chmod(_PRIVATE_DIRECTORY)
     with (directory / ".lock").open("wb") as lock:

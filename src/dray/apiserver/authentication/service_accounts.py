@@ -1,6 +1,6 @@
-"""Issues and verifies service account tokens: signed, time-bounded, and bound to objects that must still exist.
+"""Service account tokens: issuing and verification. Tokens are signed, expire, and may be bound to objects.
 
-Objects are asked for through a `Lookup`; the time and fresh ids are arguments.
+Objects are read through a `Lookup`; the time and new ids are arguments.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ALGORITHM: Final = "ES256"
 EXPIRATION_SECONDS_DEFAULT: Final = 3600
 EXPIRATION_SECONDS_MIN: Final = 600
 EXPIRATION_SECONDS_MAX: Final = 1 << 32
-# Kubernetes puts no bound on a token's life by default; ours is a year, as that of a client certificate.
+# Kubernetes has no default maximum; ours is a year, like that of client certificates.
 LIFETIME_SECONDS_DEFAULT_MAX: Final = 365 * 24 * 3600
-# A bound object may be this far past its deletion time before its tokens die with it.
+# Grace period after the deletion time of a bound object before its tokens become invalid.
 DELETION_LEEWAY: Final = timedelta(seconds=60)
-# One entry is about 2 KiB; enough for every service account of a large cluster to keep its signature checked.
+# One entry is about 2 KiB; enough for every service account of a large cluster.
 CACHE_SIZE_MAX: Final = 8192
 
 CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
@@ -51,16 +51,16 @@ _UID_CHANGED: Final = (
 
 
 class TokenError(Exception):
-    """A token is ours but not good; the message says why."""
+    """An invalid token of this issuer; the message is the reason."""
 
 
 class ForeignTokenError(TokenError):
-    """A token that this issuer did not sign."""
+    """A token of another issuer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundObject:
-    """An object that must still exist, as the same object, for a token to be good."""
+    """An object that must still exist, with the same uid, for a token to be valid."""
 
     resource: str
     key: NamespacedName
@@ -69,7 +69,7 @@ class BoundObject:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """What a well-signed token says; whether it is good now is decided at each use."""
+    """The claims of a token with a valid signature; whether it is valid now is checked at each use."""
 
     user: UserInfo
     audiences: tuple[str, ...]
@@ -80,19 +80,19 @@ class VerifiedToken:
 
 @dataclass(slots=True)
 class ServiceAccountTokens:
-    """The issuer of the cluster's service account tokens, and the judge of them."""
+    """Issues and verifies the cluster's service account tokens."""
 
     key: bytes
     lookup: Lookup
     new_id: Callable[[], str]
     issuer: str = DEFAULT_ISSUER
-    # Who the API server is, to tokens; the issuer when empty.
+    # The audiences of the API server; the issuer when empty.
     audiences: tuple[str, ...] = ()
     lifetime_seconds_max: int = LIFETIME_SECONDS_DEFAULT_MAX
     _private: ec.EllipticCurvePrivateKey = field(init=False)
     _public: ec.EllipticCurvePublicKey = field(init=False)
     _key_id: str = field(init=False)
-    # Signature checks already done, oldest first, by the token's digest.
+    # Verified signatures by the token's digest, oldest first.
     _verified: dict[bytes, VerifiedToken] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class ServiceAccountTokens:
         self.audiences = self.audiences or (self.issuer,)
 
     def issue_token(self, service_account: Document, spec: Document, now: datetime) -> tuple[str, datetime]:
-        """Sign a token for a TokenRequest's spec; the expiration is what was granted, which may be less."""
+        """Sign a token for a TokenRequest's spec; return it with the granted expiration, which may be shorter."""
         seconds = _requested_seconds(spec)
         seconds = min(seconds, self.lifetime_seconds_max)
         issued = int(now.timestamp())
@@ -120,18 +120,18 @@ class ServiceAccountTokens:
             "nbf": issued,
             "sub": user_name(namespace, name),
         }
-        # Brings an HTTP client along, which a server needs no sooner than its first token.
+        # Imported lazily: it imports an HTTP client.
         import jwt
 
         token = jwt.encode(claims, self._private, ALGORITHM, headers={"kid": self._key_id})
         return token, datetime.fromtimestamp(issued + seconds, UTC)
 
     def audiences_for(self, spec: Document) -> list[str]:
-        """The audiences a TokenRequest asks for; the API server itself by default."""
+        """Return the audiences of a TokenRequest; the API server's own by default."""
         return list(spec.get("audiences") or self.audiences)
 
     def verify(self, token: str, audiences: Sequence[str], now: datetime) -> tuple[UserInfo, tuple[str, ...]]:
-        """Who the token speaks for and for which of the audiences; raises `TokenError` otherwise."""
+        """Return the token's user and matching audiences; raises `TokenError`."""
         digest = digest_of(token)
         verified = self._verified.get(digest)
         if verified is None:
@@ -151,7 +151,7 @@ class ServiceAccountTokens:
         return verified.user, accepted
 
     def public_keys(self) -> Document:
-        """The JSON web key set with which others can check our tokens."""
+        """Return the JSON web key set for verification of our tokens."""
         numbers = self._public.public_numbers()
         key = {
             "use": "sig",
@@ -165,7 +165,7 @@ class ServiceAccountTokens:
         return {"keys": [key]}
 
     def discovery_document(self, server_url: str) -> Document:
-        """The OpenID discovery document of the issuer."""
+        """Return the OpenID discovery document of the issuer."""
         return {
             "issuer": self.issuer,
             "jwks_uri": f"{server_url.rstrip('/')}/openid/v1/jwks",
@@ -175,14 +175,14 @@ class ServiceAccountTokens:
         }
 
     def _check_signature(self, token: str) -> VerifiedToken:
-        # As where tokens are issued: not before there is one.
+        # Imported lazily, as in issue_token.
         import jwt
 
         try:
             header = jwt.get_unverified_header(token)
             if header.get("kid") != self._key_id:
                 raise ForeignTokenError("unknown signing key")
-            # Times and audiences are judged at each use, since this result is kept.
+            # Times and audiences are checked at each use, since this result is cached.
             claims = jwt.decode(
                 token,
                 self._public,
@@ -259,17 +259,17 @@ _BINDABLE: Final[Mapping[tuple[str, str], str]] = {
 
 
 def user_name(namespace: str, name: str) -> str:
-    """The user name under which a service account acts."""
+    """Return the user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def user_groups(namespace: str) -> tuple[str, ...]:
-    """The groups every service account of the namespace is in."""
+    """Return the groups of every service account of the namespace."""
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
 
 
 def split_user_name(name: str) -> tuple[str, str] | None:
-    """The namespace and name behind a service account's user name."""
+    """Return namespace and name of a service account's user name."""
     match name.split(":"):
         case ["system", "serviceaccount", namespace, account] if namespace and account:
             return namespace, account
@@ -332,7 +332,7 @@ def _bound_objects(about: Any) -> list[BoundObject]:
     for claim, resource in (("pod", "pods"), ("secret", "secrets")):
         if reference := about.get(claim):
             bound.append(BoundObject(resource, NamespacedName(namespace, reference["name"]), reference["uid"]))
-    # The node of a pod-bound token is told for information; only a token bound to the node dies with it.
+    # The node of a pod-bound token is informational; only a token bound to the node expires with it.
     node = about.get("node")
     if node and "pod" not in about:
         bound.append(BoundObject("nodes", NamespacedName("", node["name"]), node["uid"]))

@@ -1,4 +1,4 @@
-"""Bearer tokens from a file of Kubernetes' `--token-auth-file` form: token,user,uid,"group1,group2"."""
+"""Static bearer tokens from a file in the format of `--token-auth-file`: token,user,uid,"group1,group2"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from dray.apiserver.request import UserInfo
 
-# By the SHA-256 of the token, so that a look-up takes no longer the more of a token was guessed.
+# Keyed by the SHA-256 of the token, so that lookup time does not reveal the token.
 StaticTokens: TypeAlias = Mapping[bytes, UserInfo]
 
 _COLUMNS_MIN = 3
@@ -18,16 +18,16 @@ _GROUPS_COLUMN = 3
 
 
 class TokenFileError(Exception):
-    """A token file is malformed."""
+    """A malformed token file."""
 
 
 def digest_of(token: str) -> bytes:
-    """The key under which a token is remembered."""
+    """Return the key of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def parse_token_file(text: str, source: str) -> StaticTokens:
-    """Read the file's text; the last line of a repeated token wins, lines without a token are skipped."""
+    """Parse the file's text; the last line of a repeated token wins, lines without a token are skipped."""
     tokens: dict[bytes, UserInfo] = {}
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
         if not row:

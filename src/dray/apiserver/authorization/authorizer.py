@@ -1,4 +1,4 @@
-"""The one who decides: system:masters may do anything, then the node rules, then RBAC; and the access reviews."""
+"""Authorization of requests: system:masters, the node authorizer and RBAC; and access reviews."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SELECTOR_ESCAPES: Final = str.maketrans({"\\": "\\\\", ",": "\\,", "=": "\\="})
 
 @dataclass(slots=True)
 class Authorizer:
-    """All authorizers, asked in turn; the first that allows wins."""
+    """The chain of authorizers; the first that allows a request wins."""
 
     rbac: RBACIndex
     node: NodeAuthorizer
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Report whether the request may go on; a denial carries every authorizer's reason."""
+        """Return the decision; a denial has the reasons of all authorizers."""
         if MASTERS in attributes.user.groups:
             return _MASTER
         by_rbac = self.rbac.authorize(attributes)
@@ -45,14 +45,14 @@ class Authorizer:
         return Decision(allowed=False, reason="\n".join(reasons))
 
     def check(self, attributes: Attributes) -> None:
-        """Raise Kubernetes' 403 unless the request may go on."""
+        """Raise Kubernetes' 403 unless the request is allowed."""
         attributes = with_selected_name(attributes)
         decision = self.authorize(attributes)
         if not decision.allowed:
             raise forbidden_error(attributes, decision.reason)
 
     def subject_access_review(self, spec: Document) -> Document:
-        """The `status` of a SubjectAccessReview."""
+        """Return the `status` of a SubjectAccessReview."""
         errors = _attribute_errors(spec)
         if not spec.get("user") and not spec.get("groups"):
             path = Path("spec").child("user")
@@ -65,7 +65,7 @@ class Authorizer:
         return self._review(user, spec)
 
     def local_subject_access_review(self, spec: Document, namespace: str) -> Document:
-        """The `status` of a LocalSubjectAccessReview in the namespace."""
+        """Return the `status` of a LocalSubjectAccessReview in the namespace."""
         path = Path("spec")
         errors: list[FieldError] = []
         attributes = spec.get("resourceAttributes") or {}
@@ -80,12 +80,12 @@ class Authorizer:
         return self.subject_access_review(spec)
 
     def self_subject_access_review(self, user: UserInfo, spec: Document) -> Document:
-        """The `status` of a SelfSubjectAccessReview by the user."""
+        """Return the `status` of a SelfSubjectAccessReview by the user."""
         _raise_invalid(_attribute_errors(spec))
         return self._review(user, spec)
 
     def self_subject_rules_review(self, user: UserInfo, namespace: str) -> Document:
-        """The `status` of a SelfSubjectRulesReview by the user."""
+        """Return the `status` of a SelfSubjectRulesReview by the user."""
         if not namespace:
             raise BadRequestError("no namespace on request")
         review = self.rbac.rules_for(user, namespace)
@@ -110,7 +110,7 @@ class Authorizer:
 
 
 def with_selected_name(attributes: Attributes) -> Attributes:
-    """A list or watch of one object by its name is a question about that object."""
+    """Return the attributes with the name that the field selector of a list or watch selects, if any."""
     if not attributes.field_selector or attributes.name or attributes.verb not in _COLLECTION_VERBS:
         return attributes
     for term in selector_terms(attributes.field_selector):
@@ -122,7 +122,7 @@ def with_selected_name(attributes: Attributes) -> Attributes:
 
 
 def attributes_of(user: UserInfo, spec: Document) -> Attributes:
-    """The question a review asks."""
+    """Return the attributes of a review."""
     asked = spec.get("resourceAttributes")
     if not asked:
         path = spec.get("nonResourceAttributes") or {}
@@ -142,7 +142,7 @@ def attributes_of(user: UserInfo, spec: Document) -> Attributes:
 
 
 def _selector(selector: Mapping[str, object] | None) -> str:
-    """A review's selector as a request would have written it; what cannot be said so narrows nothing."""
+    """Return a review's selector in the form of a request; requirements without such a form are ignored."""
     if not selector:
         return ""
     raw = selector.get("rawSelector")
@@ -174,17 +174,17 @@ def _attribute_errors(spec: Document) -> list[FieldError]:
 
 
 def _raise_invalid(errors: Sequence[FieldError]) -> None:
-    # Reviews have no name, and their kind is not told: Kubernetes answers so.
+    # Kubernetes' error has neither name nor kind.
     if errors:
         raise InvalidError(_GROUP, "", "", errors)
 
 
-# The text may reach a browser.
+# The text may be rendered by a browser.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def forbidden_message(attributes: Attributes) -> str:
-    """What the user cannot do, as every client knows it."""
+    """Return Kubernetes' message about what the user cannot do."""
     who = f"User {quote(attributes.user.name)}"
     if not attributes.is_resource:
         return f"{who} cannot {attributes.verb} path {quote(attributes.path)}".translate(_ESCAPES)
@@ -197,7 +197,7 @@ def forbidden_message(attributes: Attributes) -> str:
 
 
 def forbidden_error(attributes: Attributes, reason: str = "") -> ForbiddenError:
-    """The 403 for a denied request; `reason` is what the authorizers had to say."""
+    """Return the 403 for a denied request; `reason` is that of the authorizers."""
     message = forbidden_message(attributes)
     resource = GroupResource(attributes.group, attributes.resource) if attributes.is_resource else GroupResource("", "")
     name = attributes.name if attributes.is_resource else ""

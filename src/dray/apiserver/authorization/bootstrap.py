@@ -1,7 +1,7 @@
-"""The default roles and bindings as documents, and what must be written so that a cluster has them.
+"""The default roles and bindings as documents, and the writes that reconcile them.
 
-Reconciling only ever adds: rules, labels and subjects that an administrator put in stay. A role or
-binding annotated `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone altogether.
+Reconciling only adds: rules, labels and subjects of an administrator stay. A role or binding annotated
+`rbac.authorization.kubernetes.io/autoupdate: "false"` is not changed.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _CONTROLLER_MANAGER: Final = {"apiGroup": API_GROUP, "kind": "User", "name": "sy
 
 
 class Verb(StrEnum):
-    """What to do with a document."""
+    """The kind of a write."""
 
     CREATE = "create"
     UPDATE = "update"
-    # A binding's role cannot be changed in place.
+    # A binding's role is immutable.
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class BootstrapWrite:
-    """One write, to be done in order; updates carry the resourceVersion they are based on."""
+    """One write, to be made in order; updates have a resourceVersion."""
 
     verb: Verb
     document: Document
 
 
 def bootstrap_documents() -> list[Document]:
-    """Every default role and binding, roles first."""
+    """Return every default role and binding, roles first."""
     roles = [_role(name, rules) for name, rules in bootstrap_roles.CLUSTER_ROLES.items()]
     roles += [_aggregated(name, label) for name, label in bootstrap_roles.AGGREGATED.items()]
     bindings = [_binding(name, subjects) for name, subjects in bootstrap_roles.BINDINGS.items()]
@@ -51,7 +51,7 @@ def bootstrap_documents() -> list[Document]:
 
 
 def plan_bootstrap(existing: Iterable[Document]) -> list[BootstrapWrite]:
-    """Compare the roles and bindings that exist with the default ones."""
+    """Return the writes that bring the existing roles and bindings to the default ones."""
     have = {(document["kind"], key_of(document)): document for document in existing}
     writes: list[BootstrapWrite] = []
     for wanted in bootstrap_documents():
@@ -68,7 +68,7 @@ def _reconcile(found: Document, wanted: Document) -> list[BootstrapWrite]:
         return [BootstrapWrite(Verb.DELETE, found), BootstrapWrite(Verb.CREATE, wanted)]
     merged = copy.deepcopy(found)
     for field in ("labels", "annotations"):
-        # An administrator's own value wins over ours.
+        # An administrator's value wins.
         merged["metadata"][field] = wanted["metadata"][field] | (merged["metadata"].get(field) or {})
     if "roleRef" in wanted:
         _add_subjects(merged, wanted)
@@ -139,7 +139,7 @@ def _binding(name: str, subjects: Iterable[tuple[str, str]]) -> Document:
 
 
 def _controller_binding(controller: str) -> Document:
-    # All controllers run in one process under one certificate; the service account is Kubernetes' own subject.
+    # All controllers run in one process with one certificate; the service account is Kubernetes' own subject.
     account = {"kind": "ServiceAccount", "name": controller, "namespace": "kube-system"}
     return _binding_to(f"system:controller:{controller}", [account, dict(_CONTROLLER_MANAGER)])
 

@@ -1,4 +1,4 @@
-"""The roles every cluster starts with, as Kubernetes names and fills them, for what is served here.
+"""The default roles of Kubernetes, for the resources that are served here.
 
 Data only. A rule is written `rule(verbs, groups, resources)`, each a list in one string; the core group is `core`.
 """
@@ -16,7 +16,7 @@ _READ_WRITE: Final = "create delete deletecollection get list patch update watch
 
 
 def rule(verbs: str, groups: str, resources: str, *, names: str = "") -> Document:
-    """A rule on resources; `names` restricts it to objects of those names."""
+    """Return a rule on resources; `names` restricts it to objects of those names."""
     written: Document = {
         "apiGroups": ["" if group == "core" else group for group in groups.split()],
         "resources": resources.split(),
@@ -28,7 +28,7 @@ def rule(verbs: str, groups: str, resources: str, *, names: str = "") -> Documen
 
 
 def paths(verbs: str, urls: str) -> Document:
-    """A rule on paths."""
+    """Return a rule on paths."""
     return {"nonResourceURLs": urls.split(), "verbs": verbs.split()}
 
 
@@ -38,10 +38,10 @@ _REVIEWS: Final = (
     rule("create", "authorization.k8s.io", "subjectaccessreviews"),
 )
 
-# By the label that selects a role into an aggregated one.
+# By the label that selects a role for aggregation.
 AGGREGATED: Final[Mapping[str, str]] = {"admin": "admin", "edit": "edit", "view": "view"}
 
-# An aggregated role is part of the next larger one, and each has its own share.
+# Each aggregated role is part of the next larger one, and has its own rules.
 AGGREGATED_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "edit": ("admin",),
     "view": ("edit",),
@@ -164,7 +164,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         *_REVIEWS,
         rule(_READ, "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments"),
         rule(_READ, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaimtemplates resourceslices"),
-        # Extended resources backed by devices make the scheduler the author of a claim.
+        # The scheduler creates the claims of extended resources backed by devices.
         rule("create delete get list patch update watch", "resource.k8s.io", "resourceclaims"),
         rule("patch update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
         rule(_READ, "cdi.k8s.io", "resourceclaims resourceclasses"),
@@ -182,11 +182,11 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         *_REVIEWS,
         rule("list watch", "*", "*"),
         rule("create", "core", "serviceaccounts/token"),
-        # Discovery tells the garbage collector and the quota controller what there is.
+        # The garbage collector and the quota controller use discovery.
         paths("get", "/api /api/* /apis /apis/* /version"),
     ),
     "system:node": NODE_RULES,
-    # For the service account of a driver that allocates claims of cdi.k8s.io: the claims, and who leads.
+    # For the service account of a driver that allocates claims of cdi.k8s.io: claims and leader election.
     "dray:classic-driver": (
         rule(_READ, "cdi.k8s.io", "resourceclaims resourceclasses"),
         rule("patch update", "cdi.k8s.io", "resourceclaims resourceclaims/status"),
@@ -291,7 +291,7 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     "ttl-after-finished-controller": (rule("delete get list watch", "batch", "jobs"), _EVENTS),
 }
 
-# Cluster role bindings: the role, which is also the binding's name, and its subjects.
+# Cluster role bindings: the role, whose name the binding has, and its subjects.
 BINDINGS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "cluster-admin": (("Group", "system:masters"),),
     "system:basic-user": (("Group", "system:authenticated"),),

@@ -1,4 +1,4 @@
-"""Nobody gives away rights they do not have: the checks on writes of roles and bindings."""
+"""Privilege escalation checks on writes of roles and bindings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Authorize: TypeAlias = Callable[[Attributes], Decision]
 def check_role_write(
     index: RBACIndex, user: UserInfo, new: Document, old: Document | None, authorize: Authorize
 ) -> None:
-    """Refuse a role with rules that its writer lacks; `escalate` and system:masters are exempt."""
+    """Reject a role with rules that its writer lacks; `escalate` and system:masters are exempt."""
     kind, key = new["kind"], key_of(new)
     if MASTERS in user.groups or _may(authorize, user, "escalate", kind, key):
         return
@@ -44,13 +44,13 @@ def check_role_write(
 def check_binding_write(
     index: RBACIndex, user: UserInfo, new: Document, old: Document | None, authorize: Authorize
 ) -> None:
-    """Refuse a binding to a role whose rules its writer lacks; `bind` and system:masters are exempt."""
+    """Reject a binding to a role with rules that its writer lacks; `bind` and system:masters are exempt."""
     kind, key = new["kind"], key_of(new)
     reference = new["roleRef"]
     role_namespace = key.namespace if reference["kind"] == "Role" else ""
     if MASTERS in user.groups:
         return
-    # `bind` is asked for where the binding will act, also for a cluster role.
+    # `bind` is checked in the binding's namespace, even for a cluster role.
     if _may(authorize, user, "bind", reference["kind"], NamespacedName(key.namespace, reference["name"])):
         return
     if old is not None and _same(new, old, ("subjects", "roleRef")):

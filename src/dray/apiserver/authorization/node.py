@@ -1,7 +1,7 @@
-"""What a node's agent may do: its own objects, and what the pods bound to it need.
+"""The node authorizer: a node agent's access to its own objects, and to those that its pods need.
 
-A node is a user `system:node:<name>` in the group `system:nodes`. What cannot be told before the object
-is seen (a new slice's nodeName, say) is left to `node_restriction`, which checks the write itself.
+A node is a user `system:node:<name>` in the group `system:nodes`. Checks that need the object (a new slice's nodeName,
+for example) are in `node_restriction`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SLICES: Final = ("resource.k8s.io", "resourceslices")
 
 
 def node_name_of(user: UserInfo) -> str | None:
-    """The node that asks: None when the user is no node, "" when it is one without a name."""
+    """Return the node name of a user: None when the user is not a node, "" when it has no name."""
     if NODES_GROUP not in user.groups:
         return None
     return user.name[len(USER_PREFIX) :] if user.name.startswith(USER_PREFIX) else None
 
 
 def selector_terms(selector: str) -> Iterator[str]:
-    """The terms of a field selector; a backslash takes the meaning from the comma after it."""
+    """Yield the terms of a field selector; a backslash escapes the next character."""
     term, escaped = "", False
     for character in selector:
         if escaped:
@@ -50,20 +50,20 @@ def selector_terms(selector: str) -> Iterator[str]:
 
 
 def selects_node(selector: str, node_name: str) -> bool:
-    """Report whether a field selector admits objects of the one node only."""
+    """Report whether a field selector selects only objects of the node."""
     wanted = {f"{NODE_NAME_FIELD}={node_name}", f"{NODE_NAME_FIELD}=={node_name}"}
     return bool(node_name) and any(term in wanted for term in selector_terms(selector))
 
 
 @dataclass(slots=True)
 class NodeAuthorizer:
-    """Decides for nodes; has no opinion on anyone else."""
+    """Authorizes nodes; has no opinion on other users."""
 
     index: NodeIndex
     rules: tuple[Rule, ...] = field(default_factory=lambda: read_rules(NODE_RULES))
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Report whether the node may go on; DENIED also stands for no opinion."""
+        """Return the decision; DENIED also stands for no opinion."""
         node_name = node_name_of(attributes.user)
         if node_name is None:
             return DENIED
@@ -102,7 +102,7 @@ class NodeAuthorizer:
         return _unrelated(node_name)
 
     def _classic_claim(self, node_name: str, attributes: Attributes) -> Decision:
-        """Pods' classic claims are read, and Pods that end are taken out of their users."""
+        """Allow reading the classic claims of the node's Pods, and releasing their reservations."""
         match attributes.subresource, attributes.verb:
             case ("", "get") | ("status", "update" | "patch"):
                 key = NamespacedName(attributes.namespace, attributes.name)

@@ -1,6 +1,6 @@
-"""What each node has to do with: the pods bound to it, the objects those pods refer to, and its resource slices.
+"""Index of nodes: the pods bound to each, the objects those pods refer to, and its resource slices.
 
-Follows Pods and ResourceSlices as they change; a question costs two look-ups.
+Updated incrementally from Pods and ResourceSlices; a query takes two lookups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dray.api.document import Document, NamespacedName, key_of
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
-# Stands for the resourceclaims of cdi.k8s.io, since those of resource.k8s.io have the same name.
+# Key of resourceclaims of cdi.k8s.io, since those of resource.k8s.io have the same name.
 CLASSIC_CLAIMS: Final = "resourceclaims.cdi.k8s.io"
 
 # A resource (plural) and the object's key.
@@ -24,7 +24,7 @@ _NOTHING: Final[frozenset[Reference]] = frozenset()
 
 
 class BoundPod(msgspec.Struct, frozen=True):
-    """A pod as far as node rules care."""
+    """The facts about a pod that authorization needs."""
 
     node_name: str
     uid: str
@@ -35,16 +35,16 @@ class BoundPod(msgspec.Struct, frozen=True):
 class NodeIndex:
     """Changed only by the `apply_` and `remove_` methods."""
 
-    # Every pod, also those without a node yet.
+    # Every pod, including unscheduled ones.
     _pods: dict[NamespacedName, BoundPod] = field(default_factory=dict)
-    # How many pods of a node refer to an object.
+    # Number of a node's pods that refer to an object.
     _counts: dict[tuple[str, Reference], int] = field(default_factory=dict)
     # The nodeName of every slice that has one.
     _slices: dict[str, str] = field(default_factory=dict)
     _node_uids: dict[str, str] = field(default_factory=dict)
 
     def apply_pod(self, document: Document) -> None:
-        """Take in a new or changed pod."""
+        """Add or update a pod."""
         key = key_of(document)
         pod = _read_pod(document)
         if self._pods.get(key) == pod:
@@ -57,7 +57,7 @@ class NodeIndex:
                 self._counts[counted] = self._counts.get(counted, 0) + 1
 
     def remove_pod(self, key: NamespacedName) -> None:
-        """Forget a pod; an unknown one is fine."""
+        """Remove a pod; unknown ones are ignored."""
         pod = self._pods.pop(key, None)
         if pod is None or not pod.node_name:
             return
@@ -70,7 +70,7 @@ class NodeIndex:
                 del self._counts[counted]
 
     def apply_slice(self, document: Document) -> None:
-        """Take in a new or changed resource slice."""
+        """Add or update a resource slice."""
         name, node_name = document["metadata"]["name"], (document.get("spec") or {}).get("nodeName")
         if node_name:
             self._slices[name] = node_name
@@ -78,27 +78,27 @@ class NodeIndex:
             self._slices.pop(name, None)
 
     def remove_slice(self, name: str) -> None:
-        """Forget a resource slice."""
+        """Remove a resource slice."""
         self._slices.pop(name, None)
 
     def apply_node(self, document: Document) -> None:
-        """Take in a new or changed node."""
+        """Add or update a node."""
         self._node_uids[document["metadata"]["name"]] = document["metadata"].get("uid", "")
 
     def remove_node(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self._node_uids.pop(name, None)
 
     def pod(self, key: NamespacedName) -> BoundPod | None:
-        """The pod, or None."""
+        """Return the pod, or None."""
         return self._pods.get(key)
 
     def node_uid(self, name: str) -> str | None:
-        """The node's uid, or None when it is not registered."""
+        """Return the node's uid, or None when it is not registered."""
         return self._node_uids.get(name)
 
     def owns_slice(self, node_name: str, name: str) -> bool:
-        """Report whether the existing slice is the node's."""
+        """Report whether the existing slice belongs to the node."""
         return self._slices.get(name) == node_name
 
     def uses(self, node_name: str, resource: str, key: NamespacedName) -> bool:
@@ -112,7 +112,7 @@ class NodeIndex:
 def _read_pod(document: Document) -> BoundPod:
     metadata, spec = document["metadata"], document.get("spec") or {}
     node_name, uid = spec.get("nodeName") or "", metadata.get("uid") or ""
-    # A mirror pod is the node's own doing: nothing it names may open a door.
+    # A mirror pod is created by the node itself: its references grant no access.
     if not node_name or MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
         return BoundPod(node_name, uid, _NOTHING)
     namespace = metadata.get("namespace", "")
@@ -126,7 +126,7 @@ def _names(pod: Document) -> Iterator[tuple[str, str]]:
     yield from secret_and_config_names(spec)
     for claim in spec.get("resourceClaims") or ():
         yield "resourceclaims", claim.get("resourceClaimName") or ""
-        # A name may be that of a claim of either kind; one from the Pod's own template can only be a classic one.
+        # A name may be that of a claim of either group; one from an inline template is always a classic claim.
         made = f"{pod['metadata'].get('name')}-{claim.get('name')}" if claim.get("template") else ""
         yield CLASSIC_CLAIMS, claim.get("resourceClaimName") or made
     status = pod.get("status") or {}
@@ -136,7 +136,7 @@ def _names(pod: Document) -> Iterator[tuple[str, str]]:
 
 
 def secret_and_config_names(spec: Document) -> Iterator[tuple[str, str]]:
-    """The secrets and config maps that a pod's spec refers to."""
+    """Return the secrets and config maps that a pod's spec refers to."""
     for pull_secret in spec.get("imagePullSecrets") or ():
         yield "secrets", pull_secret.get("name") or ""
     for kind in ("containers", "initContainers", "ephemeralContainers"):
@@ -156,7 +156,7 @@ def _container_names(container: Document) -> Iterator[tuple[str, str]]:
         yield "configmaps", _name(source.get("configMapKeyRef"))
 
 
-# Volume kinds whose credentials are in a secret.
+# Volume types with credentials in a secret.
 _SECRET_VOLUMES: Final = frozenset(
     {"azureFile", "cephfs", "cinder", "csi", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"}
 )

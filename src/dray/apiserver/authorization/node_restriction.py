@@ -1,4 +1,4 @@
-"""What a node may write: checked on the object itself, once it is known. Texts are Kubernetes' own."""
+"""NodeRestriction: checks of a node's writes that need the object. Texts are Kubernetes' own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RESTRICTED_PREFIX: Final = "node-restriction.kubernetes.io"
 
 
 class _Write:
-    """One write by a node, with what the checks ask of it."""
+    """One write by a node."""
 
     __slots__ = ("attributes", "index", "new", "node_name", "old")
 
@@ -48,14 +48,14 @@ class _Write:
 
     @property
     def operation(self) -> str:
-        """Told by the objects, since a patch may create."""
+        """Return the operation, derived from the objects, since a patch may create."""
         if self.new is None:
             return DELETE
         return CREATE if self.old is None else UPDATE
 
     @property
     def name(self) -> str:
-        """The object's name, also when only the object knows it."""
+        """Return the object's name, which on create only the object may have."""
         metadata = (self.new or self.old or {}).get("metadata") or {}
         return self.attributes.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
@@ -74,7 +74,7 @@ class _Write:
 
 
 def check_node_write(attributes: Attributes, new: Document | None, old: Document | None, index: NodeIndex) -> None:
-    """Refuse a node's write outside its own; a delete has no `new`, a create no `old`.
+    """Reject a node's write to objects of others; a delete has no `new`, a create no `old`.
 
     For subresources that create something beside the object (eviction, token) `new` is what was posted.
     """
@@ -145,7 +145,7 @@ def _check_mirror_owner(write: _Write, owners: list[Document]) -> None:
 
 
 def _foreign_references(spec: Document) -> list[str]:
-    """The kinds of objects a mirror pod refers to, none of which it may."""
+    """Return the kinds of objects that a mirror pod refers to, which are all forbidden."""
     named = {resource for resource, name in secret_and_config_names(spec) if name}
     volumes = spec.get("volumes") or []
     found = {
@@ -282,7 +282,7 @@ def _check_slice(write: _Write) -> None:
 
 
 def _check_classic_claim(write: _Write) -> None:
-    """A node takes its own Pods out of a claim's users, and changes nothing else of it."""
+    """Check that a node only removes reservations of its own Pods from a classic claim."""
     if write.operation != UPDATE or write.attributes.subresource != "status":
         write.forbid_node("can only update the status of classic claims")
     users = [_users(document) for document in (write.old, write.new)]

@@ -1,7 +1,7 @@
-"""Role-based access control over an index that follows roles and bindings as they change.
+"""Role-based access control with an index of roles and bindings, updated incrementally.
 
-A check looks only at the bindings of the caller's own name and groups, and its outcome is remembered
-until any role or binding changes, so that its cost does not grow with the cluster.
+A check visits only the bindings of the caller's name and groups, and its result is cached until a role or binding
+changes, so that its cost does not grow with the cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CACHE_SIZE_MAX: Final = 32768
 
 
 class Decision(NamedTuple):
-    """Report whether a request may go on; the reason is for people."""
+    """An authorization decision; the reason is for messages."""
 
     allowed: bool
     reason: str = ""
@@ -40,7 +40,7 @@ _CacheKey: TypeAlias = tuple[str, tuple[str, ...], str, str, str, str, str]
 class _Binding:
     key: _BindingKey
     role: _RoleKey
-    # What the index knows a subject by, and how a reason names it.
+    # The index key of a subject, and its name in reasons.
     subjects: tuple[tuple[_Subject, str], ...]
 
 
@@ -48,24 +48,24 @@ class _Binding:
 class _Role:
     rules: tuple[Rule, ...]
     labels: Mapping[str, str]
-    # The label selectors of an aggregated role; its own rules count for nothing then.
+    # The label selectors of an aggregated role, whose own rules are ignored.
     selectors: tuple[Document, ...] | None
 
 
 @dataclass(slots=True)
 class _Verdict:
-    """What the rules say of one verb on one resource, for any object name."""
+    """The cached result for one verb on one resource, for any object name."""
 
-    # Granted by rules with resourceNames that come before any rule without.
+    # Granted by rules with resourceNames that precede any rule without.
     by_name: dict[str, Decision]
     otherwise: Decision
 
 
 class RulesReview(NamedTuple):
-    """All a user may do in a namespace."""
+    """All permissions of a user in a namespace."""
 
     rules: tuple[Rule, ...]
-    # Why some rules are missing; one text per binding to a role that is not there.
+    # One text per binding to a role that does not exist.
     errors: tuple[str, ...]
 
 
@@ -81,7 +81,7 @@ class RBACIndex:
     _verdicts: dict[_CacheKey, _Verdict] = field(default_factory=dict)
 
     def apply(self, document: Document) -> None:
-        """Take in a new or changed role or binding."""
+        """Add or update a role or binding."""
         kind, key = document["kind"], key_of(document)
         assert kind in KINDS
         self._forget(kind)
@@ -92,7 +92,7 @@ class RBACIndex:
             self._roles[kind, key] = _read_role(document)
 
     def remove(self, kind: str, key: NamespacedName) -> None:
-        """Forget a role or binding; unknown ones are fine."""
+        """Remove a role or binding; unknown ones are ignored."""
         assert kind in KINDS
         self._forget(kind)
         if kind.endswith("Binding"):
@@ -101,7 +101,7 @@ class RBACIndex:
             self._roles.pop((kind, key), None)
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Report whether any rule of any of the user's roles allows the request."""
+        """Return the decision by the rules of all of the user's roles."""
         if not attributes.is_resource:
             return self._decide_path(attributes)
         user = attributes.user
@@ -125,7 +125,7 @@ class RBACIndex:
         return verdict.otherwise
 
     def rules_for(self, user: UserInfo, namespace: str) -> RulesReview:
-        """Every rule the user has in the namespace, those of cluster role bindings first."""
+        """Return every rule of the user in the namespace, those of cluster role bindings first."""
         rules, errors = list[Rule](), list[str]()
         for binding, _ in self._bindings_of(user, namespace):
             found = self.role_rules(*binding.role)
@@ -136,7 +136,7 @@ class RBACIndex:
         return RulesReview(tuple(rules), tuple(errors))
 
     def role_rules(self, kind: str, key: NamespacedName) -> tuple[Rule, ...] | None:
-        """The rules of a role, aggregation included; None when there is no such role."""
+        """Return the rules of a role, aggregation included; None when it does not exist."""
         role = self._roles.get((kind, key))
         if role is None:
             return None
@@ -148,11 +148,11 @@ class RBACIndex:
         return known
 
     def aggregated_roles(self) -> tuple[str, ...]:
-        """The names of the cluster roles whose rules are computed."""
+        """Return the names of the aggregated cluster roles."""
         return tuple(sorted(key.name for (_, key), role in self._roles.items() if role.selectors is not None))
 
     def _aggregate(self, name: str, seen: set[str]) -> Iterator[Rule]:
-        """The rules of the roles the aggregated role selects; `seen` breaks circles."""
+        """Return the rules of the roles that the aggregated role selects; `seen` breaks cycles."""
         role = self._roles["ClusterRole", NamespacedName("", name)]
         if role.selectors is None:
             yield from role.rules
@@ -184,7 +184,7 @@ class RBACIndex:
         return _Verdict(by_name, _denied(errors))
 
     def _decide_path(self, attributes: Attributes) -> Decision:
-        # Not remembered: callers choose the paths, and the rules for them are few.
+        # Not cached: callers choose the paths, and the rules for them are few.
         errors: list[str] = []
         for binding, subject in self._bindings_of(attributes.user, ""):
             rules = self.role_rules(*binding.role)
@@ -195,7 +195,7 @@ class RBACIndex:
         return _denied(errors)
 
     def _bindings_of(self, user: UserInfo, namespace: str) -> list[tuple[_Binding, str]]:
-        """The user's bindings with the subject that names the user; cluster-wide ones first, by name."""
+        """Return the user's bindings with the matching subject; cluster-wide ones first, by name."""
         found: dict[_BindingKey, tuple[_Binding, str]] = {}
         for subject in _subjects_of(user):
             scopes = self._by_subject.get(subject)
@@ -237,7 +237,7 @@ class RBACIndex:
 
 
 def selector_matches(selector: Document, labels: Mapping[str, str]) -> bool:
-    """Report whether a label selector picks the labels; an empty one picks everything."""
+    """Report whether a label selector matches the labels; an empty one matches everything."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     return all(
@@ -279,7 +279,7 @@ def _read_subject(subject: Document, namespace: str) -> tuple[_Subject, str] | N
     if kind != "ServiceAccount":
         return None
     owner = subject.get("namespace") or namespace
-    # Without any namespace the subject names nobody.
+    # Without a namespace the subject matches nobody.
     return (("User", user_name(owner, name)), f'{kind} "{name}/{owner}"') if owner else None
 
 

@@ -1,4 +1,4 @@
-"""RBAC policy rules: what one allows, and whether a set of them covers another."""
+"""RBAC policy rules: matching, and coverage of one set of rules by another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One policy rule, read once so that a check is a few set look-ups."""
+    """One policy rule, parsed so that a check takes a few set lookups."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Rule:
     urls: tuple[str, ...] = ()
 
     def allows_resource(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Report whether the rule speaks of the resource; names are left to the caller."""
+        """Report whether the rule allows the verb on the resource, regardless of object names."""
         if verb not in self.verbs and ALL not in self.verbs:
             return False
         if group not in self.groups and ALL not in self.groups:
@@ -34,13 +34,13 @@ class Rule:
         return bool(subresource) and f"*/{subresource}" in self.resources
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Report whether the rule speaks of the path; a trailing `*` stands for any ending."""
+        """Report whether the rule allows the verb on the path; a trailing `*` matches any suffix."""
         if verb not in self.verbs and ALL not in self.verbs:
             return False
         return any(_url_covers(url, path) for url in self.urls)
 
     def covers(self, other: Rule) -> bool:
-        """Report whether everything the other rule allows is allowed by this one."""
+        """Report whether this rule allows everything that the other one does."""
         if not _covers_all(self.verbs, other.verbs):
             return False
         if other.urls:
@@ -68,7 +68,7 @@ class Rule:
         return "{" + ", ".join(f"{label}:{quoted(values)}" for label, values in parts if values) + "}"
 
     def document(self) -> Document:
-        """The rule as access reviews list it."""
+        """Return the rule as access reviews list it."""
         document: Document = {"verbs": list(self.verbs)}
         for key, values in (
             ("apiGroups", self.groups),
@@ -82,12 +82,12 @@ class Rule:
 
 
 def quoted(values: Iterable[str]) -> str:
-    """A list of texts as Go's %q prints one."""
+    """Return a list of texts as Go's %q prints it."""
     return "[" + " ".join(quote(value) for value in values) + "]"
 
 
 def read_rules(rules: Sequence[Document] | None) -> tuple[Rule, ...]:
-    """Read a role's `rules`."""
+    """Parse a role's `rules`."""
     return tuple(
         Rule(
             verbs=tuple(rule.get("verbs") or ()),
@@ -101,7 +101,7 @@ def read_rules(rules: Sequence[Document] | None) -> tuple[Rule, ...]:
 
 
 def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """The single permissions among the wanted ones that the owned rules do not give."""
+    """Return the single permissions among the wanted ones that the owned rules do not grant."""
     return [
         single
         for rule in wanted
@@ -111,7 +111,7 @@ def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 
 def compact(rules: Iterable[Rule]) -> list[Rule]:
-    """Join single permissions on the same thing into one rule with several verbs."""
+    """Merge single permissions on the same resource into one rule with several verbs."""
     verbs: dict[Rule, list[str]] = {}
     for rule in rules:
         things = Rule((), rule.groups, rule.resources, rule.names, rule.urls)

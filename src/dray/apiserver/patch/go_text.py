@@ -1,4 +1,4 @@
-"""Values in the words of Go's `fmt` and `encoding/json`, which the messages of failed patches quote."""
+"""Values in the format of Go's `fmt` and `encoding/json`, which the messages of failed patches quote."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
 
 
 class GoJSONError(ValueError):
-    """Text that is not JSON; the message is the one of Go's decoder."""
+    """Text that is not JSON; the message is that of Go's decoder."""
 
 
 def loads(body: bytes) -> Any:
-    """Decode JSON, with Go's words for what is wrong."""
+    """Decode JSON, with Go's error messages."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -75,7 +75,7 @@ def _in_object(text: str) -> bool:
 
 
 def json_kind(value: Any) -> str:
-    """The kind of a JSON value as `json: cannot unmarshal …` names it."""
+    """Return the kind of a JSON value in `json: cannot unmarshal …`."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, (int, float)):
@@ -86,7 +86,7 @@ def json_kind(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """What `%T` prints of a decoded JSON value."""
+    """Return the `%T` format of a decoded JSON value."""
     if isinstance(value, bool):
         return "bool"
     for kind, name in (
@@ -102,7 +102,7 @@ def type_name(value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """What `%v` prints of a decoded JSON value."""
+    """Return the `%v` format of a decoded JSON value."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):
@@ -115,7 +115,7 @@ def plain(value: Any) -> str:
 
 
 def syntax(value: Any) -> str:
-    """What `%#v` prints of a decoded JSON value."""
+    """Return the `%#v` format of a decoded JSON value."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):

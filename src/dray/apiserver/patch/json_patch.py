@@ -16,7 +16,7 @@ from dray.api.document import Document
 from dray.api.errors import BadRequestError, PatchRejectedError, RequestEntityTooLargeError
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
 
-# The server's own bound: every operation costs a walk and may copy a part of the document.
+# kube-apiserver's limit: every operation traverses the document and may copy a part of it.
 OPERATIONS_MAX: Final = 10_000
 
 _INDEX: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -25,7 +25,7 @@ _TEXT_MEMBERS: Final = ("op", "path", "from")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step of a patch; a value that was left out is None, like null."""
+    """One operation of a patch; an omitted value is None, like null."""
 
     op: str = ""
     path: str | None = None
@@ -34,7 +34,7 @@ class Operation:
 
 
 def decode(body: bytes) -> tuple[Operation, ...]:
-    """Read a patch document; malformed ones are the client's fault (400, or 413 when too long)."""
+    """Decode a patch document; raises 400 for malformed ones, 413 for long ones."""
     try:
         raw = loads(body)
     except GoJSONError as error:
@@ -68,7 +68,7 @@ def _mismatch(value: Any, wanted: str) -> BadRequestError:
 
 
 def apply(document: Document, operations: Sequence[Operation]) -> Document:
-    """The document after all operations, in order; the given one is left as it is."""
+    """Return the document after all operations, in order; the given one is not changed."""
     root: Any = copy.deepcopy(document)
     for operation in operations:
         step = _STEPS.get(operation.op)
@@ -190,7 +190,7 @@ def _index(key: str, length: int, path: str | None) -> int:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Equality that keeps true and 1 apart, at every depth."""
+    """Report deep equality, in which true differs from 1."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_equal(item, right[key]) for key, item in left.items())
     if isinstance(left, list) and isinstance(right, list):

@@ -10,7 +10,7 @@ from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
 
 
 def decode(body: bytes) -> Document:
-    """Read a patch body, which must be an object; the server's answer to any other is 400."""
+    """Decode a patch body; raises 400 unless it is an object."""
     try:
         patch = loads(body)
     except GoJSONError as error:
@@ -26,7 +26,7 @@ def decode(body: bytes) -> Document:
 
 
 def apply(document: Document, patch: Document) -> Document:
-    """The merged document; what the patch does not touch is shared with the given one, not copied."""
+    """Return the merged document; parts that the patch does not touch are shared, not copied."""
     merged = dict(document)
     for key, change in patch.items():
         if change is None:
@@ -39,7 +39,7 @@ def apply(document: Document, patch: Document) -> Document:
 
 
 def without_nulls(value: Any) -> Any:
-    """A copy without null members, also of objects inside lists; null elements stay."""
+    """Return a copy without null members, also in objects inside lists; null elements stay."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

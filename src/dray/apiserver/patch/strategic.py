@@ -1,8 +1,8 @@
-"""Strategic merge patch: a merge patch that knows which lists merge by key and in which order.
+"""Strategic merge patch: a merge patch with rules for the merge and order of lists.
 
-Lists merge when the field's strategy says so: objects by their merge key, scalars as sets. Directives in the patch
-(`$patch`, `$retainKeys`, `$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`) steer the merge and never
-reach the result. Order: `$setElementOrder`, else the patch's order, wins; what only the server has keeps its place.
+Lists are merged when the field's strategy says so: objects by their merge key, scalars as sets. Directives in the patch
+(`$patch`, `$retainKeys`, `$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`) control the merge and are not
+part of the result. Order: `$setElementOrder`, else the patch's order, wins; items that only the server has keep theirs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BAD_SET_ORDER: Final = "invalid patch format of setElementOrder list"
 _BAD_DELETE_SCALARS: Final = "invalid patch format of primitive list"
 
 _List: TypeAlias = list[Any]
-# Says that a value vanished with its `$patch: delete`.
+# Stands for a value deleted by `$patch: delete`.
 _GONE: Final = object()
 
 
 def decode(body: bytes) -> Document:
-    """Read a patch body, which must be an object."""
+    """Decode a patch body, which must be an object."""
     try:
         patch = loads(body)
     except GoJSONError as error:
@@ -47,7 +47,7 @@ def decode(body: bytes) -> Document:
 
 
 def apply(document: Document, patch: Document, struct: StructType) -> Document:
-    """The patched document; parts that the patch does not touch are shared with the given one, not copied."""
+    """Return the patched document; parts that the patch does not touch are shared, not copied."""
     return _merge_map(document, patch, struct)
 
 
@@ -80,7 +80,7 @@ def _unknown_directive(directive: Any, patch: Document) -> PatchFailedError:
 
 
 def _retain_keys(original: Document, patch: Document) -> Document:
-    """A shallow copy of the original, of the retained members only when the patch names them."""
+    """Return a shallow copy of the original, with only the retained members if the patch lists them."""
     if _RETAIN_KEYS not in patch:
         return dict(original)
     retained = patch[_RETAIN_KEYS]
@@ -110,7 +110,7 @@ def _merge_member(merged: Document, name: str, change: Any, kind: Type) -> None:
 
 
 def _take(merged: Document, name: str, change: Any) -> None:
-    """Set a value the original has nothing to merge with."""
+    """Set a value that has no counterpart in the original."""
     value = _without_directives(without_nulls(change))
     if value is _GONE:
         merged.pop(name, None)
@@ -138,7 +138,7 @@ def _is_list_directive(item: Any) -> bool:
     return isinstance(item, dict) and item.keys() == {_PATCH}
 
 
-# --- types
+# --- Types.
 
 
 def _field(kind: Type, name: str) -> Field | None:
@@ -156,7 +156,7 @@ def _element_type(field: Field) -> Type:
     return field.type.element if isinstance(field.type, ListOf) else Scalar.ANY
 
 
-# --- lists
+# --- Lists.
 
 
 def _merge_list_field(current: _List, change: _List, field: Field | None) -> _List:
@@ -190,7 +190,7 @@ def _elements_are_objects(*lists: _List) -> bool:
 
 
 def _obey_list_directives(original: _List, patch: _List, merge_key: str) -> tuple[_List, _List]:
-    """The original without what the patch deletes, and the patch without its directives."""
+    """Return the original without what the patch deletes, and the patch without its directives."""
     kept: _List = []
     replace = False
     for item in patch:
@@ -212,7 +212,7 @@ def _obey_list_directives(original: _List, patch: _List, merge_key: str) -> tupl
 def _key_of(item: Any, merge_key: str) -> Any:
     if not isinstance(item, dict):
         raise PatchFailedError(f"expected a map[string]interface {{}}, but received a {go_text.type_name(item)}")
-    # A list or map cannot be a key: there is nothing it could equal.
+    # A list or map is not a valid key and equals nothing.
     if isinstance(item.get(merge_key, {}), dict | list):
         raise PatchFailedError(f"map: {go_text.plain(item)} does not contain declared merge key: {merge_key}")
     return item[merge_key]
@@ -239,7 +239,7 @@ def _delete_scalars(merged: Document, name: str, doomed: Any, kind: Type) -> Non
     if field is None or "merge" not in field.patch_strategies:
         merged[target] = doomed
     elif current or doomed:
-        # A list of objects ignores that the patch came as a list of deletions.
+        # For a list of objects the patch may be a list of deletions.
         objects = _elements_are_objects(current, doomed)
         merged[target] = _merge_list(current, doomed, field) if objects else [i for i in current if i not in doomed]
 
@@ -251,11 +251,11 @@ def _list_name(name: str, prefix: str, complaint: str) -> str:
     return target
 
 
-# --- $setElementOrder
+# --- $setElementOrder.
 
 
 def _merge_ordered_lists(merged: Document, original: Document, patch: Document, kind: Type) -> set[str]:
-    """Merge the lists whose order the patch gives; returns their names."""
+    """Merge the lists whose order the patch specifies; return their names."""
     done: set[str] = set()
     for name, order in patch.items():
         if not name.startswith(_SET_ORDER):
@@ -297,7 +297,7 @@ def _short_name(kind: Type) -> str:
 
 
 def _check_order(change: _List, order: _List, merge_key: str) -> None:
-    """The patch's items must occur in the given order's list, in that order; deletions need not."""
+    """Check that the patch's items occur in the specified order; deletions need not."""
     if not order or not change:
         return
     if merge_key:
@@ -314,14 +314,18 @@ def _check_order(change: _List, order: _List, merge_key: str) -> None:
 
 
 def key_getter(merge_key: str) -> Callable[[Any], Any]:
-    """What identifies an element: the value of the merge key, or the element itself."""
+    """Return the identity function of elements: the value of the merge key, or the element itself."""
     if not merge_key:
         return lambda item: item
     return lambda item: item.get(merge_key) if isinstance(item, dict) else None
 
 
 def arrange(merged: list[Any], wanted: list[Any], live: list[Any], merge_key: str) -> list[Any]:
-    """The merged elements, arranged; `wanted` and `live` only say in which order."""
+    """Return the merged elements in the order of `wanted` and `live`.
+
+    Elements of the patch are in the wanted order, the others in the live order. An element that only the server has
+    comes before the first wanted one that followed it in the live list; the wanted order wins conflicts.
+    """
     key = key_getter(merge_key)
     wanted_rank = _ranks([key(item) for item in wanted])
     live_rank = _ranks([key(item) for item in live])

@@ -1,8 +1,8 @@
 """Server-side apply: merge a manager's configuration into the live object.
 
-The manager owns exactly what its configuration says. Fields it owned before and no longer lists are removed unless
-somebody else owns them; fields that others own and the configuration would change are conflicts, or change hands
-when forced. The result still needs defaulting, admission and validation.
+The manager owns exactly the fields of its configuration. Fields that it owned before and no longer lists are removed
+unless another manager owns them. Changed fields of other managers are conflicts, or change their owner when forced. The
+result still needs defaulting, admission and validation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _ConflictsError(Exception):
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """One apply: what is applied onto what, by whom."""
+    """One apply request."""
 
     live: Document
     applied: Document
@@ -84,7 +84,7 @@ def apply(
         managed = _before_first_apply(request, time)
     _check_types(request)
     merged, managed = _apply_with_upgrade(request, managed, force=force)
-    # An apply that changes nothing is not an event; a first one of that sort has no time at all.
+    # An apply without changes keeps its time; a first one without changes has none.
     before = managed.get(me)
     if before is not None and (live is None or merged != base):
         managed[me] = Entry(before.fields, before.api_version, time)
@@ -127,7 +127,7 @@ def _with_managed_fields(document: Document, entries: list[Document] | None) -> 
 
 
 def _before_first_apply(request: _Request, time: str) -> Managed:
-    """One manager for all that an untracked object has."""
+    """Return one manager for all fields of an object without managed fields."""
     me = Manager.of(_BEFORE_FIRST_APPLY, UPDATE, request.api_version, request.me.subresource)
     change = Change(None, request.live, request.struct, request.api_version, request.ignored, request.convert)
     return cap_updaters(take_over({}, change, me, time))
@@ -142,11 +142,11 @@ def _check_types(request: _Request) -> None:
         raise PatchFailedError(f"failed to create typed patch object ({name}; {kind}): {joined(errors)}")
 
 
-# --- merging
+# --- Merging.
 
 
 def _apply_with_upgrade(request: _Request, managed: Managed, *, force: bool) -> tuple[Document, Managed]:
-    """Apply; what kubectl owns by its own record on the client it may take without force."""
+    """Apply; kubectl may take the fields of its last-applied annotation without force."""
     try:
         return _merge_and_claim(request, managed, force=force)
     except _ConflictsError as error:
@@ -196,7 +196,7 @@ def _conflict_message(conflicts: Sequence[tuple[Manager, Path]]) -> str:
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
-# --- pruning
+# --- Pruning.
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -208,16 +208,16 @@ class _Typed(msgspec.Struct, frozen=True):
 
     @property
     def fields(self) -> FieldSet:
-        """All its fields, with the declared ones that only contain others."""
+        """Return all its fields, including declared ones that only contain others."""
         return with_named_fields(fields_of(self.document, self.struct), self.struct)
 
     def without(self, fields: FieldSet) -> _Typed:
-        """The object without some fields."""
+        """Return the object without some fields."""
         return _Typed(remove(self.document, fields, self.struct), self.struct, self.api_version)
 
 
 def _prune(request: _Request, merged: Document, managed: Managed, last: Entry | None) -> Document:
-    """Remove what the manager applied the last time and nobody, itself included, applies now."""
+    """Remove the fields that the manager applied last time and that no manager applies now."""
     if last is None or not last.fields:
         return merged
     at_request = _Typed(merged, request.struct, request.api_version)
@@ -229,7 +229,7 @@ def _prune(request: _Request, merged: Document, managed: Managed, last: Entry | 
     pruned = _converted(owned_back, last.api_version, request.convert)
     if pruned is None:
         return merged
-    # Only what the manager itself had may go; what nobody owns stays.
+    # Only fields of this manager are removed; fields without a manager stay.
     result = whole.without((whole.fields - pruned.fields) & dropped)
     back = _converted(result, request.api_version, request.convert)
     return merged if back is None else back.document
@@ -251,7 +251,7 @@ def _add_back_owned(whole: _Typed, pruned: _Typed, managed: Managed, convert: Co
 
 
 def _versions(entries: Iterable[Entry], *, first: str) -> list[str]:
-    """Every version that somebody uses; the given one first, since others may need what it adds back."""
+    """Yield every version in use; the given one first, since others may need what it adds back."""
     found = sorted({entry.api_version for entry in entries})
     return sorted(found, key=lambda each: each != first)
 
@@ -265,15 +265,15 @@ def _converted(typed: _Typed, api_version: str, convert: Converter | None) -> _T
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-# Only kubectl's server-side apply upgrades; whoever does not want it names another manager.
+# Only kubectl's server-side apply upgrades from client-side apply; another manager name disables it.
 _UPGRADING_MANAGER: Final = "kubectl"
 
-# The bound on all annotations of an object together.
+# The maximum total size of an object's annotations.
 _ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 
 
 def _last_applied_fields(live: Document, struct: StructType, api_version: str, manager: str) -> FieldSet:
-    """What the last client-side apply set and nobody changed since."""
+    """Return the fields that the last client-side apply set and that are unchanged since."""
     recorded = _annotations(live).get(LAST_APPLIED)
     if manager != _UPGRADING_MANAGER or not isinstance(recorded, str):
         return FieldSet()
@@ -288,7 +288,7 @@ def _last_applied_fields(live: Document, struct: StructType, api_version: str, m
 
 
 def _refresh_last_applied(merged: Document, applied: Document, manager: str) -> Document:
-    """The object with its record of the last client-side apply, if it has one, brought up to what was applied."""
+    """Return the object with its last-applied annotation, if it has one, updated to the applied configuration."""
     annotations = _annotations(merged)
     if manager != _UPGRADING_MANAGER or LAST_APPLIED not in annotations:
         return merged

@@ -1,4 +1,4 @@
-"""The `metadata.managedFields` list: read, written in order, and kept short."""
+"""The `metadata.managedFields` list: decoding, ordered encoding, and a bound on its length."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _OLD_UPDATES: Final = "ancient-changes"
 
 
 class ManagedFieldsError(ValueError):
-    """A managedFields list that cannot be read."""
+    """An invalid managedFields list."""
 
 
 class Manager(msgspec.Struct, frozen=True, order=True):
-    """Who manages; appliers are the same at every version, so theirs is left empty."""
+    """The identity of a manager; appliers are the same at every version, so theirs is empty."""
 
     name: str
     operation: str
@@ -32,12 +32,12 @@ class Manager(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, name: str, operation: str, api_version: str, subresource: str) -> Manager:
-        """The identity of an entry."""
+        """Return the identity of an entry."""
         return cls(name, operation, "" if operation == APPLY else api_version, subresource)
 
     @property
     def text(self) -> str:
-        """The manager as conflicts name it."""
+        """Return the manager as conflicts print it."""
         text = json.dumps(self.name, ensure_ascii=False)
         if self.subresource:
             text += f" with subresource {json.dumps(self.subresource)}"
@@ -45,12 +45,12 @@ class Manager(msgspec.Struct, frozen=True, order=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What a manager manages, at which version, and when it last changed the object (None: not known)."""
+    """The fields of a manager, their version, and the time of the last change (None: unknown)."""
 
     fields: FieldSet
     api_version: str
     time: str | None = None
-    # The list's own entry that this server wrote and nobody changed; None when there is none.
+    # The unchanged entry of the stored list, if any.
     document: Document | None = None
 
 
@@ -58,7 +58,7 @@ Managed: TypeAlias = dict[Manager, Entry]
 
 
 def decode(entries: list[Any] | None, *, trusted: bool) -> Managed:
-    """Read a list; `trusted` says that this server wrote it, so that its order need not be checked."""
+    """Decode a list; `trusted` means that this server wrote it, so that its order need not be checked."""
     managed: Managed = {}
     for position, entry in enumerate(entries or ()):
         _check(entry, position)
@@ -92,7 +92,7 @@ def _identity(entry: Document) -> Manager:
 
 
 def encode(managed: Managed) -> list[Document] | None:
-    """The list in Kubernetes' order, None when nobody manages anything."""
+    """Return the list in Kubernetes' order, None when there are no managers."""
     if not managed:
         return None
     items = sorted(managed.items(), key=_order) if len(managed) > 1 else managed.items()
@@ -101,12 +101,12 @@ def encode(managed: Managed) -> list[Document] | None:
 
 def _order(item: tuple[Manager, Entry]) -> tuple[str, ...]:
     manager, entry = item
-    # Times are all RFC 3339 in UTC, so that their text sorts as they do; an unknown one is the oldest.
+    # Times are all RFC 3339 in UTC, so their text sorts in time order; an unknown one is the oldest.
     return (manager.operation, entry.time or "", manager.name, entry.api_version, manager.subresource)
 
 
 def write(manager: Manager, entry: Entry) -> Document:
-    """One entry, its members in Kubernetes' order."""
+    """Return one entry with its members in Kubernetes' order."""
     if entry.document is not None:
         return entry.document
     document: Document = {"manager": manager.name} if manager.name else {}
@@ -122,12 +122,12 @@ def write(manager: Manager, entry: Entry) -> Document:
 
 
 def is_reset(entries: Any) -> bool:
-    """Report whether a client asks to forget all managers: an empty list, or one empty entry."""
+    """Report whether a client asks to remove all managers: an empty list, or one empty entry."""
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and entries[0] == {}))
 
 
 def cap_updaters(managed: Managed) -> Managed:
-    """Merge the oldest updaters of each version until there are few enough."""
+    """Merge the oldest updaters of each version until their number is within the limit."""
     updaters = [manager for manager in managed if manager.operation == UPDATE]
     if len(updaters) <= UPDATE_MANAGERS_MAX:
         return managed
@@ -144,7 +144,7 @@ def cap_updaters(managed: Managed) -> Managed:
             continue
         bucket = Manager.of(_OLD_UPDATES, UPDATE, entry.api_version, "")
         before = result[bucket] if bucket in result else result.pop(first)
-        # The bucket takes the later time, that of the entry merged last.
+        # The merged entry has the later time, that of the entry merged last.
         result[bucket] = Entry(entry.fields | before.fields, entry.api_version, entry.time)
         if manager != bucket:
             del result[manager]

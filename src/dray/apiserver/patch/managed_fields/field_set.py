@@ -1,9 +1,9 @@
-"""Sets of field paths, kept in the form in which `fieldsV1` writes them.
+"""Sets of field paths in the form of `fieldsV1`.
 
-A node is a dict from path elements to nodes: `f:name` a member, `k:{…}` a list item by its keys, `v:…` a set's
-element, `i:n` an index. An empty node is a path in the set; a path in the set that has others below it has the
-element `.`. The root stands for no path. Every tree is in Kubernetes' order at every level, so that it is its own wire
-form. Trees are shared between sets and never changed once made.
+A node is a dict from path elements to nodes: `f:name` a member, `k:{…}` a list item by its keys, `v:…` an element of a
+set, `i:n` an index. An empty node is a path in the set; a path in the set with others below it has the element `.`. The
+root is the empty path. Every tree is in Kubernetes' order at every level, so that it is its own wire form. Trees are
+shared between sets and immutable.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Tree: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
 
 _RANKS: Final = {"f": 1, "k": 2, "v": 3, "i": 4}
-# Made once: `json.dumps` makes another at each call that asks for anything special.
+# Created once: `json.dumps` creates another at each call with options.
 _WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=True)
-# The node of every path that has nothing below it.
+# The node of every path without paths below it.
 LEAF: Final[Tree] = {}
 
 
 class FieldsFormatError(ValueError):
-    """A `fieldsV1` that no set of fields has."""
+    """An invalid `fieldsV1`."""
 
 
 class FieldSet(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class FieldSet(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, *paths: Iterable[str]) -> FieldSet:
-        """The set of these paths, each a sequence of path elements."""
+        """Return the set of these paths, each a sequence of path elements."""
         tree: Tree = {}
         for path in paths:
             node: Tree = {}
@@ -47,7 +47,7 @@ class FieldSet(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_fields_v1(cls, fields: Any) -> FieldSet:
-        """Read the wire form, in whatever order and spelling a client wrote it."""
+        """Decode the wire form, in any order and spelling."""
         if not isinstance(fields, dict):
             raise FieldsFormatError("fieldsV1 is not an object")
         return cls(_decode(fields))
@@ -68,19 +68,19 @@ class FieldSet(msgspec.Struct, frozen=True):
         return FieldSet(intersection(self.tree, other.tree))
 
     def __sub__(self, other: FieldSet) -> FieldSet:
-        """The set itself when it has nothing of the other."""
+        """Return the difference; the set itself when they are disjoint."""
         if not other.tree:
             return self
         kept = difference(self.tree, other.tree)
         return self if kept is self.tree else FieldSet(kept)
 
     def without_below(self, other: FieldSet) -> FieldSet:
-        """Also without everything below the other's paths; the set itself when it has nothing of that."""
+        """Return the set without the other's paths and everything below them; the set itself when they are disjoint."""
         kept = recursive_difference(self.tree, other.tree)
         return self if kept is self.tree else FieldSet(kept)
 
     def paths(self) -> Iterator[Path]:
-        """Every path, in Kubernetes' order: those that end at a level before those that go on."""
+        """Yield every path in Kubernetes' order: those that end at a level before those that continue."""
         yield from _paths(self.tree, ())
 
 
@@ -90,11 +90,11 @@ def is_member(node: Tree) -> bool:
 
 
 def union(left: Tree, right: Tree) -> Tree:
-    """Paths of either tree."""
+    """Return the paths of either tree."""
     if not left or not right:
         return left or right
     if len(left) < len(right):
-        # The fewer are put among the many.
+        # The smaller tree is merged into the larger one.
         left, right = right, left
     result = dict(left)
     for element, node in right.items():
@@ -112,7 +112,7 @@ def _union_nodes(left: Tree, right: Tree) -> Tree:
 
 
 def intersection(left: Tree, right: Tree) -> Tree:
-    """Paths of both trees."""
+    """Return the paths of both trees."""
     result: Tree = {}
     for element, node in left.items():
         other = right.get(element)
@@ -127,7 +127,7 @@ def intersection(left: Tree, right: Tree) -> Tree:
 
 
 def difference(left: Tree, right: Tree) -> Tree:
-    """Paths of the left tree that are not in the right one; a path's removal leaves those below it."""
+    """Return the paths of the left tree that are not in the right one; paths below a removed one stay."""
     result = left
     for element in right if len(right) < len(left) else left:
         node, other = left.get(element), right.get(element)
@@ -142,7 +142,7 @@ def difference(left: Tree, right: Tree) -> Tree:
 
 
 def recursive_difference(left: Tree, right: Tree) -> Tree:
-    """Paths of the left tree that are neither in the right one nor below one of its paths."""
+    """Return the paths of the left tree that are neither in the right one nor below one of its paths."""
     result = left
     for element in right if len(right) < len(left) else left:
         node, other = left.get(element), right.get(element)
@@ -155,7 +155,7 @@ def recursive_difference(left: Tree, right: Tree) -> Tree:
 
 
 def _kept(node: Tree, children: Tree, *, member: bool) -> Tree | None:
-    """A node of which only these children are left, and its own path or not; None when that is nothing."""
+    """Return a node with only these children, and its own path or not; None when it is empty."""
     if children is node and member == is_member(node):
         return node
     if "." in children:
@@ -166,7 +166,7 @@ def _kept(node: Tree, children: Tree, *, member: bool) -> Tree | None:
 
 
 def _replaced(result: Tree, original: Tree, element: str, node: Tree | None) -> Tree:
-    """The result with another node, or without it; the original, which is shared, is copied first."""
+    """Return the result with another node, or without it; the shared original is copied first."""
     if result is original:
         result = dict(original)
     if node is None:
@@ -185,22 +185,22 @@ def _paths(tree: Tree, prefix: Path) -> Iterator[Path]:
         yield from _paths(tree[element], (*prefix, element))
 
 
-# --- the wire form
+# --- Wire form.
 
 
 def ordered(tree: Tree) -> Tree:
-    """The tree with its first level in Kubernetes' order."""
+    """Return the tree with its first level in Kubernetes' order."""
     return {element: tree[element] for element in sorted_elements(tree)} if len(tree) > 1 else tree
 
 
 def sorted_elements(tree: Tree) -> list[str]:
-    """Path elements in Kubernetes' order: the dot, members, items by key, elements by value, indices."""
+    """Return path elements in Kubernetes' order: the dot, members, items by key, elements by value, indices."""
     elements = sorted(tree)
-    # Members sort by their text, as the dot does before them, and everything else sorts behind them by its text.
+    # Members sort by their text, the dot before them, and everything else after them by its text.
     return elements if not elements or elements[-1] < "g" else sorted(tree, key=_order)
 
 
-# The same few items come with nearly every object of a kind.
+# The same few items occur in nearly every object of a kind.
 @lru_cache(maxsize=4096)
 def _order(element: str) -> tuple[Any, ...]:
     kind, _, rest = element.partition(":")
@@ -220,17 +220,17 @@ def _value_order(value: Any) -> tuple[int, Any]:
 
 
 def key_element(keys: dict[str, Any]) -> str:
-    """The path element of a list item with these keys."""
+    """Return the path element of a list item with these keys."""
     return "k:" + _WRITER.encode(keys)
 
 
 def value_element(value: Any) -> str:
-    """The path element of a set's element."""
+    """Return the path element of an element of a set."""
     return f'v:"{value}"' if is_plain(value) else "v:" + _WRITER.encode(value)
 
 
 def is_plain(value: Any) -> bool:
-    """Report whether JSON has the value as a text that needs no escapes; nearly all names do."""
+    """Report whether the value is a string without JSON escapes, as nearly all names are."""
     return type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
 
 
@@ -262,17 +262,17 @@ def _decode_element(element: str) -> str | None:
             return f"i:{int(rest)}"
     except (ValueError, TypeError) as error:
         raise FieldsFormatError(f"{element}: {error}") from None
-    # Elements of kinds yet unknown are skipped, so that newer writers do no harm.
+    # Elements of unknown kinds are skipped, for compatibility with newer writers.
     return element if kind == "f" else None
 
 
 def path_text(path: Path) -> str:
-    """A path as messages show it: `.spec.containers[name="c"].image`."""
+    """Return a path as messages print it: `.spec.containers[name="c"].image`."""
     return "".join(map(element_text, path))
 
 
 def element_text(element: str) -> str:
-    """One path element as messages show it."""
+    """Return one path element as messages print it."""
     kind, _, rest = element.partition(":")
     if kind == "f":
         return f".{rest}"

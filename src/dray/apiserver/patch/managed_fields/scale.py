@@ -1,4 +1,4 @@
-"""managedFields seen through the scale subresource: there one field, the replicas, stands for one of the parent's."""
+"""managedFields of the scale subresource: its replicas map to a field of the parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REPLICAS: Final[Path] = ("f:spec", "f:replicas")
 
 
 def scale_entries(parent: list[Document] | None, paths: Mapping[str, Path]) -> list[Document] | None:
-    """The Scale's list: whoever has the parent's replicas; `paths` says where those are at each version."""
+    """Return the Scale's list: the managers of the parent's replicas; `paths` has that field at each version."""
     managed: Managed = {}
     for manager, entry in decode(parent, trusted=True).items():
         path = paths.get(entry.api_version)
@@ -27,9 +27,9 @@ def scale_entries(parent: list[Document] | None, paths: Mapping[str, Path]) -> l
 def parent_entries(
     parent: list[Document] | None, scale: list[Document] | None, paths: Mapping[str, Path], api_version: str
 ) -> list[Document] | None:
-    """The parent's list after the Scale's changed: replicas belong to whom the Scale says, at `api_version`.
+    """Return the parent's list after the Scale's changed: the Scale's managers own the replicas, at `api_version`.
 
-    Managers at versions that `paths` lacks are forgotten, new ones have no time.
+    Managers at versions that `paths` lacks are dropped, new ones have no time.
     """
     holders = {_person(manager): manager for manager, entry in decode(scale, trusted=False).items() if _has(entry)}
     managed: Managed = {}
@@ -54,5 +54,5 @@ def _has(entry: Entry) -> bool:
 
 
 def _person(manager: Manager) -> tuple[str, str, str]:
-    """A manager without the version, which is another for the Scale."""
+    """Return a manager without the version, which differs for the Scale."""
     return manager.name, manager.operation, manager.subresource

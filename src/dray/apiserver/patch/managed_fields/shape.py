@@ -1,8 +1,8 @@
-"""Types as field management sees them: leaves, maps, sets and keyed lists.
+"""Types for field management: leaves, maps, sets and keyed lists.
 
-Messages and maps are both maps here, with named fields and a shape for other keys. What is atomic is a leaf.
-A `Slot` also knows the value that a Go server would write for the missing field, because Kubernetes compares
-objects in that form: a message held by value is always there, a required list that is unset is null.
+Messages and maps are both maps here, with named fields and a shape for other keys. Atomic values are leaves.
+A `Slot` also has the value that a Go server would write for the missing field, because Kubernetes compares
+objects in that form: a message held by value is always present, a required list that is unset is null.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _NO_TEXT: Final = frozenset({Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.B
 
 
 class Form(enum.Enum):
-    """How a value of the shape is walked."""
+    """The form of a value for traversal."""
 
     LEAF = enum.auto()
     MAP = enum.auto()
     SET = enum.auto()
     KEYED = enum.auto()
-    # Told by the value: objects are maps of the same, everything else is a leaf.
+    # Determined by the value: objects are maps of the same form, everything else is a leaf.
     DEDUCED = enum.auto()
 
 
 class ItemKeyError(ValueError):
-    """A list item that has no path element."""
+    """A list item without a path element."""
 
 
 class Slot:
@@ -59,15 +59,15 @@ class Slot:
         self.is_leaf = self.shape.is_leaf
         built_in = is_built_in(struct)
         self.zero = _zero(struct, field) if built_in else MISSING
-        # Go leaves empty optional lists and maps out, and null pointers.
+        # Go omits empty optional lists and maps, and nil pointers.
         self.drops_empty = built_in and not field.required and isinstance(field.type, ListOf | MapOf)
         self.drops_null = built_in
-        # Of a new message it writes unset times as null.
+        # In a new message it writes unset times as null.
         self.writes_null = not built_in or field.type in (Scalar.TIME, Scalar.MICRO_TIME)
 
 
 class Shape:
-    """A type as field management sees it; `type` is kept for checks of leaves."""
+    """A type for field management; `type` is kept to check leaves."""
 
     __slots__ = (
         "_only_key",
@@ -85,32 +85,32 @@ class Shape:
 
     def __init__(self, form: Form, type_: Type, item: Shape | None = None) -> None:
         self.form = form
-        # The form as walks ask for it, at every value.
+        # The form as booleans, which traversals test at every value.
         self.is_leaf = form is Form.LEAF
         self.is_map = form in (Form.MAP, Form.DEDUCED)
         self.is_list = form in (Form.SET, Form.KEYED)
         self.type = type_
-        # The shape of list items, or of map members that are no named field.
+        # The shape of list items, or of map members that are not named fields.
         self.item: Shape = item or (self if form is Form.DEDUCED else DEDUCED)
-        # The named fields of a message, which come after construction because types are recursive.
+        # The named fields of a message, filled after construction because types are recursive.
         self.slots: dict[str, Slot] = {}
         self.is_bare = isinstance(type_, StructType)
         self.map_keys: tuple[str, ...] = type_.map_keys if isinstance(type_, ListOf) else ()
         self._only_key = self.map_keys[0] if form is Form.KEYED and len(self.map_keys) == 1 else ""
-        # Whether any text is of the type.
+        # Whether any string is of the type.
         self.takes_text = isinstance(type_, Scalar) and type_ not in _NO_TEXT
 
     def walks(self, value: Any) -> bool:
-        """Report whether a value is walked; what is not of the shape's form is a leaf."""
+        """Report whether a value is traversed; one that does not have the shape's form is a leaf."""
         return isinstance(value, dict) if self.is_map else self.is_list and isinstance(value, list)
 
     def member(self, name: str) -> Shape:
-        """The shape of a map's member; unknown members of messages are judged by their value."""
+        """Return the shape of a map's member; that of unknown members is deduced from the value."""
         slot = self.slots.get(name)
         return self.item if slot is None else slot.shape
 
     def item_element(self, item: Any) -> str:
-        """The path element of an item of a set or keyed list."""
+        """Return the path element of an item of a set or keyed list."""
         # Most lists have one key, and most keys are names.
         if self._only_key and isinstance(item, dict) and is_plain(name := item.get(self._only_key)):
             return f'k:{{"{self._only_key}":"{name}"}}'
@@ -154,12 +154,12 @@ def _set_element(item: Any) -> str:
 
 
 def is_built_in(struct: StructType) -> bool:
-    """Report whether the type is one of Kubernetes' own, whose objects Go writes."""
+    """Report whether the type is built-in, so that Go writes its objects."""
     return struct.name.startswith("io.k8s.")
 
 
 def shape_of(kind: Type) -> Shape:
-    """The shape of a type."""
+    """Return the shape of a type."""
     if isinstance(kind, Scalar):
         return _SCALARS[kind]
     return _struct_shape(kind) if isinstance(kind, StructType) else _container_shape(kind)
@@ -168,13 +168,13 @@ def shape_of(kind: Type) -> Shape:
 def _struct_shape(struct: StructType) -> Shape:
     shape = _bare_shape(struct)
     if shape.is_bare:
-        # Said first: a message that contains itself comes by here again.
+        # Set first: a recursive message gets here again.
         shape.is_bare = False
         shape.slots.update({name: Slot(struct, field) for name, field in struct.fields.items()})
     return shape
 
 
-# Bounded because types of custom resources come and go.
+# Bounded because types of custom resources are replaced.
 @lru_cache(maxsize=16384)
 def _bare_shape(struct: StructType) -> Shape:
     return Shape(Form.LEAF if struct.atomic else Form.MAP, struct)
@@ -200,7 +200,8 @@ DEDUCED: Final = Shape(Form.DEDUCED, Scalar.ANY)
 _SCALARS: Final = {scalar: Shape(Form.LEAF, scalar) for scalar in Scalar} | {Scalar.ANY: DEDUCED}
 
 
-# Of everything that has an apiVersion and a kind.
+# Messages that Go types hold by value, so that they are always present. OpenAPI does not have this, so the tables are
+# maintained by hand; other fields are treated as pointers, and their creator also owns the field itself.
 _OF_OBJECTS: Final = frozenset({"metadata", "spec", "status"})
 
 _HELD_BY_VALUE: Final[Mapping[str, frozenset[str]]] = {
@@ -243,7 +244,7 @@ _HELD_BY_VALUE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_held_by_value(struct: StructType, field: str) -> bool:
-    """Report whether a message-typed field of a built-in type is always there."""
+    """Report whether a message-typed field of a built-in type is held by value, so that it is always present."""
     if field in _OF_OBJECTS and "apiVersion" in struct.fields and "kind" in struct.fields:
         return True
     return field in _HELD_BY_VALUE.get(struct.name.rpartition(".")[2], ())

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration's types, in the words of structured merge; checked before it is merged."""
+"""Type errors of an applied configuration, with the messages of structured merge."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ANY_SCALAR: Final = frozenset({Scalar.QUANTITY, Scalar.INT_OR_STRING})
 
 
 def type_errors(document: Document, struct: StructType) -> list[str]:
-    """Every mistake, each with its path."""
+    """Return all errors, each with its path."""
     return _errors(document, shape_of(struct), ())
 
 
 def joined(errors: list[str]) -> str:
-    """All mistakes in one text."""
+    """Return all errors in one text."""
     return errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
 
 

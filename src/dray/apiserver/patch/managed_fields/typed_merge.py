@@ -1,7 +1,7 @@
-"""The merge of an applied configuration into a live object: by shape, the configuration wins at the leaves.
+"""Merge of an applied configuration into a live object: by shape, the configuration wins at the leaves.
 
-Lists of items with keys merge item by item. Their order: shared items in the configuration's order; items that only
-one side has stay behind the shared item that they follow there, the live ones first.
+Lists of items with keys are merged item by item. Their order: shared items in the configuration's order; items of only
+one side stay behind the shared item that they follow there, live ones first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dray.apiserver.patch.managed_fields.walk import element_of
 
 
 def merge(live: Document, config: Document, struct: StructType) -> Document:
-    """The live object with the configuration's fields; unchanged parts are shared, nothing is changed in place."""
+    """Return the live object with the configuration's fields; unchanged parts are shared, arguments are not changed."""
     return _merge_maps(live, config, shape_of(struct))
 
 
@@ -52,7 +52,7 @@ class _ListMerge:
         self._lefts, self._rights, self._shape = lefts, rights, shape
         self._live: dict[str, Any] = {}
         for element, item in lefts:
-            # Live items that share their keys cannot be merged with; the configuration's takes their place.
+            # Live items with duplicate keys cannot be merged; the configuration's item replaces them.
             self._live[element] = MISSING if element in self._live else item
         self._applied = {element for element, _ in rights}
         self._shared = [element for element, _ in rights if element in self._live]
@@ -60,7 +60,7 @@ class _ListMerge:
         self._out: list[tuple[str, Any]] = []
 
     def run(self) -> list[tuple[str, Any]]:
-        """Go through both lists at once, taking from the live one whatever the configuration does not have."""
+        """Merge both lists in one pass, keeping the live items that the configuration does not have."""
         left = right = 0
         while left < len(self._lefts) or right < len(self._rights):
             if left < len(self._lefts):
@@ -80,7 +80,7 @@ class _ListMerge:
         return self._out
 
     def _passes(self, element: str, right: int) -> bool:
-        """Report whether a shared live item is not the next one of the configuration, so that its turn comes later."""
+        """Report whether a shared live item is not the configuration's next one, so that it comes later."""
         if right >= len(self._rights) or self._rights[right][0] == element:
             return False
         return bool(self._shared) and self._shared[0] != element

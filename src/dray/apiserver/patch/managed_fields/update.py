@@ -1,4 +1,4 @@
-"""Bookkeeping for creates, updates and patches other than apply: whoever changes a field takes it over."""
+"""Managed fields of creates, updates and patches other than apply: a manager takes over the fields that it changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dray.apiserver.patch.managed_fields.walk import Comparison, compare, create
 # The object at another version with that version's type; None when the version is no longer served.
 Converter: TypeAlias = Callable[[Document, str], tuple[Document, StructType] | None]
 
-# What identifies an object or is the server's own is nobody's to manage.
+# Identity and server-owned metadata have no manager.
 _NOBODYS_METADATA: Final = frozenset(
     {
         "name",
@@ -110,9 +110,9 @@ def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] 
 
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:
-    """The managers before the change: those the client sent, else the stored ones."""
+    """Return the managers before the change: those that the client sent, else the stored ones."""
     stored = None if old is None else (old.get("metadata") or {}).get("managedFields")
-    # Who sends back what was read sends what this server wrote, in its order.
+    # A client that sends back what it read sends the list in this server's order.
     if not subresource and sent is not None and sent != stored:
         if is_reset(sent):
             return {}
@@ -130,7 +130,7 @@ def _decoded(entries: Any, *, trusted: bool) -> Managed:
 
 
 class Change:
-    """An object before and after, compared at every version at which somebody manages it."""
+    """An object before and after, compared at every version in use by a manager."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Change:
         self._by_version: dict[str, Comparison | None] = {api_version: self.main}
 
     def at(self, api_version: str) -> Comparison | None:
-        """The comparison at a version, None when it is no longer served."""
+        """Return the comparison at a version, None when it is no longer served."""
         if api_version not in self._by_version:
             self._by_version[api_version] = self._compare_at(api_version)
         return self._by_version[api_version]
@@ -162,7 +162,7 @@ class Change:
 
 
 def without_changed(managed: Managed, change: Change, spared: Manager | None = None) -> Managed:
-    """The managers without what changed or went away under them; those with nothing left are gone."""
+    """Return the managers without the fields that changed or were removed; managers without fields are dropped."""
     kept: Managed = {}
     for manager, entry in managed.items():
         if manager == spared:
@@ -180,7 +180,7 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
 
 
 def conflicts_of(managed: Managed, change: Change, me: Manager) -> Managed:
-    """What changed of the fields that others manage."""
+    """Return the changed fields of other managers."""
     conflicts: Managed = {}
     for manager, entry in managed.items():
         comparison = None if manager == me else change.at(entry.api_version)
@@ -193,7 +193,7 @@ def conflicts_of(managed: Managed, change: Change, me: Manager) -> Managed:
 
 
 def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
-    """The managers after an update: the updater has what changed, and nobody else does."""
+    """Return the managers after an update: the updater owns what changed, and no other manager does."""
     result = without_changed(managed, change)
     taken = change.main.changed - _NOBODYS
     if taken:
@@ -203,12 +203,12 @@ def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Manage
 
 
 def without_nobodys(fields: FieldSet) -> FieldSet:
-    """The fields without those that nobody manages."""
+    """Return the fields without those that have no manager."""
     return fields - _NOBODYS
 
 
 def same_but_for_times(old: list[Document] | None, new: list[Document] | None) -> bool:
-    """Report whether two managedFields lists differ in nothing but times, so that the old one can stay."""
+    """Report whether two managedFields lists differ only in times, so that the old one can stay."""
     if old == new:
         return True
     return [{**entry, "time": None} for entry in old or ()] == [{**entry, "time": None} for entry in new or ()]

@@ -1,4 +1,4 @@
-"""Walks over documents by shape: the fields of one, the difference of two, the removal of a set."""
+"""Traversals of documents by shape: the fields of one, the difference of two, the removal of a set."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyErro
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What became of the fields from one document to the next; no field is in two of the first three sets."""
+    """The difference of two documents; the first three sets are disjoint."""
 
     added: FieldSet
     modified: FieldSet
     removed: FieldSet
-    # What an updater takes over: the modified and the added.
+    # The modified and the added fields, which an updater takes over.
     changed: FieldSet
 
     @classmethod
     def of(cls, added: Tree, modified: Tree, removed: Tree) -> Comparison:
-        """The comparison with these results."""
+        """Return the comparison with these results."""
         return cls(FieldSet(added), FieldSet(modified), FieldSet(removed), FieldSet(union(modified, added)))
 
     def without_below(self, ignored: FieldSet) -> Comparison:
-        """The comparison without some fields and all below them."""
+        """Return the comparison without some fields and everything below them."""
         if not ignored:
             return self
         trees = (self.added.tree, self.modified.tree, self.removed.tree)
@@ -44,12 +44,12 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def fields_of(document: Document, struct: StructType) -> FieldSet:
-    """The fields that a configuration sets, as an applier owns them: leaves, list items and map entries."""
+    """Return the fields that a configuration sets and its applier owns: leaves, list items and map entries."""
     return FieldSet(set_fields(document, shape_of(struct)))
 
 
 def set_fields(value: Any, shape: Shape) -> Tree:
-    """The node of a value; empty for a leaf, so only for callers that know the value is not one."""
+    """Return the node of a value that is not a leaf."""
     if not shape.walks(value):
         return LEAF
     return _set_map_fields(value, shape) if shape.is_map else _set_item_fields(value, shape)
@@ -77,37 +77,37 @@ def _set_item_fields(items: list[Any], shape: Shape) -> Tree:
         element = element_of(item, shape)
         if element is None:
             continue
-        # Items with the same keys cannot be told apart, so only their being there is owned.
+        # Items with duplicate keys cannot be distinguished, so only their presence is owned.
         node = LEAF if element in tree else set_fields(item, shape.item)
         tree[element] = {".": LEAF, **node} if node else LEAF
     return ordered(tree)
 
 
 def element_of(item: Any, shape: Shape) -> str | None:
-    """The path element of a list item, None when it has none."""
+    """Return the path element of a list item, None when it has none."""
     try:
         return shape.item_element(item)
     except ItemKeyError:
         return None
 
 
-# --- comparison
+# --- Comparison.
 
 
 def compare(old: Document | None, new: Document, struct: StructType) -> Comparison:
-    """What changed from the old document (None: from the empty object of its kind) to the new one."""
+    """Compare the old document (None: the empty object of its kind) with the new one."""
     walk = _Walk()
     walk.maps({} if old is None else old, new, shape_of(struct))
     return Comparison.of(ordered(walk.added), ordered(walk.modified), ordered(walk.removed))
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
-    """What a creator owns: all that differs from the empty object of the kind."""
+    """Return the fields that a creator owns: all that differ from the empty object of the kind."""
     return FieldSet(_created(new, shape_of(struct)))
 
 
 def _created(value: Document, shape: Shape) -> Tree:
-    """The added and modified fields against an empty map of the shape, in one walk."""
+    """Return the added and modified fields compared to an empty map of the shape, in one traversal."""
     tree: Tree = {}
     slots = shape.slots
     for name in sorted(value):
@@ -143,7 +143,7 @@ def _created_from_zero(tree: Tree, slot: Slot, item: Any) -> None:
 
 
 def everything(value: Any, shape: Shape) -> Tree:
-    """The node of a value that is new or gone: it, and all below it."""
+    """Return the node of a value that was added or removed: it, and everything below it."""
     if shape.is_map:
         return _every_member(value, shape) if value and isinstance(value, dict) else LEAF
     return _every_item(value, shape) if shape.is_list and isinstance(value, list) else LEAF
@@ -163,7 +163,7 @@ def _every_member(value: Document, shape: Shape) -> Tree:
 
 
 def is_written(item: Any, slot: Slot) -> bool:
-    """Report whether the server's own encoding of the object has the field at all."""
+    """Report whether the server's encoding of the object has the field."""
     if item is None:
         return slot.writes_null or slot.zero is None
     return bool(item) or not slot.drops_empty
@@ -179,9 +179,9 @@ def _every_item(items: list[Any], shape: Shape) -> Tree:
 
 
 class _Walk(msgspec.Struct):
-    """A comparison under way: the three trees of one level, whose own order is left to who takes them."""
+    """A comparison in progress: the three trees of one level, still unordered."""
 
-    # Every walk has its own three.
+    # Every instance has its own three.
     added: Tree = {}
     modified: Tree = {}
     removed: Tree = {}
@@ -190,7 +190,7 @@ class _Walk(msgspec.Struct):
         """Compare two maps of a shape, member by member."""
         for name, left in old.items():
             right = new.get(name, MISSING)
-            # Most members are as they were.
+            # Most members are unchanged.
             if left is not right and (left != right or type(left) is not type(right)):
                 self._member(name, left, right, shape)
         if not new.keys() <= old.keys():
@@ -211,7 +211,7 @@ class _Walk(msgspec.Struct):
             self._values(slot.element, left, right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
-        """Note what became of a value that is not the same as before, or may not be."""
+        """Record the difference of two values that may be unequal."""
         if left is MISSING:
             self.added[element] = everything(right, shape)
         elif right is MISSING:
@@ -247,7 +247,7 @@ class _Walk(msgspec.Struct):
             self.modified[element] = ordered(below.modified)
 
     def lists(self, old: list[Any], new: list[Any], shape: Shape) -> None:
-        """Compare two sets or keyed lists, item by item; order does not count."""
+        """Compare two sets or keyed lists, item by item; order is ignored."""
         lefts, rights = _grouped(old, shape), _grouped(new, shape)
         for element in lefts | rights:
             left, right = lefts.get(element, ()), rights.get(element, ())
@@ -258,7 +258,7 @@ class _Walk(msgspec.Struct):
                 self._repeated(element, left, right, shape.item)
 
     def _repeated(self, element: str, left: Sequence[Any], right: Sequence[Any], shape: Shape) -> None:
-        """Items that share their keys are compared as a whole."""
+        """Compare items with duplicate keys as a whole."""
         if len(left) > 1 and len(right) > 1:
             if left != right:
                 self.modified[element] = LEAF
@@ -273,7 +273,7 @@ class _Walk(msgspec.Struct):
 
 
 def _as_written(value: Any, slot: Slot) -> Any:
-    """The field's value in the server's own encoding of the object."""
+    """Return the field's value in the server's encoding of the object."""
     if value is MISSING or (value is None and slot.drops_null):
         return slot.zero
     return value if value or not slot.drops_empty else MISSING
@@ -288,11 +288,11 @@ def _grouped(items: list[Any], shape: Shape) -> dict[str, list[Any]]:
     return groups
 
 
-# --- removal
+# --- Removal.
 
 
 def remove(document: Document, fields: FieldSet, struct: StructType) -> Document:
-    """The document without some fields; a list or map that loses all it had goes too."""
+    """Return the document without some fields; a list or map that becomes empty is removed too."""
     found = _without(document, fields.tree, shape_of(struct))
     return found if isinstance(found, dict) else {}
 
@@ -330,7 +330,7 @@ def _without_items(value: list[Any], tree: Tree, shape: Shape) -> Any:
 
 
 def with_named_fields(fields: FieldSet, struct: StructType) -> FieldSet:
-    """The set with every declared field that has something of the set below it."""
+    """Return the set with every declared field that has members of the set below it."""
     return FieldSet(_with_named(fields.tree, shape_of(struct)))
 
 
