@@ -39,7 +39,7 @@ from dray.node.devices.device_manager import DeviceManager, NodePods
 from dray.node.dra.checkpoint import FILE_NAME as CLAIMS_FILE
 from dray.node.dra.checkpoint import encode as encode_claims
 from dray.node.dra.claims import ClaimInfo, Device
-from dray.node.dra.manager import DynamicResources, Prepared
+from dray.node.dra.dra_manager import DraManager, Prepared
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources import server as pod_resources
@@ -162,7 +162,7 @@ class _Node:
     """The parts of a node that Pods with devices need."""
 
     pods: Pods
-    claims: DynamicResources
+    claims: DraManager
     manager: TopologyManager
 
     async def admit(self, pod: Pod) -> None:
@@ -181,7 +181,7 @@ class _Node:
 
 async def _admit_all(root: Path, client: Client, held: list[Pod], new: list[Pod]) -> list[Row]:
     pods, clock, metrics = Pods(held), SystemClock(), Metrics()
-    claims = DynamicResources(client, NODE, str(root), clock, metrics)
+    claims = DraManager(client, NODE, str(root), clock, metrics)
     plugins = PluginManager(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, clock, metrics)
     count = len(held) + len(new)
     async with _device_plugin(root, pods, count) as devices, TaskGroup("bench") as group:

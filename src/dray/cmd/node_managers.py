@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dray.client.interface import Client
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
-from dray.node.agent.claim_managers import ClaimManager, ClassicManager
 from dray.node.agent.cpuset_reconciler import CpusetLookup
 from dray.node.agent.pod_manager import PodManager
-from dray.node.classic.claim_manager import ClassicResources
+from dray.node.classic.claim_manager import ClassicClaimManager
 from dray.node.devices.device_manager import DeviceSettings, NodePods
-from dray.node.dra.manager import DynamicResources
+from dray.node.dra.claim_manager import ClaimManager
+from dray.node.dra.dra_manager import DraManager, DraOptions
 from dray.node.plugins.handler import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN, PluginHandler
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources.server import PodResourcesServer
@@ -45,11 +46,12 @@ class NodeManagers:
         settings, gates, root = context.settings, context.settings.feature_gates, str(context.root)
         client, clock, metrics = context.client, context.clock, context.metrics
         self._pods = pods
-        self._dra = DynamicResources(client, context.name, root, clock, metrics, gates)
-        self._classic: ClassicResources | None = None
+        self._classic: ClassicClaimManager | None = None
+        options = DraOptions(gates)
         if gates.enabled("DRAControlPlaneController"):
-            self._classic = ClassicResources(client, root, clock, metrics)
-        self._claims = ClaimManager(self._dra, self._classic)
+            self._classic = ClassicClaimManager(client, root, clock, metrics)
+            options = DraOptions(gates, self._classic.has_claim)
+        self._dra = DraManager(client, context.name, root, clock, metrics, options)
         self.container_manager: ContainerManager = make_container_manager(
             root,
             NodePods(pods, lambda: pods.synced, pods.running_at_start, pods.orphans),
@@ -76,8 +78,11 @@ class NodeManagers:
         if not serve_claims:
             # Pods start without their claims; what earlier Pods hold is released when they are gone.
             return (self.container_manager.manager,)
-        first = () if self._classic is None else (ClassicManager(self._classic),)
-        return (*first, self._claims, self.container_manager.manager)
+        return (*self._claim_managers, self.container_manager.manager)
+
+    @property
+    def _claim_managers(self) -> tuple[ClaimManager[Any], ...]:
+        return (self._dra,) if self._classic is None else (self._classic, self._dra)
 
     def _plugin_handlers(self) -> dict[str, PluginHandler]:
         handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dra}
@@ -106,22 +111,21 @@ class NodeManagers:
         """Call `on_change` as `ResourceManager.on_change` says, and `on_driver` when a driver has registered."""
         for manager in self.all:
             manager.on_change(on_change)
-        self._claims.on_driver(on_driver)
+        for claim_manager in self._claim_managers:
+            claim_manager.on_driver(on_driver)
 
     def spawn(self, group: TaskGroup) -> None:
         """Run the managers in the group."""
-        group.spawn(self._dra.run(self._pods.known_uids), "claims")
-        if self._classic is not None:
-            group.spawn(self._classic.run(self._pods.known_uids), "classic claims")
+        for manager in self._claim_managers:
+            group.spawn(manager.run(self._pods.known_uids), manager.name)
         group.spawn(self.plugins.run(), "plugins")
         group.spawn(self._pod_resources.run(), "pod resources")
         if self.container_manager.devices is not None:
             group.spawn(self.container_manager.devices.run(), "device plugins")
 
     def _reconcile_claims(self) -> None:
-        self._dra.look_again()
-        if self._classic is not None:
-            self._classic.look_again()
+        for manager in self._claim_managers:
+            manager.reconcile_soon()
 
 
 def _device_settings(settings: NodeSettings) -> DeviceSettings | None:

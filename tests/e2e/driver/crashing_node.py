@@ -9,8 +9,8 @@ from pathlib import Path
 from dray.api.document import UID
 from dray.client.credentials import load_access
 from dray.client.http import http_client
+from dray.node.dra.dra_manager import Prepared
 from dray.node.dra.driver_client import DriverClient
-from dray.node.dra.manager import Prepared
 from tests.e2e.driver.crashes import Crashes
 from tests.e2e.driver.world import CLOCK, Node, node_running, pod, until
 
@@ -19,10 +19,10 @@ async def obey(node: Node, line: str) -> str:
     words = line.split()
     await until(node.drivers)
     if words[0] == "prepare":
-        outcome = await node.claims.prepare(pod("p", "a"))
+        outcome = await node.claims.prepare_claims(pod("p", "a"))
         return "ok" if isinstance(outcome, Prepared) else outcome.message
     if words[0] == "unprepare":
-        failure = await node.claims.unprepare(UID("uid-p"))
+        failure = await node.claims.unprepare_claims(UID("uid-p"))
         return "ok" if failure is None else failure.message
     await node.claims.reconcile(())
     return "ok"

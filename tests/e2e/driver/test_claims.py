@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -12,7 +13,7 @@ import pytest
 
 from dray.api.document import UID
 from dray.node.dra.checkpoint import CheckpointError, decode
-from dray.node.dra.manager import DynamicResources, Prepared, PrepareError, UnprepareError
+from dray.node.dra.dra_manager import DraManager, Prepared, PrepareError, UnprepareError
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.runtime.metrics import Metrics
 from tests.e2e.driver.servicer import FakeDriver
@@ -50,20 +51,20 @@ async def test_prepare_and_unprepare(world: World, node: Node) -> None:
             await answer(*arguments)
 
         driver.on_prepare = look
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         assert driver.calls == [("v1", "prepare", ("a", "b"))]
         # The checkpoint came before the call.
         assert seen == [{"a": {"uid-p"}, "b": {"uid-p"}}]
         assert node.claims.container_devices(user, user.spec.containers[0]) == ("test.example.com/claim=a",)
         assert [info.key.name for info in node.claims.claim_infos(user, user.spec.containers[0])] == ["a"]
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         assert len(driver.calls) == 1
         assert node.claims.uses_claims(UID("uid-p"))
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert driver.calls[1:] == [("v1", "unprepare", ("a", "b"))]
         assert not node.claims.uses_claims(UID("uid-p"))
         assert saved(node) == {}
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert len(driver.calls) == 2
 
 
@@ -78,7 +79,7 @@ async def test_nothing_is_noted_when_validation_fails(world: World, node: Node) 
         "other": f"pod p (uid-p) is not allowed to use ResourceClaim other ({claim['metadata']['uid']})",
     }
     for name, text in cases.items():
-        assert await node.claims.prepare(pod("p", name)) == PrepareError(PREFIX + text)
+        assert await node.claims.prepare_claims(pod("p", name)) == PrepareError(PREFIX + text)
     assert not node.checkpoint.exists()
     assert not node.claims.uses_claims(UID("uid-p"))
 
@@ -111,9 +112,9 @@ async def test_faulty_answers_keep_the_pod_waiting_until_a_retry_succeeds(world:
         ]
         for behaviour, text in cases:
             driver.on_prepare = behaviour
-            assert await node.claims.prepare(pod("p", "a")) == PrepareError(PREFIX + text)
+            assert await node.claims.prepare_claims(pod("p", "a")) == PrepareError(PREFIX + text)
         driver.on_prepare = good
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         (claim,) = node.claims.claims()
         assert len(claim.devices["test.example.com"]) == 1
 
@@ -130,7 +131,7 @@ async def test_an_empty_entry_is_success_without_devices(world: World, node: Nod
         driver.on_prepare = empty
         await world.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         assert node.claims.container_devices(user, user.spec.containers[0]) == ()
 
 
@@ -140,9 +141,9 @@ async def test_unprepare_waits_for_the_last_pod_and_is_retried(world: World, nod
         await ready(driver, node)
         await world.claim("a", result("x"), pods=["p", "q"])
         for name in ("p", "q"):
-            assert isinstance(await node.claims.prepare(pod(name, "a")), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod(name, "a")), Prepared)
         assert driver.names("prepare") == [("a",)]
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert driver.names("unprepare") == []
         good = driver.on_unprepare
 
@@ -152,10 +153,10 @@ async def test_unprepare_waits_for_the_last_pod_and_is_retried(world: World, nod
 
         driver.on_unprepare = busy
         text = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim a: busy"
-        assert await node.claims.unprepare(UID("uid-q")) == UnprepareError(text)
+        assert await node.claims.unprepare_claims(UID("uid-q")) == UnprepareError(text)
         assert saved(node) == {"a": {"uid-q"}}
         driver.on_unprepare = good
-        assert await node.claims.unprepare(UID("uid-q")) is None
+        assert await node.claims.unprepare_claims(UID("uid-q")) is None
         assert saved(node) == {}
 
 
@@ -164,16 +165,16 @@ async def test_a_claim_made_again_under_its_name_waits_for_the_old_one(world: Wo
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
         old = await world.claim("a", result("x"), pods=["p"])
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         await world.local.request("delete", "resource.k8s.io/v1/resourceclaims/a@default")
         await world.claim("a", result("x"), pods=["q"])
         text = (
             f"old ResourceClaim with same name a and different UID {old['metadata']['uid']} still exists "
             "(previous pod force-deleted?!)"
         )
-        assert await node.claims.prepare(pod("q", "a")) == PrepareError(PREFIX + text)
-        await node.claims.unprepare(UID("uid-p"))
-        assert isinstance(await node.claims.prepare(pod("q", "a")), Prepared)
+        assert await node.claims.prepare_claims(pod("q", "a")) == PrepareError(PREFIX + text)
+        await node.claims.unprepare_claims(UID("uid-p"))
+        assert isinstance(await node.claims.prepare_claims(pod("q", "a")), Prepared)
 
 
 @pytest.mark.behaviour("SP-118", "SP-120")
@@ -186,13 +187,13 @@ async def test_after_a_restart_of_the_node_agent(world: World) -> None:
         async with node_running(root, world.client) as node:
             await ready(driver, node)
             for name, claim in (("p", "a"), ("q", "b")):
-                assert isinstance(await node.claims.prepare(pod(name, claim)), Prepared)
+                assert isinstance(await node.claims.prepare_claims(pod(name, claim)), Prepared)
         driver.calls.clear()
         async with node_running(root, world.client) as node:
             await ready(driver, node)
             # p runs on: it is prepared once more. q went away meanwhile: it is unprepared.
-            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
-            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
             await node.claims.reconcile({UID("uid-p")})
         assert driver.calls == [("v1", "prepare", ("a",)), ("v1", "unprepare", ("b",))]
 
@@ -205,11 +206,11 @@ async def test_the_loop_unprepares_what_gone_pods_left_once_pods_are_known(world
         await world.claim("a", result("x"), pods=["p"])
         async with node_running(root, world.client) as node:
             await ready(driver, node)
-            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         # Not before the node knows its Pods.
         async with node_running(root, world.client) as node:
             await ready(driver, node)
-            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         assert driver.names("unprepare") == []
         async with node_running(root, world.client, known=()) as node:
             await ready(driver, node)
@@ -225,7 +226,7 @@ async def test_a_damaged_checkpoint_stops_the_start(world: World) -> None:
     content = orjson.dumps({"Data": data, "Checksum": zlib.crc32(data.encode()) ^ 1})
     (root / "dra_manager_state").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"checkpoint is corrupted.*drain the node, remove"):
-        DynamicResources(world.client, NODE, str(root), CLOCK, Metrics())
+        DraManager(world.client, NODE, str(root), CLOCK, Metrics())
 
 
 @pytest.mark.behaviour("SP-122")
@@ -234,7 +235,7 @@ async def test_one_connection_serves_all_calls(world: World, node: Node) -> None
         await ready(driver, node)
         for name in ("a", "b", "c"):
             await world.claim(name, result("x"), pods=["p"])
-            assert isinstance(await node.claims.prepare(pod("p", name)), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod("p", name)), Prepared)
         assert len(driver.names("prepare")) == 3
         assert len(driver.peers) == 1
 
@@ -250,7 +251,7 @@ async def test_a_call_that_takes_too_long_fails(world: World, node: Node, monkey
 
         driver.on_prepare = stuck
         await world.claim("a", result("x"), pods=["p"])
-        failed = await node.claims.prepare(pod("p", "a"))
+        failed = await node.claims.prepare_claims(pod("p", "a"))
         text = "NodePrepareResources: rpc error: code = DeadlineExceeded desc = "
         assert isinstance(failed, PrepareError)
         assert failed.message.startswith(PREFIX + text)
@@ -262,8 +263,8 @@ async def test_the_service_the_plugin_prefers_is_spoken(world: World, node: Node
     async with FakeDriver(versions=versions).running(node.root) as driver:
         await ready(driver, node)
         await world.claim("a", result("x"), pods=["p"])
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert driver.calls == [("v1beta1", "prepare", ("a",)), ("v1beta1", "unprepare", ("a",))]
 
 
@@ -274,14 +275,14 @@ async def test_a_rolling_update_moves_to_the_new_instance_and_back_when_it_fails
         await world.claim(name, result("x"), pods=["p"])
     async with old.running(node.root, "old"):
         await ready(old, node)
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         async with new.running(node.root, "new"):
             node.plugins.rescan()
             assert await new.status() == (True, "")
-            await until(lambda: node.claims._connection(new.name).endpoint == new.endpoint)
-            assert isinstance(await node.claims.prepare(pod("p", "b")), Prepared)
-        await until(lambda: node.claims._connection(old.name).endpoint == old.endpoint)
-        assert isinstance(await node.claims.prepare(pod("p", "c")), Prepared)
+            await until(lambda: node.claims._client(new.name).endpoint == new.endpoint)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "b")), Prepared)
+        await until(lambda: node.claims._client(old.name).endpoint == old.endpoint)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "c")), Prepared)
     assert (old.names("prepare"), new.names("prepare")) == ([("a",), ("c",)], [("b",)])
 
 
@@ -303,12 +304,12 @@ async def test_metrics(world: World, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
         await world.claim("a", result("x"), pods=["p"])
-        await node.claims.prepare(pod("p", "none"))
-        await node.claims.prepare(pod("p", "a"))
+        await node.claims.prepare_claims(pod("p", "none"))
+        await node.claims.prepare_claims(pod("p", "a"))
         value = node.metrics.value
         assert value("dra_resource_claims_in_use", {"driver_name": "<any>"}) == 1
         assert value("dra_resource_claims_in_use", {"driver_name": driver.name}) == 1
-        await node.claims.unprepare(UID("uid-p"))
+        await node.claims.unprepare_claims(UID("uid-p"))
         operations = "dra_operations_duration_seconds_count"
         assert value(operations, {"operation_name": "PrepareResources", "is_error": "true"}) == 1
         assert value(operations, {"operation_name": "PrepareResources", "is_error": "false"}) == 1
@@ -329,9 +330,9 @@ async def test_health_reaches_the_containers_status(world: World, node: Node) ->
         await ready(driver, node)
         await world.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
-        await node.claims.prepare(user)
-        told: asyncio.Queue[frozenset[UID]] = asyncio.Queue()
-        node.claims.on_health = told.put_nowait
+        await node.claims.prepare_claims(user)
+        told: asyncio.Queue[Sequence[str]] = asyncio.Queue()
+        node.claims.on_change(told.put_nowait)
 
         def shown() -> list[tuple[str | None, str | None]]:
             (status,) = node.claims.resource_statuses(user, user.spec.containers[0])
@@ -342,7 +343,7 @@ async def test_health_reaches_the_containers_status(world: World, node: Node) ->
         identifier = health.DeviceIdentifier(pool_name="pool", device_name="x")
         driver.healths.put_nowait([health.DeviceHealth(device=identifier, health=health.UNHEALTHY, message="hot")])
         async with asyncio.timeout(10):
-            assert await told.get() == {"uid-p"}
+            assert await told.get() == ["uid-p"]
         assert shown() == [("Unhealthy", "hot")]
         assert "hot" in (node.root / "dra_health_state").read_text()
         # It counts for a second now, and nobody says it again.
@@ -381,7 +382,7 @@ async def test_slices_of_a_driver_go_when_it_does_not_come_back(
     driver = FakeDriver()
     async with driver.running(node.root):
         await ready(driver, node)
-        await until(lambda: node.claims._instances.usable(driver.name))
+        await until(lambda: node.claims._drivers.usable(driver.name))
         pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
         await world.create(
             "resource.k8s.io/v1/resourceslices",
@@ -411,7 +412,7 @@ async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_recon
     async with driver.registered_at(node.root / "plugins_registry" / "d.sock"):
         async with driver.service(path):
             await ready(driver, node)
-            await until(lambda: node.claims._instances.usable(driver.name))
+            await until(lambda: node.claims._drivers.usable(driver.name))
             await world.create(
                 "resource.k8s.io/v1/resourceslices",
                 {
@@ -424,7 +425,7 @@ async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_recon
         await until(lambda: driver.name in pending)
         monkeypatch.setattr("dray.node.dra.slice_cleaner.WIPING_DELAY_SECONDS", 0.1)
         async with driver.service(path):
-            await until(lambda: node.claims._instances.usable(driver.name))
+            await until(lambda: node.claims._drivers.usable(driver.name))
             assert driver.name not in pending
             assert len(await world.slices()) == 1
 
@@ -449,11 +450,11 @@ async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(wor
             await good(request, answer, context)
 
         driver.on_prepare = slow
-        first = asyncio.create_task(node.claims.prepare(pod("p", "shared")))
+        first = asyncio.create_task(node.claims.prepare_claims(pod("p", "shared")))
         await entered.wait()
-        second = asyncio.create_task(node.claims.prepare(pod("q", "shared")))
-        undo = asyncio.create_task(node.claims.unprepare(UID("uid-p")))
-        assert isinstance(await node.claims.prepare(pod("r", "own")), Prepared)
+        second = asyncio.create_task(node.claims.prepare_claims(pod("q", "shared")))
+        undo = asyncio.create_task(node.claims.unprepare_claims(UID("uid-p")))
+        assert isinstance(await node.claims.prepare_claims(pod("r", "own")), Prepared)
         assert not any(task.done() for task in (first, second, undo))
         held.set()
         async with asyncio.timeout(10):
@@ -477,7 +478,7 @@ async def test_a_driver_that_goes_during_a_call_is_an_error_and_no_cancellation(
     async with driver.service(node.root / "dra.sock"):
         async with driver.registered_at(node.root / "plugins_registry" / "d.sock"):
             await ready(driver, node)
-            call = asyncio.create_task(node.claims.prepare(pod("p", "a")))
+            call = asyncio.create_task(node.claims.prepare_claims(pod("p", "a")))
             await entered.wait()
         node.plugins.rescan()
         async with asyncio.timeout(10):
@@ -497,10 +498,10 @@ async def test_a_cancelled_call_is_cancelled_and_the_claim_can_be_unprepared(wor
 
         driver.on_prepare = stuck
         await world.claim("a", result("x"), pods=["p"])
-        call = asyncio.create_task(node.claims.prepare(pod("p", "a")))
+        call = asyncio.create_task(node.claims.prepare_claims(pod("p", "a")))
         await entered.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert driver.names("unprepare") == [("a",)]

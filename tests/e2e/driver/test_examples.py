@@ -10,7 +10,7 @@ import orjson
 import pytest
 import yaml
 
-from dray.node.dra.manager import Prepared, PrepareError
+from dray.node.dra.dra_manager import Prepared, PrepareError
 from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -34,14 +34,14 @@ async def test_env(world: World, node: Node) -> None:
     async with driver_running(driver, node):
         await world.claim("c", result("slot-3", driver.name), pods=["p"], config=config)
         user = pod("p", "c")
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         (name,) = node.claims.container_devices(user, user.spec.containers[0])
         (file,) = (node.root / "cdi").glob("*.json")
         spec = orjson.loads(file.read_bytes())
         assert spec["cdiVersion"] == "0.3.0"
         assert name == f"{spec['kind']}={spec['devices'][0]['name']}"
         assert spec["devices"][0]["containerEdits"]["env"] == ["A=class", "B=claim", "DEVICE=slot-3"]
-        assert await node.claims.unprepare(user.metadata.uid) is None
+        assert await node.claims.unprepare_claims(user.metadata.uid) is None
         assert not list((node.root / "cdi").iterdir())
 
 
@@ -65,11 +65,11 @@ async def test_host_devices(world: World, node: Node) -> None:
         await world.claim("c", result("null", driver.name), pods=["p"])
         await world.claim("gone", result("nothing", driver.name), pods=["p"])
         user = pod("p", "c")
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         (file,) = (node.root / "cdi").glob("*.json")
         (device,) = orjson.loads(file.read_bytes())["devices"]
         assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/null", "permissions": "rw"}]
-        failed = await node.claims.prepare(pod("p", "c", "gone"))
+        failed = await node.claims.prepare_claims(pod("p", "c", "gone"))
         assert failed == PrepareError(
             "prepare dynamic resources: NodePrepareResources failed for ResourceClaim gone: "
             "device nothing does not exist any more"
@@ -107,7 +107,7 @@ async def test_a_broken_gpu_is_tainted_and_unhealthy(world: World, node: Node, t
         return {one["name"] for item in items for one in item["spec"].get("devices", ()) if one.get("taints")}
 
     async with driver_running(driver, node):
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         await until(lambda: shown() == ["Healthy"])
         (tmp_path / "gpu-1").touch()
         await until(lambda: shown() == ["Unhealthy"])

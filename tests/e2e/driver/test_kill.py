@@ -15,7 +15,7 @@ import pytest
 
 from dray.api.document import UID
 from dray.node.dra.checkpoint import decode
-from dray.node.dra.manager import Prepared
+from dray.node.dra.dra_manager import Prepared
 from tests.e2e.driver.test_sdk import TestDriver
 from tests.e2e.driver.world import (
     NODE,
@@ -77,7 +77,7 @@ class DriverProcess:
         before = identity_of(socket)
         self.process = await spawn("crashing_driver.py", *self.arguments)
         await until(lambda: is_registered(self.node.plugins, socket, before))
-        await until(lambda: self.node.claims._instances.usable("test.example.com"))
+        await until(lambda: self.node.claims._drivers.usable("test.example.com"))
 
     async def died(self) -> None:
         assert self.process is not None
@@ -115,12 +115,12 @@ async def test_a_driver_killed_at_every_step_of_prepare_and_unprepare(world: Wor
     try:
         for place, undo in zip(prepares, [*unprepares, "call 9"], strict=True):
             driver.crash_at(place)
-            assert not isinstance(await node.claims.prepare(user), Prepared), place
+            assert not isinstance(await node.claims.prepare_claims(user), Prepared), place
             await driver.died()
-            assert isinstance(await node.claims.prepare(user), Prepared), place
+            assert isinstance(await node.claims.prepare_claims(user), Prepared), place
             assert (driver.hardware(), driver.cdi_files(), driver.record()) == ([uid], 1, {uid: "prepared"}), place
             driver.crash_at(undo)
-            failure = await node.claims.unprepare(UID("uid-p"))
+            failure = await node.claims.unprepare_claims(UID("uid-p"))
             if undo == "call 9":
                 # There is no ninth step: the list above is complete.
                 assert failure is None
@@ -128,15 +128,15 @@ async def test_a_driver_killed_at_every_step_of_prepare_and_unprepare(world: Wor
                 break
             assert failure is not None, undo
             await driver.died()
-            assert await node.claims.unprepare(UID("uid-p")) is None, undo
+            assert await node.claims.unprepare_claims(UID("uid-p")) is None, undo
             assert (driver.hardware(), driver.cdi_files(), driver.record()) == ([], 0, {}), undo
         (driver.folder / "crash").unlink()
         for place in ("begin prepare", "end prepare", "call 6", "answer prepare"):
             # The Pod is deleted before the driver is back: what it may have done is undone.
             driver.crash_at(place)
-            assert not isinstance(await node.claims.prepare(user), Prepared), place
+            assert not isinstance(await node.claims.prepare_claims(user), Prepared), place
             await driver.died()
-            assert await node.claims.unprepare(UID("uid-p")) is None, place
+            assert await node.claims.unprepare_claims(UID("uid-p")) is None, place
             assert (driver.hardware(), driver.cdi_files(), driver.record()) == ([], 0, {}), place
     finally:
         assert driver.process is not None

@@ -6,7 +6,6 @@ import pytest
 
 from dray.api.codec import from_document
 from dray.api.types.core_v1 import Pod
-from dray.node.agent.claim_managers import ClaimManager
 from dray.node.resource_manager import ResourceError
 from tests.e2e.driver.test_sdk import TestDriver
 from tests.e2e.driver.world import Node, World, driver_running, result
@@ -37,7 +36,7 @@ async def test_a_container_learns_what_it_has(world: World, node: Node) -> None:
     await world.claim("had", result("x"), pods=["p"])
     await world.claim("not-had", result("y"), pods=["somebody"])
     await world.claim("needed", result("z"), pods=["p"])
-    manager = ClaimManager(node.claims)
+    manager = node.claims
     async with driver_running(TestDriver(), node):
         await manager.prepare(pod())
         options = manager.container_options(pod(), "main")
@@ -57,4 +56,4 @@ async def test_a_container_learns_what_it_has(world: World, node: Node) -> None:
 async def test_what_is_needed_is_still_waited_for(world: World, node: Node) -> None:
     await world.claim("needed", result("z"), pods=["somebody"])
     with pytest.raises(ResourceError, match="not allowed to use ResourceClaim needed"):
-        await ClaimManager(node.claims).prepare(pod())
+        await node.claims.prepare(pod())

@@ -27,7 +27,7 @@ from dray.driver import (
     counter_set,
     device,
 )
-from dray.node.dra.manager import Prepared, PrepareError
+from dray.node.dra.dra_manager import Prepared, PrepareError
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub
 from dray.rpc.sockets import SocketError, connect
@@ -90,13 +90,13 @@ async def test_claims_are_prepared_once_and_unprepared(world: World, node: Node)
     made = await world.claim("a", result("x"), pods=["p"])
     user = pod("p", "a")
     async with driver_running(driver, node):
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         uid = made["metadata"]["uid"]
         (name,) = node.claims.container_devices(user, user.spec.containers[0])
         assert name == f"test.example.com/claim=x-{uid}-0"
         assert cdi_files(node) == [f"test.example.com-claim-{uid}.json"]
         assert [(item["uid"], item["phase"]) for item in record(node)] == [(uid, "prepared")]
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
     assert driver.notes == ["prepare a", "unprepare a x"]
     assert (cdi_files(node), record(node)) == ([], [])
 
@@ -139,22 +139,22 @@ async def test_the_authors_errors_reach_the_pod_and_are_retried(world: World, no
     driver.fail = "no power"
     await world.claim("a", result("x"), pods=["p"])
     async with driver_running(driver, node):
-        failed = await node.claims.prepare(pod("p", "a"))
+        failed = await node.claims.prepare_claims(pod("p", "a"))
         text = "NodePrepareResources failed for ResourceClaim a: prepare claim default/a: no power"
         assert failed == PrepareError(f"prepare dynamic resources: {text}")
         assert [item["phase"] for item in record(node)] == ["preparing"]
         # It may have done half of it, so the Pod's end undoes it.
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert driver.notes == ["prepare a", "unprepare a x"]
         driver.fail = ""
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
 
 
 async def test_a_restarted_driver_answers_from_its_record(world: World, node: Node) -> None:
     first, second = TestDriver(), TestDriver()
     await world.claim("a", result("x"), pods=["p", "q"])
     async with driver_running(first, node):
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
     await until(lambda: node.drivers() == [])
     async with driver_running(second, node), connect(_socket(node)) as channel:
         (entry,) = record(node)
@@ -220,10 +220,10 @@ async def test_a_rolling_update_hands_over(world: World, node: Node) -> None:
     await world.claim("a", result("x"), pods=["p"])
     async with driver_running(new, node, pod_uid="new"):
         async with driver_running(old, node, pod_uid="old"):
-            assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         await until(lambda: len(node.plugins.plugins) == 1)
         # What the other instance prepared is in the record that both share.
-        assert await node.claims.unprepare(UID("uid-p")) is None
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
     assert sorted(old.notes + new.notes) == ["prepare a", "unprepare a x"]
     assert (cdi_files(node), record(node)) == ([], [])
 
@@ -233,7 +233,7 @@ async def test_a_driver_may_serve_one_version_alone(world: World, node: Node) ->
     driver = TestDriver()
     await world.claim("a", result("x", shareID="7c0b9a5e-0000-4000-8000-000000000000"), pods=["p"])
     async with driver_running(driver, node, services=("v1beta1.DRAPlugin",)):
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         (info,) = node.claims.claims()
         assert info.devices["test.example.com"][0].share_id is None
     assert driver.notes == ["prepare a"]
@@ -243,7 +243,7 @@ async def test_shares_are_told_in_v1(world: World, node: Node) -> None:
     share = "7c0b9a5e-0000-4000-8000-000000000000"
     await world.claim("a", result("x", shareID=share), pods=["p"])
     async with driver_running(TestDriver(), node):
-        assert isinstance(await node.claims.prepare(pod("p", "a")), Prepared)
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         (info,) = node.claims.claims()
         assert info.devices["test.example.com"][0].share_id == share
 
@@ -263,7 +263,7 @@ async def test_health_streams_to_the_node(world: World, node: Node) -> None:
         return [item.health for status in statuses for item in status.resources]
 
     async with driver_running(driver, node) as runner:
-        assert isinstance(await node.claims.prepare(user), Prepared)
+        assert isinstance(await node.claims.prepare_claims(user), Prepared)
         assert shown() == ["Unknown"]
         # From a thread, as a driver's own watcher would.
         await asyncio.to_thread(runner.report_health, [DeviceHealth(NODE, "x", Health.HEALTHY)])

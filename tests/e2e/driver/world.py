@@ -17,7 +17,7 @@ from dray.api.types.core_v1 import Pod
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
 from dray.driver import Driver, DriverRunner, Options
-from dray.node.dra.manager import DynamicResources
+from dray.node.dra.dra_manager import DraManager
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.runtime.clock import SystemClock
@@ -79,7 +79,7 @@ class Node:
 
     root: Path
     client: Client
-    claims: DynamicResources
+    claims: DraManager
     plugins: PluginManager
     metrics: Metrics
     known: Collection[UID] | None = None
@@ -95,7 +95,7 @@ class Node:
 @asynccontextmanager
 async def node_running(root: Path, client: Client, known: Collection[UID] | None = None) -> AsyncIterator[Node]:
     metrics = Metrics()
-    claims = DynamicResources(client, NODE, str(root), CLOCK, metrics)
+    claims = DraManager(client, NODE, str(root), CLOCK, metrics)
     plugins = PluginManager(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, CLOCK, metrics)
     node = Node(root, client, claims, plugins, metrics, known)
     async with TaskGroup("node") as group:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dray.cmd.main import main
-from dray.node.agent.claim_managers import ClaimManager
 from dray.node.agent.pod_setup import LocalPodSetup
+from dray.node.dra.dra_manager import DraManager
 from dray.node.runtimes.shim.runtime import ShimRuntime
 from dray.node.topology.topology_manager import TopologyManager
 
@@ -22,11 +22,11 @@ from dray.node.topology.topology_manager import TopologyManager
 PLACES: dict[str, tuple[type[Any], str]] = {
     "admission": (TopologyManager, "admit"),
     "volumes": (LocalPodSetup, "prepare"),
-    "prepare": (ClaimManager, "prepare"),
+    "prepare": (DraManager, "prepare"),
     "pre-start": (TopologyManager, "pre_start"),
     "start": (ShimRuntime, "run_shim"),
     "stop": (ShimRuntime, "stop_container"),
-    "unprepare": (ClaimManager, "release"),
+    "unprepare": (DraManager, "release"),
     "release": (TopologyManager, "release"),
     "removal": (ShimRuntime, "remove_container"),
 }

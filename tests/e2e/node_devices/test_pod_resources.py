@@ -20,7 +20,7 @@ from dray.node.devices.files import load_checkpoint
 from dray.node.dra import checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.node.dra.claims import Device as ClaimDevice
-from dray.node.dra.manager import DynamicResources
+from dray.node.dra.dra_manager import DraManager
 from dray.node.pod_resources.server import PodResourcesServer
 from dray.node.pod_resources.sources import Sources
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
@@ -128,7 +128,7 @@ async def test_claims_survive_a_restart_without_driver_and_api_server(folder: st
     saved = ClaimInfo(UID("c1"), NamespacedName("default", "gpus"), {"drv": (device,)}, frozenset({UID("u1")}))
     CheckpointFile(os.path.join(folder, checkpoint.FILE_NAME)).replace(checkpoint.encode([saved]))
     nobody = cast(Any, None)
-    claims = DynamicResources(nobody, "node", folder, SystemClock(), Metrics())
+    claims = DraManager(nobody, "node", folder, SystemClock(), Metrics())
     pods = Pods()
     async with served(folder, Sources(pods, claims=claims)) as client:
         assert await client.list() == {}

@@ -6,7 +6,7 @@ import pytest
 
 from dray.api.names import qualified_name
 from dray.driver.classic.plan import finalizer_of
-from dray.node.classic.claims import variable
+from dray.node.dra.claims import variable
 
 
 @pytest.mark.parametrize(

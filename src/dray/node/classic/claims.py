@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import ClassicEntry
 from dray.api.document import UID, NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
-from dray.api.types.core_v1 import Container, Pod, PodResourceClaim
+from dray.api.types.core_v1 import Container, Pod
 from dray.client.objects import key_of
 from dray.node.dra.claims import ClaimError, ClaimInfo, Device
-
-# Tells a container whether it has a claim that its Pod can do without.
-VARIABLE_PREFIX: Final = "DRAY_CLAIM_"
-ALLOCATED: Final = "allocated"
-NONE: Final = "none"
 
 
 def possible_entries(pod: Pod) -> tuple[ClassicEntry, ...]:
@@ -76,26 +69,3 @@ def container_claims(pod: Pod, container: Container) -> Iterator[ClassicEntry]:
 def claim_key(pod: Pod, wanted: ClassicEntry) -> NamespacedName:
     """The claim of an entry."""
     return NamespacedName(pod.metadata.namespace or "", wanted.claim_name)
-
-
-def variables(pod: Pod, container: Container, has: Callable[[str], bool]) -> dict[str, str]:
-    """What a container is told of the optional entries that it lists, of either kind; `has` is asked for claims."""
-    listed = {asked.name for asked in container.resources.claims}
-    return {
-        variable(entry.name): ALLOCATED if has(_claim_name(pod, entry)) else NONE
-        for entry in pod.spec.resource_claims
-        if entry.optional and entry.name in listed
-    }
-
-
-def _claim_name(pod: Pod, entry: PodResourceClaim) -> str:
-    """Empty when there is no claim."""
-    if entry.template is not None:
-        return f"{pod.metadata.name}-{entry.name}"
-    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    return entry.resource_claim_name or made.get(entry.name) or ""
-
-
-def variable(entry: str) -> str:
-    """The variable of an entry: `DRAY_CLAIM_BIG_GPU` for `big-gpu`."""
-    return VARIABLE_PREFIX + re.sub(r"[^A-Z0-9]", "_", entry.upper())

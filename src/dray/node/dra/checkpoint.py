@@ -35,10 +35,10 @@ class _Part:
 
 
 # What was last written of each claim.
-Written = dict[UID, _Part]
+Encoded = dict[UID, _Part]
 
 
-def encode(claims: Iterable[ClaimInfo], written: Written | None = None) -> bytes:
+def encode(claims: Iterable[ClaimInfo], written: Encoded | None = None) -> bytes:
     """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
     memory = {} if written is None else written
     now = {}

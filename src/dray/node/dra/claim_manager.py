@@ -1,20 +1,23 @@
-"""Performs what the claim book decides: the checkpoint before the calls, calls of different Pods side by side.
+"""The base of the managers for both claim APIs: claims of Pods, prepared and unprepared by drivers.
 
-What a call is, and to whom, is for the owner to know. Calls that share a Pod or a claim wait for each other.
+A manager implements `ResourceManager` and is the handler of its drivers' plugins. It performs the actions of the
+`ClaimInfoCache`: the checkpoint is written before any driver is called. Calls for different Pods run concurrently;
+those that share a Pod or a claim wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from dray.api.document import UID
+from dray.api.document import UID, Document, NamespacedName
+from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
 from dray.node.checkpoint_file import CheckpointFile, read_checkpoint
 from dray.node.dra import checkpoint
-from dray.node.dra.checkpoint import CheckpointError, decode, recovery_advice
 from dray.node.dra.claim_info_cache import (
     Action,
     CallPrepare,
@@ -28,139 +31,272 @@ from dray.node.dra.claim_info_cache import (
     SaveCheckpoint,
 )
 from dray.node.dra.claims import ClaimError, ClaimInfo
-from dray.node.dra.driver_client import ResponseError
+from dray.node.dra.driver_client import ClientOptions, PluginClient, ResponseError
+from dray.node.dra.driver_registry import DriverRegistry
+from dray.node.dra.metrics import DriverMetrics
+from dray.node.plugins.handler import Plugin
+from dray.node.resource_manager import NodeResources, Rejection, RunOptions
 from dray.runtime.locks import KeyedLocks
+from dray.runtime.logs import fields
 from dray.runtime.tasks import CoalescedCall, pause
 
-RECONCILE_SECONDS: Final = 60.0
+_log = logging.getLogger(__name__)
 
-Call = Callable[[CallPrepare | CallUnprepare], Awaitable[DriverPrepared | DriverUnprepared]]
+RECONCILE_SECONDS: Final = 60.0
+# The reasons of the events of a Pod whose claims cannot be prepared or unprepared.
+FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
+FAILED_UNPREPARE: Final = "FailedUnprepareDynamicResources"
+
+ClientT = TypeVar("ClientT", bound=PluginClient)
+Call = CallPrepare | CallUnprepare
+CallResult = DriverPrepared | DriverUnprepared
 
 
 class SaveError(Exception):
-    """The checkpoint could not be written, so nothing may be asked of drivers."""
+    """The checkpoint was not written, so no driver may be called."""
 
 
-# What may go wrong without being a bug; told to the Pod, and tried again.
+# Failures that are not bugs: recorded as an event of the Pod, and retried.
 EXPECTED: Final = (ClaimError, OldClaimError, ResponseError, SaveError)
 
 
-class ClaimKeeper:
-    """The book, its file and its calls; raises `CheckpointError` when the file is damaged.
+class ClaimManager(Generic[ClientT]):
+    """See the module; raises `CheckpointError` if the last checkpoint is damaged."""
 
-    Without `batched` each claim is a call of its own, so that one that fails takes no other with it.
-    """
+    # For logs and tasks.
+    name: ClassVar[str]
+    # How errors name a driver.
+    driver_kind: ClassVar[str]
+    # Whether a driver is called once for all claims of a Pod; otherwise each claim is a call of its own.
+    batched: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        path: str,
-        call: Call,
-        clock: Clock,
-        on_save: Callable[[], None] = lambda: None,
-        *,
-        batched: bool = True,
-    ) -> None:
-        self._file = CheckpointFile(path)
-        self._call_driver = call
+    def __init__(self, path: str, clock: Clock, metrics: DriverMetrics) -> None:
         self._clock = clock
-        # Hears of each change that is about to be written.
-        self._on_save = on_save
-        self._batched = batched
-        self.book = ClaimInfoCache(load_checkpoint(path))
+        self._metrics = metrics
+        self._options = ClientOptions(metrics, clock)
+        self._file = CheckpointFile(path)
+        self._cache = ClaimInfoCache(load_checkpoint(path))
+        self._drivers: DriverRegistry[ClientT] = DriverRegistry()
         self._locks = KeyedLocks()
         self._save = CoalescedCall(self._write)
-        self._written: checkpoint.Written = {}
+        self._encoded: checkpoint.Encoded = {}
         self._wake = asyncio.Event()
+        self._driver_listeners: list[Callable[[], None]] = []
+        self._change_listeners: list[Callable[[Sequence[str]], None]] = []
+        self._update_metrics()
 
-    async def admit(self, pod_uid: UID, infos: tuple[ClaimInfo, ...]) -> tuple[ClaimInfo, ...]:
-        """Have the Pod's claims prepared; those that are prepared already are left alone."""
-        # A Pod's lock always comes before those of claims: two callers cannot wait for each other.
-        async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(info.uid for info in infos):
-            await self._perform(self.book.handle(PodAdmitted(pod_uid, infos)))
-            return self.book.claims_of(pod_uid)
+    # --- For subclasses. ---
 
-    async def leave(self, pod_uid: UID) -> None:
-        """Give the Pod's claims up; drivers are asked for those that no other Pod uses."""
-        # Under the Pod's lock its claims do not change; their own locks keep other Pods' calls away.
-        async with (
-            self._locks.held([f"pod/{pod_uid}"]),
-            self._locks.held(info.uid for info in self.book.claims_of(pod_uid)),
-        ):
-            await self._perform(self.book.handle(PodGone(pod_uid)))
+    async def prepare(self, pod: Pod) -> None:
+        """Prepare the Pod's claims; raises `ResourceError`."""
+        raise NotImplementedError
 
-    # --- Pods that are gone. ---
+    async def release(self, pod: Pod) -> None:
+        """Unprepare the Pod's claims; raises `ResourceError`."""
+        raise NotImplementedError
 
-    def look_again(self) -> None:
-        """Something has come or gone that may allow to give claims up."""
-        self._wake.set()
+    def container_options(self, pod: Pod, container: str) -> RunOptions:
+        """Return what the container's claims add to it; raises `ResourceError`."""
+        raise NotImplementedError
 
-    def left_behind(self, known_pods: Collection[UID]) -> tuple[UID, ...]:
-        """Pods that use claims and that the node no longer has."""
-        return tuple(uid for uid in self.book.pod_uids() if uid not in known_pods)
+    def validate(self, plugin: Plugin) -> None:
+        """Raise `PluginError` if the plugin cannot be used."""
+        raise NotImplementedError
 
-    async def run(
-        self,
-        known_pods: Callable[[], Collection[UID] | None],
-        reconcile: Callable[[Collection[UID]], Awaitable[None]],
-    ) -> None:
-        """Reconcile every minute, and whenever there is a reason, until cancelled; None means not known yet."""
+    def _connect(self, plugin: Plugin) -> ClientT:
+        """Return a client for the plugin."""
+        raise NotImplementedError
+
+    def _followers(self, _client: ClientT) -> Iterable[Coroutine[Any, Any, None]]:
+        """Return what runs as long as the instance is registered."""
+        return ()
+
+    def _background(self) -> Iterable[tuple[Coroutine[Any, Any, None], str]]:
+        """Return what runs as long as the manager does, with names."""
+        return ()
+
+    async def _call(self, client: ClientT, action: Call) -> CallResult:
+        """Call the driver."""
+        raise NotImplementedError
+
+    # --- Running. ---
+
+    async def run(self, known_pods: Callable[[], Collection[UID] | None] = lambda: None) -> None:
+        """Serve plugins and reconcile with the known Pods (None: not known yet) until cancelled."""
+        async with self._drivers.running(self.name) as group:
+            for work, name in self._background():
+                group.spawn(work, name)
+            group.spawn(self._reconcile_periodically(known_pods), "claims of deleted pods")
+            await group.wait(asyncio.Event())
+
+    async def _reconcile_periodically(self, known_pods: Callable[[], Collection[UID] | None]) -> None:
         while True:
             self._wake.clear()
             known = known_pods()
             if known is not None:
-                await reconcile(known)
+                await self.reconcile(known)
             await pause(self._clock, self._wake, RECONCILE_SECONDS)
 
-    # --- Inside. ---
+    async def reconcile(self, known_pods: Collection[UID]) -> None:
+        """Unprepare the claims of Pods that the node no longer has; failures are retried by the next call."""
+        for uid in self._cache.pod_uids():
+            if uid in known_pods:
+                continue
+            try:
+                await self._unprepare(uid)
+            except EXPECTED as error:
+                _log.warning("claims of a deleted pod not unprepared", extra=fields(pod_uid=uid, error=str(error)))
+
+    def reconcile_soon(self) -> None:
+        """Reconcile now: Pods are gone, or a driver has registered."""
+        self._wake.set()
+
+    # --- The handler of plugins. ---
+
+    async def register(self, plugin: Plugin) -> None:
+        """Connect to the instance; from then on the newest connected one is used."""
+        await self._drivers.wait_running()
+        client = self._connect(plugin)
+        await self._drivers.add(client, self._followers(client))
+        self._driver_changed(plugin.name)
+        # Claims that could not be unprepared without the driver now can.
+        self.reconcile_soon()
+        for listener in self._driver_listeners:
+            listener()
+
+    async def deregister(self, plugin: Plugin) -> None:
+        """Remove the instance; its pending calls fail and are retried with another one."""
+        await self._drivers.remove(plugin)
+        self._driver_changed(plugin.name)
+
+    def _driver_changed(self, driver: str) -> None:
+        """Handle that an instance of the driver was added, removed, connected or disconnected."""
+
+    def on_driver(self, listener: Callable[[], None]) -> None:
+        """Call the listener when a driver has registered."""
+        self._driver_listeners.append(listener)
+
+    # --- `ResourceManager`. ---
+
+    async def admit(self, pod: Pod) -> Rejection | None:
+        """Admit every Pod: whether it may use its claims is checked when they are prepared."""
+        return None
+
+    async def pre_start(self, pod: Pod, container: str) -> None:
+        """Do nothing."""
+
+    def node_resources(self) -> NodeResources:
+        """Return nothing: drivers publish their devices themselves."""
+        return NodeResources()
+
+    def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
+        """Return nothing: drivers report no health."""
+        return ()
+
+    def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
+        """Call the listener with the UIDs of Pods whose devices' health changed."""
+        self._change_listeners.append(listener)
+
+    # --- Claims. ---
+
+    def claims(self) -> tuple[ClaimInfo, ...]:
+        """Return all claims in use on the node."""
+        return self._cache.claims()
+
+    def has_claim(self, pod: Pod, name: str) -> bool:
+        """Whether the Pod uses the claim."""
+        key = NamespacedName(pod.metadata.namespace or "", name)
+        return self._cache.used_by(uid_of(pod), key) is not None
+
+    async def _prepare(self, pod: Pod, infos: tuple[ClaimInfo, ...]) -> tuple[ClaimInfo, ...]:
+        """Prepare the Pod's claims, except those that are prepared already."""
+        pod_uid = uid_of(pod)
+        # A Pod's lock is always acquired before those of claims, so that two callers cannot wait for each other.
+        async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(info.uid for info in infos):
+            await self._perform(self._cache.handle(PodAdmitted(pod_uid, infos)))
+            return self._cache.claims_of(pod_uid)
+
+    async def _unprepare(self, pod_uid: UID) -> None:
+        """Unprepare the Pod's claims, except those that other Pods use."""
+        with self._metrics.operation("UnprepareResources", self._clock):
+            # Under the Pod's lock its claims do not change; their own locks keep the calls of other Pods away.
+            async with (
+                self._locks.held([f"pod/{pod_uid}"]),
+                self._locks.held(info.uid for info in self._cache.claims_of(pod_uid)),
+            ):
+                await self._perform(self._cache.handle(PodGone(pod_uid)))
+
+    def _client(self, driver: str) -> ClientT:
+        client = self._drivers.get(driver)
+        if client is None:
+            raise ClaimError(f"{self.driver_kind} {driver} is not registered")
+        return client
+
+    # --- Actions. ---
 
     async def _perform(self, actions: Sequence[Action]) -> None:
-        """Save first, then call all drivers at once."""
+        """Save first, then call all drivers concurrently."""
         calls = []
         for action in actions:
             if isinstance(action, SaveCheckpoint):
-                self._on_save()
+                self._update_metrics()
                 await self._save()
             else:
-                calls += [self._call(part) for part in self._parts(action)]
+                calls += [self._perform_call(part) for part in self._parts(action)]
         if len(calls) == 1:
-            # As most Pods have it: that needs no task of its own.
+            # The usual case; it needs no task of its own.
             await calls[0]
         elif calls:
-            await _all(calls)
+            await _gather(calls)
 
-    def _parts(self, action: CallPrepare | CallUnprepare) -> Iterator[CallPrepare | CallUnprepare]:
-        if self._batched:
+    def _parts(self, action: Call) -> Iterator[Call]:
+        if self.batched:
             yield action
         else:
             yield from (replace(action, claims=(claim,)) for claim in action.claims)
 
-    async def _call(self, action: CallPrepare | CallUnprepare) -> None:
-        await self._perform(self.book.handle(await self._call_driver(action)))
+    async def _perform_call(self, action: Call) -> None:
+        result = await self._call(self._client(action.driver), action)
+        await self._perform(self._cache.handle(result))
 
     async def _write(self) -> None:
         try:
-            await asyncio.to_thread(self._write_down, self.book.claims())
+            await asyncio.to_thread(self._write_file, self._cache.claims())
         except OSError as error:
             raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
 
-    def _write_down(self, claims: Sequence[ClaimInfo]) -> None:
-        self._file.replace(checkpoint.encode(claims, self._written))
+    def _write_file(self, claims: Sequence[ClaimInfo]) -> None:
+        self._file.replace(checkpoint.encode(claims, self._encoded))
+
+    def _update_metrics(self) -> None:
+        self._metrics.show_claims(*self._cache.counts())
 
 
-async def _all(calls: Sequence[Awaitable[None]]) -> None:
-    """Make the calls side by side; the first failure counts once every call has ended."""
+def uid_of(pod: Pod) -> UID:
+    """Return the Pod's UID."""
+    return UID(pod.metadata.uid or "")
+
+
+def find_container(pod: Pod, name: str) -> Container | None:
+    """Return a container or init container; None for an ephemeral container, which has no resources."""
+    return next((item for item in (*pod.spec.init_containers, *pod.spec.containers) if item.name == name), None)
+
+
+async def _gather(calls: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run the calls concurrently; raise the first failure when every call has ended."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    # A bug must not hide behind an expected failure.
+    # An expected failure must not hide a bug.
     failures.sort(key=lambda failure: isinstance(failure, EXPECTED))
     if failures:
         raise failures[0]
 
 
 def load_checkpoint(path: str) -> tuple[ClaimInfo, ...]:
-    """The claims of the last checkpoint, none when there is no file; raises with advice when it is damaged."""
+    """Return the claims of the last checkpoint, if there is a file; raises `CheckpointError` with advice."""
     content = read_checkpoint(path)
     try:
-        return () if content is None else decode(content)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}; {recovery_advice(path)}") from error
+        return () if content is None else checkpoint.decode(content)
+    except checkpoint.CheckpointError as error:
+        advice = checkpoint.recovery_advice(path)
+        raise checkpoint.CheckpointError(f"{path}: {error}; {advice}") from error

@@ -5,7 +5,8 @@ Pure. Error texts are those of Kubernetes' kubelet, since they end up in events 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,10 @@ from dray.api.types.core_v1 import Container, Pod, PodResourceClaim
 from dray.api.types.resource_v1 import ResourceClaim
 
 NOT_CREATED: Final = "ResourceClaim not created yet"
+# The variable that tells a container whether it has an optional claim, and its values.
+VARIABLE_PREFIX: Final = "DRAY_CLAIM_"
+ALLOCATED: Final = "allocated"
+NONE: Final = "none"
 UNSUPPORTED: Final = "none of the supported fields are set"
 
 
@@ -189,3 +194,26 @@ def _extended_requests(pod: Pod, container: Container) -> Iterator[tuple[str, st
     for mapping in special.request_mappings:
         if mapping.container_name == container.name and mapping.resource_name in asked:
             yield special.resource_claim_name, mapping.request_name
+
+
+def optional_claim_variables(pod: Pod, container: Container, has: Callable[[str], bool]) -> dict[str, str]:
+    """Return the variables that tell a container which of its optional claims it has; `has` looks up a claim."""
+    listed = {asked.name for asked in container.resources.claims}
+    return {
+        variable(entry.name): ALLOCATED if has(_claim_name(pod, entry)) else NONE
+        for entry in pod.spec.resource_claims
+        if entry.optional and entry.name in listed
+    }
+
+
+def _claim_name(pod: Pod, entry: PodResourceClaim) -> str:
+    """Return the name of an entry's claim; empty if there is no claim."""
+    if entry.template is not None:
+        return f"{pod.metadata.name}-{entry.name}"
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    return entry.resource_claim_name or made.get(entry.name) or ""
+
+
+def variable(entry: str) -> str:
+    """Return the variable of an entry: `DRAY_CLAIM_BIG_GPU` for `big-gpu`."""
+    return VARIABLE_PREFIX + re.sub(r"[^A-Z0-9]", "_", entry.upper())

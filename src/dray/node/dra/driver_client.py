@@ -1,9 +1,13 @@
-"""The connection to one instance of a driver: one channel for all calls and the health stream, its state watched."""
+"""The gRPC client of one driver instance: one channel for all calls and the health stream, with its state watched.
+
+`SERVICES` has the supported versions of the DRA driver API.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import grpc
@@ -13,8 +17,8 @@ from dray.api.document import UID
 from dray.lib.clock import Clock
 from dray.node.dra.claim_info_cache import ClaimRef
 from dray.node.dra.claims import Device
-from dray.node.dra.drivers.choice import V1
 from dray.node.dra.metrics import DriverMetrics
+from dray.node.plugins.handler import Plugin, PluginError
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub as V1Stub
 from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
@@ -24,36 +28,64 @@ from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
 from dray.rpc.sockets import ChannelClosedError, answer_of, code_name, connect, error_text
 
 CALL_TIMEOUT_SECONDS: Final = 45.0
+PREPARE: Final = "NodePrepareResources"
+UNPREPARE: Final = "NodeUnprepareResources"
 _GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A version of the DRA driver API: its messages and its stub, both generated."""
+
+    messages: Any
+    stub: Callable[[grpc.aio.Channel], Any]
+
+
+V1: Final = "v1.DRAPlugin"
+V1BETA1: Final = "v1beta1.DRAPlugin"
+# By the name that plugins register with. A new version is a row here; what its messages lack, `_device` handles.
+SERVICES: Final[Mapping[str, Service]] = {V1: Service(v1, V1Stub), V1BETA1: Service(v1beta1, V1Beta1Stub)}
+
+
+class ResponseError(Exception):
+    """A call that failed, or a response that does not cover the claims of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """What the clients of a manager's drivers have in common."""
+
+    metrics: DriverMetrics
+    clock: Clock
+
+
 class PluginClient:
-    """Speaks to one registered instance of a plugin; `on_change` hears when it connects or disconnects."""
+    """The connection to one registered instance of a plugin."""
 
     # The gRPC service's name without its package.
     service_name: ClassVar[str]
 
     def __init__(
-        self, driver: str, endpoint: str, metrics: DriverMetrics, clock: Clock, on_change: Callable[[], None]
+        self, plugin: Plugin, service: Service, options: ClientOptions, on_change: Callable[[], None] = lambda: None
     ) -> None:
-        self.driver = driver
-        self.endpoint = endpoint
-        self._metrics = metrics
-        self._clock = clock
+        """`on_change` is called when the plugin connects or disconnects."""
+        self.driver = plugin.name
+        self.endpoint = plugin.endpoint
+        self._metrics = options.metrics
+        self._clock = options.clock
         self._on_change = on_change
-        self._channel = connect(endpoint)
-        # The module of the service's messages, and the stub; set by those who know the service.
-        self._messages: Any
-        self._stub: Any
+        self._channel = connect(plugin.endpoint)
+        self._messages = service.messages
+        self._stub = service.stub(self._channel)
         self._connected = False
 
     @property
     def connected(self) -> bool:
-        """Whether the socket answered when it was last looked at."""
+        """Whether the channel was connected when its state last changed."""
         return self._connected
 
     async def watch_state(self) -> None:
-        """Keep the channel connected and `connected` true to it, until cancelled."""
+        """Keep the channel connected and `connected` up to date, until cancelled."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             connected = state is grpc.ChannelConnectivity.READY
@@ -63,7 +95,7 @@ class PluginClient:
             await self._channel.wait_for_state_change(state)
 
     async def close(self) -> None:
-        """Give up the connection; calls under way end."""
+        """Close the channel; pending calls fail."""
         await self._channel.close(None)
 
     async def _call(self, method: str, request: Any) -> Any:
@@ -89,39 +121,29 @@ class PluginClient:
 
 
 class DriverClient(PluginClient):
-    """Speaks to one registered instance of a DRA driver."""
+    """The client of one registered instance of a DRA driver."""
 
     service_name = "DRAPlugin"
 
-    def __init__(
-        self,
-        driver: str,
-        endpoint: str,
-        service: str,
-        metrics: DriverMetrics,
-        clock: Clock,
-        on_change: Callable[[], None],
-    ) -> None:
-        super().__init__(driver, endpoint, metrics, clock, on_change)
-        self.service = service
-        self._messages = v1 if service == V1 else v1beta1
-        self._stub = (V1Stub if service == V1 else V1Beta1Stub)(self._channel)
+    def __init__(self, plugin: Plugin, options: ClientOptions, on_change: Callable[[], None]) -> None:
+        """Raise `PluginError` if the plugin supports none of `SERVICES`."""
+        super().__init__(plugin, SERVICES[choose_service(plugin)], options, on_change)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[UID, tuple[Device, ...]]:
-        """Have the driver prepare the claims; raises `ResponseError` unless it did so for all of them."""
+        """Call NodePrepareResources; raises `ResponseError` unless the driver prepared all claims."""
         request = self._messages.NodePrepareResourcesRequest(claims=self._claims(claims))
         answer = await self._call(PREPARE, request)
         uids = check_response(PREPARE, claims, {uid: entry.error for uid, entry in answer.claims.items()})
         return {uid: tuple(_device(item) for item in answer.claims[uid].devices) for uid in uids}
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> tuple[UID, ...]:
-        """Have the driver unprepare the claims; raises `ResponseError` unless it did so for all of them."""
+        """Call NodeUnprepareResources; raises `ResponseError` unless the driver unprepared all claims."""
         request = self._messages.NodeUnprepareResourcesRequest(claims=self._claims(claims))
         answer = await self._call(UNPREPARE, request)
         return check_response(UNPREPARE, claims, {uid: entry.error for uid, entry in answer.claims.items()})
 
     async def watch_health(self) -> AsyncIterator[Sequence[health.DeviceHealth]]:
-        """The complete list of devices each time the driver sends it; ends or raises with the stream."""
+        """Yield the complete list of devices each time the driver sends it; ends or raises with the stream."""
         stream = DRAResourceHealthStub(self._channel).NodeWatchResources(health.NodeWatchResourcesRequest())
         try:
             async for update in stream:
@@ -141,19 +163,35 @@ def _device(item: Any) -> Device:
     return Device(item.pool_name, item.device_name, share_id, tuple(item.request_names), tuple(item.cdi_device_ids))
 
 
-PREPARE: Final = "NodePrepareResources"
-UNPREPARE: Final = "NodeUnprepareResources"
+def choose_service(plugin: Plugin) -> str:
+    """Return the first service in the plugin's own order that is supported; raises `PluginError`."""
+    text = f"invalid supported gRPC versions of DRA driver plugin {plugin.name} at endpoint {plugin.endpoint}: "
+    if not plugin.versions:
+        raise PluginError(f"{text}empty list of supported gRPC services (aka supported versions)")
+    for service in plugin.versions:
+        if service in SERVICES:
+            return service
+    raise PluginError(
+        f"{text}none of services supported by the plugin ({_go_list(plugin.versions)}) "
+        f"are supported by the kubelet ({_go_list(tuple(SERVICES))})"
+    )
 
 
-class ResponseError(Exception):
-    """An answer that does not settle what was asked."""
+def _go_list(items: Sequence[str]) -> str:
+    """Format a list of strings as Go's %q does."""
+    quoted = " ".join(f'"{item}"' for item in items)
+    return f"[{quoted}]"
 
 
 def check_response(method: str, claims: Sequence[ClaimRef], errors: Mapping[str, str]) -> tuple[UID, ...]:
-    """The claims' UIDs when all is well; `errors` has the text of each entry of the answer, empty for success."""
-    asked = {claim.uid: claim for claim in claims}
+    """Return the UIDs of the claims if the response covers exactly these, all without an error.
+
+    `errors` has the error of each entry of the response, empty for success. As in Kubernetes, one failed claim fails
+    the whole call: the results of the other claims are discarded and requested again.
+    """
+    requested = {claim.uid: claim for claim in claims}
     for uid in sorted(errors):
-        claim = asked.get(UID(uid))
+        claim = requested.get(UID(uid))
         if claim is None:
             raise ResponseError(f"{method} returned result for unknown claim UID {uid}")
         if errors[uid]:
@@ -161,4 +199,4 @@ def check_response(method: str, claims: Sequence[ClaimRef], errors: Mapping[str,
     skipped = len(claims) - len(errors)
     if skipped:
         raise ResponseError(f"{method} skipped {skipped} ResourceClaims")
-    return tuple(asked)
+    return tuple(requested)

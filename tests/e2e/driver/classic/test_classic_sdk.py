@@ -203,7 +203,7 @@ async def process(world: World, node: ClassicNode, folder: Path) -> AsyncIterato
 
     def ready() -> bool:
         assert started.returncode is None
-        return is_registered(node.plugins, socket, before) and node.claims._instances.usable(NAME)
+        return is_registered(node.plugins, socket, before) and node.claims._drivers.usable(NAME)
 
     try:
         await until(ready)

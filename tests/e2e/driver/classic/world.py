@@ -15,9 +15,8 @@ from dray.api.codec import from_document
 from dray.api.document import UID, Document
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
-from dray.node.agent.claim_managers import ClaimManager, ClassicManager
-from dray.node.classic.claim_manager import ClassicResources
-from dray.node.dra.manager import DynamicResources
+from dray.node.classic.claim_manager import ClassicClaimManager
+from dray.node.dra.dra_manager import DraManager, DraOptions
 from dray.node.plugins.handler import DRA_PLUGIN, RESOURCE_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2_grpc as pb_grpc
@@ -37,9 +36,9 @@ class ClassicNode:
 
     root: Path
     client: Client
-    claims: ClassicResources
-    manager: ClassicManager
-    structured: ClaimManager
+    claims: ClassicClaimManager
+    manager: ClassicClaimManager
+    structured: DraManager
     plugins: PluginManager
     metrics: Metrics
     known: Collection[UID] | None = None
@@ -55,14 +54,12 @@ class ClassicNode:
 @asynccontextmanager
 async def classic_node(root: Path, client: Client, known: Collection[UID] | None = None) -> AsyncIterator[ClassicNode]:
     metrics = Metrics()
-    claims = ClassicResources(client, str(root), CLOCK, metrics)
-    dynamic = DynamicResources(client, NODE, str(root), CLOCK, metrics)
+    claims = ClassicClaimManager(client, str(root), CLOCK, metrics)
+    dynamic = DraManager(client, NODE, str(root), CLOCK, metrics, DraOptions(has_classic_claim=claims.has_claim))
     plugins = PluginManager(
         str(root / "plugins_registry"), {RESOURCE_PLUGIN: claims, DRA_PLUGIN: dynamic}, CLOCK, metrics
     )
-    node = ClassicNode(
-        root, client, claims, ClassicManager(claims), ClaimManager(dynamic, claims), plugins, metrics, known
-    )
+    node = ClassicNode(root, client, claims, claims, dynamic, plugins, metrics, known)
     async with TaskGroup("node") as group:
         group.spawn(claims.run(lambda: node.known), "classic claims")
         group.spawn(dynamic.run(lambda: node.known), "claims")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from dray.api.document import UID, NamespacedName
-from dray.node.dra.checkpoint import CheckpointError, Written, decode, encode
+from dray.node.dra.checkpoint import CheckpointError, Encoded, decode, encode
 from dray.node.dra.claim_manager import load_checkpoint
 from dray.node.dra.claims import ClaimInfo, Device
 
@@ -54,7 +54,7 @@ def test_the_class_is_kept_beside_what_kubelet_keeps() -> None:
 
 
 def test_what_was_written_before_changes_nothing_in_the_file() -> None:
-    written: Written = {}
+    written: Encoded = {}
     other = replace(CLAIM, uid=UID("other"), key=NamespacedName("default", 'a "quoted" name \u00e9'))
     for claims in ([], [CLAIM], [CLAIM, other], [replace(CLAIM, class_name="gpu"), other], [other], []):
         assert encode(claims, written) == encode(claims)

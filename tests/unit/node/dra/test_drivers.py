@@ -12,8 +12,8 @@ from dray.api.document import UID, NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.node.dra.claim_info_cache import ClaimRef
 from dray.node.dra.claims import ClaimInfo, Device
-from dray.node.dra.driver_client import ResponseError, check_response
-from dray.node.dra.drivers.choice import Instances, choose_service
+from dray.node.dra.driver_client import ResponseError, check_response, choose_service
+from dray.node.dra.driver_registry import Instances
 from dray.node.dra.health.cache import DeviceHealth, DeviceKey, Health, HealthCache, shorten
 from dray.node.dra.health.statuses import resource_statuses
 from dray.node.dra.slice_cleaner import EVERY_DRIVER, SliceCleanup

@@ -1,1 +1,0 @@
-"""The drivers of the node: their instances, which one to use, and the connection to each."""
