@@ -45,7 +45,7 @@ def test_commands_work() -> None:
     assert "Its dashboard:\n\n  http://127.0.0.1:" in story
     assert "pod default/latecomer is pending: 0 of 4 nodes fit" in tried
     assert "pod/latecomer condition met" in tried
-    assert "ended the 12 processes" in tried
+    assert "stopped the 12 processes" in tried
     assert nodes.count(" Ready ") == 3
 
 
@@ -74,7 +74,7 @@ def test_installed_package_is_complete(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     installed = tmp_path / "installed"
     environment = os.environ | {"PYTHONPATH": str(installed)}
-    program = "import dray.cmd.demo.programs as p; print(p.__file__); print(p.examples_folder())"
+    program = "import dray.cmd.demo.programs as p; print(p.__file__); print(p.examples_directory())"
     found = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout.split()

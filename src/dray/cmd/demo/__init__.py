@@ -1,9 +1,9 @@
-"""`dray demo`: a cluster of real processes, and a story that shows device allocation working, step by step.
+"""`dray demo`: starts a cluster of real processes and runs a scenario that demonstrates device allocation.
 
-`story` is the story as data; `asked`, `board`, `found` and `rendering` turn documents into what is shown, without I/O;
-`processes`, `cluster`, `screen` and `loop` are the hands.
+`scenario` has the nodes and steps as data; `cluster_state` and `facts` derive the output from API objects, without I/O;
+`screen` prints it; `processes`, `programs` and `cluster` start and use the cluster; `runner` runs the steps.
 """
 
-from dray.cmd.demo.loop import run
+from dray.cmd.demo.runner import run
 
 __all__ = ["run"]

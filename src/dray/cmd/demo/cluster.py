@@ -1,4 +1,4 @@
-"""What the demo asks of its cluster: as any client of the API, and of nodes by their PodResources sockets."""
+"""Access to the demo's cluster: the API, and the PodResources sockets of its nodes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from dray.client.interface import (
 )
 from dray.client.kubeconfig import Access
 from dray.client.resources import FieldManager
-from dray.cmd.demo.board import Look
-from dray.cmd.demo.found import ContainerDevices
+from dray.cmd.demo.cluster_state import ClusterState
+from dray.cmd.demo.facts import ContainerDevices
 from dray.rpc.pb.podresources.v1 import api_pb2
 from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from dray.rpc.sockets import connect
 from dray.runtime.clock import SystemClock
+from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.explain.answers import Answer
 from dray.sim.explain.explainer import explain
@@ -41,9 +42,9 @@ from dray.sim.snapshot import PLACEMENT_KINDS
 
 NAMESPACE: Final = "default"
 CALL_SECONDS_MAX: Final = 10.0
-# A moment after the server, the namespace has its account; Pods are refused until then.
+# Pods are rejected until the namespace has its default service account, shortly after the server starts.
 ACCOUNT_TRIES_MAX: Final = 200
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 NODES: Final = resources.NODES.unstructured
 PODS: Final = resources.PODS.unstructured
 CLAIMS: Final = resources.RESOURCE_CLAIMS.unstructured
@@ -69,12 +70,12 @@ class Cluster:
         self._nodes = nodes
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         await self._logs.close()
         await self._client.close()
 
-    async def look(self) -> Look:
-        """Everything that the board shows."""
+    async def read_state(self) -> ClusterState:
+        """List the objects that the demo shows."""
         nodes, pods, claims, slices, classic = await asyncio.gather(
             self._client.list(NODES),
             self._client.list(PODS, NAMESPACE),
@@ -82,10 +83,10 @@ class Cluster:
             self._client.list(SLICES),
             self._client.list(CLASSIC, NAMESPACE),
         )
-        return Look(nodes.items, pods.items, claims.items, slices.items, classic.items)
+        return ClusterState(nodes.items, pods.items, claims.items, slices.items, classic.items)
 
     async def apply(self, documents: Sequence[Document]) -> None:
-        """As `kubectl apply --server-side`."""
+        """Apply manifests as `kubectl apply --server-side` does."""
         for document in documents:
             resource = _RESOURCES[document["kind"]]
             await self._apply(resource, document, NAMESPACE if resource.namespaced else "")
@@ -99,44 +100,41 @@ class Cluster:
             except ForbiddenError as error:
                 if "service account" not in str(error):
                     raise
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
             else:
                 return
-        raise TimeoutError(f"namespace {namespace} has got no service account")
+        raise TimeoutError(f"namespace {namespace} has no default service account")
 
     @asynccontextmanager
-    async def following_classic_claims(self) -> AsyncIterator[list[Document]]:
-        """Every state that classic claims come to for the time of an `async with`."""
+    async def watch_classic_claims(self) -> AsyncIterator[list[Document]]:
+        """Collect every state of classic claims during an `async with`."""
         states: list[Document] = []
         since = WatchOptions(resource_version=(await self._client.list(CLASSIC, NAMESPACE)).resource_version)
 
-        async def follow() -> None:
+        async def watch() -> None:
             async with aclosing(self._client.watch(CLASSIC, NAMESPACE, since)) as events:
                 async for event in events:
-                    _note(event, states)
+                    _append_state(event, states)
 
-        task = asyncio.create_task(follow())
-        try:
+        async with TaskGroup("demo classic claims") as group:
+            group.spawn(watch(), "watch")
             yield states
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def log(self, pod: str) -> str:
-        """What a Pod's container has written."""
+        """Return the log of a Pod."""
         chunks = [chunk async for chunk in self._logs.stream_bytes(PODS.path(NAMESPACE, pod, "log"), {})]
         return b"".join(chunks).decode(errors="replace")
 
     async def explain(self, pod: str) -> Answer:
-        """What `dray explain pod` would say."""
+        """Return the answer of `dray explain pod`."""
         snapshot = await read_cluster(self._client, PLACEMENT_KINDS)
         subject = pod_subject(snapshot, NamespacedName(NAMESPACE, pod))
         now = SystemClock().now()
-        # It thinks for a while, and the view is to go on meanwhile.
+        # CPU-bound; the view is redrawn meanwhile.
         return await asyncio.to_thread(explain, snapshot, subject, now, gates=FeatureGates())
 
     async def pod_resources(self, node: str) -> list[ContainerDevices]:
-        """What a node's PodResources say, over its own socket."""
+        """Return the PodResources of a node, from its socket."""
         async with connect(str(self._nodes / node / "pod-resources" / "kubelet.sock")) as channel:
             request = api_pb2.ListPodResourcesRequest()
             answer = await PodResourcesListerStub(channel).List(request, timeout=CALL_SECONDS_MAX)
@@ -148,7 +146,7 @@ class Cluster:
         ]
 
 
-def _note(event: WatchEvent[Document] | Bookmark, states: list[Document]) -> None:
+def _append_state(event: WatchEvent[Document] | Bookmark, states: list[Document]) -> None:
     if isinstance(event, WatchEvent):
         states.append(event.object)
 
@@ -165,5 +163,5 @@ def _devices(pod: str, container: api_pb2.ContainerResources) -> ContainerDevice
 
 
 def read_manifest(path: Path) -> list[Document]:
-    """The documents of a file."""
+    """Read the documents of a file."""
     return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]

@@ -1,6 +1,6 @@
-"""The processes of a demo: started in sessions of their own, written down, and ended by their ids.
+"""The processes of a demo: started in their own sessions, recorded in a file, and stopped by their ids.
 
-The record outlives the demo: one that was left running, or was killed, is ended by whoever reads it.
+The record survives the demo: the next one stops what a kept or killed demo left running.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dray.node.runtimes.shim.runtime import PROGRAM as SHIM
 
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 LOG_LINES: Final = 12
 RECORD: Final = "demo.json"
 
 
 class ProcessError(Exception):
-    """A process that did not do what it was started for; the text has the end of its log."""
+    """A process failed; the message contains the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Something to run."""
+    """A program to run."""
 
     name: str
     arguments: Sequence[str]
@@ -40,44 +40,44 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A process as the record has it: an id is used again, but not with the same start time."""
+class ProcessRecord:
+    """A recorded process; process ids are reused, but not with the same start time."""
 
     name: str
     pid: int
     started: str
 
     @property
-    def lives(self) -> bool:
-        """Whether it still runs."""
+    def is_alive(self) -> bool:
+        """Return whether the process is running."""
         return bool(self.started) and start_time(self.pid) == self.started
 
 
 def start_time(pid: int) -> str:
-    """When a process was started, in the kernel's ticks; empty for one that has ended."""
+    """Return the start time of a process in clock ticks; empty if it has exited."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    # The name, in brackets, may have spaces.
+    # The name in parentheses may contain spaces.
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] == "Z" else fields[19]
 
 
 class Processes:
-    """What a demo has started; `folder` has the record and the logs."""
+    """The processes started by a demo; the directory has the record and the logs."""
 
     def __init__(self, folder: Path, nodes: Path) -> None:
         self._folder = folder
         self._nodes = nodes
         self._started: list[subprocess.Popen[bytes]] = []
-        self.known: list[Known] = []
+        self.records: list[ProcessRecord] = []
 
     def start(self, program: Program) -> subprocess.Popen[bytes]:
-        """Start a program; what it says goes to its log."""
+        """Start a program; its output goes to its log."""
         with self.log_of(program.name).open("ab") as log:
-            # A session of its own: it outlives this command's terminal, and Ctrl-C is for this command alone.
-            process = subprocess.Popen(  # noqa: S603 - our own commands
+            # In a new session, the process survives this command's terminal, and Ctrl-C does not reach it.
+            process = subprocess.Popen(  # noqa: S603 - Dray's own commands
                 program.arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -86,48 +86,46 @@ class Processes:
                 start_new_session=True,
             )
         self._started.append(process)
-        self.known.append(Known(program.name, process.pid, start_time(process.pid)))
+        self.records.append(ProcessRecord(program.name, process.pid, start_time(process.pid)))
         self._write()
         return process
 
     async def start_ready(self, program: Program) -> str:
-        """Start a program and wait for its line that begins with `ready`; the rest of the line."""
+        """Start a program and wait for its line that begins with `ready`; return the rest of the line."""
         process = self.start(program)
         log = self.log_of(program.name)
 
         def ready() -> str:
             return next((line for line in _lines(log) if line.startswith("ready ")), "")
 
-        line: str = await until(ready, READY_SECONDS_MAX, lambda: process.poll() is not None)
+        line: str = await wait_until(ready, READY_SECONDS_MAX, lambda: process.poll() is not None)
         if not line:
-            raise ProcessError(
-                f"{program.name} did not become ready; the end of {log}:\n{self.last_words(program.name)}"
-            )
+            raise ProcessError(f"{program.name} did not become ready; the end of {log}:\n{self.log_tail(program.name)}")
         return line.removeprefix("ready ")
 
     def log_of(self, name: str) -> Path:
-        """Where a program's output is."""
+        """Return the path of a program's log."""
         return self._folder / f"{name}.log"
 
-    def last_words(self, name: str) -> str:
-        """The end of a log."""
+    def log_tail(self, name: str) -> str:
+        """Return the end of a program's log."""
         return "\n".join(f"  {line}" for line in _lines(self.log_of(name))[-LOG_LINES:])
 
-    def ended(self) -> list[str]:
-        """The names of those that are not running although nobody ended them."""
+    def exited(self) -> list[str]:
+        """Return the names of programs that exited by themselves."""
         dead = {process.pid for process in self._started if process.poll() is not None}
-        return [item.name for item in self.known if item.pid in dead]
+        return [item.name for item in self.records if item.pid in dead]
 
-    async def end(self) -> None:
-        """End everything; the record stays, so that what is left of the demo can be removed by the next one."""
-        await end_processes(self.known, self._nodes)
+    async def stop(self) -> None:
+        """Stop all processes; the record stays, so that the next demo can remove the files."""
+        await stop_processes(self.records, self._nodes)
         for process in self._started:
             process.wait()
 
     def _write(self) -> None:
         content = {
             "nodes": str(self._nodes),
-            "processes": [{"name": item.name, "pid": item.pid, "started": item.started} for item in self.known],
+            "processes": [{"name": item.name, "pid": item.pid, "started": item.started} for item in self.records],
         }
         temporary = self._folder / f"{RECORD}.new"
         temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
@@ -135,50 +133,50 @@ class Processes:
 
 
 def _lines(log: Path) -> list[str]:
-    """What a log says; nothing when somebody has removed it."""
+    """Return the lines of a log; none if it was removed."""
     try:
         return log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return []
 
 
-def read_record(folder: Path) -> tuple[list[Known], Path] | None:
-    """The processes of an earlier demo and its nodes' folder; None when there was none."""
+def read_record(folder: Path) -> tuple[list[ProcessRecord], Path] | None:
+    """Return the processes of an earlier demo and the directory of its nodes; None if there was none."""
     try:
         content: dict[str, Any] = orjson.loads((folder / RECORD).read_bytes())
-        known = [Known(item["name"], item["pid"], item["started"]) for item in content["processes"]]
-        return known, Path(content["nodes"])
+        records = [ProcessRecord(item["name"], item["pid"], item["started"]) for item in content["processes"]]
+        return records, Path(content["nodes"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-async def end_processes(known: Sequence[Known], nodes: Path) -> None:
-    """End the processes and the containers of their nodes; the server, which was the first, goes last."""
-    server, others = known[:1], known[1:]
-    await _end(others)
-    await _end_containers(nodes)
-    await _end(server)
+async def stop_processes(records: Sequence[ProcessRecord], nodes: Path) -> None:
+    """Stop the processes and the containers of their nodes; the server, which was started first, is stopped last."""
+    server, others = records[:1], records[1:]
+    await _stop(others)
+    await _stop_containers(nodes)
+    await _stop(server)
 
 
-async def _end(known: Iterable[Known]) -> None:
-    every = tuple(known)
+async def _stop(records: Iterable[ProcessRecord]) -> None:
+    every = tuple(records)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for item in every:
-            if item.lives:
+            if item.is_alive:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(item.pid, number)
-        await until(lambda: not any(item.lives for item in every), STOP_SECONDS_MAX)
+        await wait_until(lambda: not any(item.is_alive for item in every), STOP_SECONDS_MAX)
 
 
-async def _end_containers(nodes: Path) -> None:
-    """Containers outlive their node's agent."""
-    _tell_containers_to_end(nodes)
-    await until(lambda: not containers_of(nodes), STOP_SECONDS_MAX)
+async def _stop_containers(nodes: Path) -> None:
+    """Stop containers, which survive their node agent."""
+    _signal_containers(nodes)
+    await wait_until(lambda: not containers_of(nodes), STOP_SECONDS_MAX)
 
 
-def _tell_containers_to_end(nodes: Path) -> None:
+def _signal_containers(nodes: Path) -> None:
     for control in nodes.glob("*/containers/*/*/control"):
-        # Nobody listens where the container has ended.
+        # A container that has exited has no reader.
         with contextlib.suppress(OSError):
             descriptor = os.open(control, os.O_WRONLY | os.O_NONBLOCK)
             try:
@@ -188,7 +186,7 @@ def _tell_containers_to_end(nodes: Path) -> None:
 
 
 def containers_of(nodes: Path) -> list[int]:
-    """The processes that stay with containers of these nodes."""
+    """Return the shim processes of the nodes' containers."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -199,13 +197,15 @@ def containers_of(nodes: Path) -> list[int]:
     return found
 
 
-async def until(look: Callable[[], Any], seconds_max: float, given_up: Callable[[], bool] = lambda: False) -> Any:
-    """What `look` finds as soon as it finds something; its last answer when time is over or it is given up."""
+async def wait_until(
+    poll: Callable[[], Any], seconds_max: float, is_cancelled: Callable[[], bool] = lambda: False
+) -> Any:
+    """Poll until the result is true, and return it; return the last result on timeout or if cancelled."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds_max
     while True:
-        over = given_up() or loop.time() > deadline
-        found = look()
-        if found or over:
-            return found
-        await asyncio.sleep(LOOK_SECONDS)
+        is_over = is_cancelled() or loop.time() > deadline
+        result = poll()
+        if result or is_over:
+            return result
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Which programs a demo consists of, and where their files are. Pure, but for looking where the examples are."""
+"""The programs of a demo and their directories."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 
 import dray
 from dray.cmd.demo.processes import Program
-from dray.cmd.demo.story import DRIVER, NODES, PLUGIN_PATTERN, RESOURCE, DemoNode
+from dray.cmd.demo.scenario import DRIVER, NODES, PLUGIN_PATTERN, RESOURCE, DemoNode
 from dray.rpc.sockets import PATH_LENGTH_MAX
 
-# The longest path of a socket below a node's folder.
+# The longest path of a socket in a node's root directory.
 _LONGEST: Final = f"plugins_registry/{DRIVER}-reg.sock"
 
 
 class MissingExamplesError(Exception):
-    """The examples are neither in the package nor beside it."""
+    """The examples are neither in the package nor next to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The folders of a demo."""
+class Directories:
+    """The directories of a demo."""
 
     data: Path
     nodes: Path
@@ -31,57 +31,55 @@ class Places:
 
     @property
     def kubeconfig(self) -> Path:
-        """An administrator's."""
+        """Return the path of the administrator's kubeconfig."""
         return self.data / "kubeconfig"
 
     def node(self, name: str) -> Path:
-        """A node's root folder, which is /var/lib/kubelet elsewhere."""
+        """Return a node's root directory, which is /var/lib/kubelet on a real node."""
         return self.nodes / name
 
 
-def places(data_dir: str) -> Places:
-    """The folders for a data directory; makes one for the nodes where paths would be too long for sockets."""
+def make_directories(data_dir: str) -> Directories:
+    """Return the directories for a data directory; nodes get a temporary one if socket paths would be too long."""
     data = Path(data_dir).resolve()
     nodes = data / "nodes"
     if not fits_sockets(nodes):
         nodes = Path(tempfile.mkdtemp(prefix="dray-demo-"))
-    return Places(data, nodes, examples_folder())
+    return Directories(data, nodes, examples_directory())
 
 
 def fits_sockets(nodes: Path) -> bool:
-    """Whether all sockets of the nodes have paths that the kernel can take."""
+    """Return whether the paths of all sockets are within the kernel's limit."""
     longest = max(len(str(nodes / node.name / _LONGEST)) for node in NODES)
     return longest <= PATH_LENGTH_MAX
 
 
-def examples_folder() -> Path:
-    """In an installed package, or in the repository."""
+def examples_directory() -> Path:
+    """Return the examples of the installed package, or of the repository."""
     package = Path(dray.__file__).resolve().parent
-    for folder in (package / "examples", package.parents[1] / "examples"):
-        if (folder / "demo").is_dir():
-            return folder
-    raise MissingExamplesError(
-        f"the examples are missing from {package}; install dray again, or run it in its repository"
-    )
+    for directory in (package / "examples", package.parents[1] / "examples"):
+        if (directory / "demo").is_dir():
+            return directory
+    raise MissingExamplesError(f"the examples are missing from {package}; reinstall dray, or run it in its repository")
 
 
 def _dray(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "dray", *arguments)
 
 
-def server(at: Places, port: int) -> Program:
-    """API server, controllers and scheduler."""
-    return Program("server", _dray("up", f"--data-dir={at.data}", f"--port={port}"))
+def server(directories: Directories, port: int) -> Program:
+    """Return the API server with controllers and scheduler."""
+    return Program("server", _dray("up", f"--data-dir={directories.data}", f"--port={port}"))
 
 
-def agent(at: Places, node: DemoNode) -> Program:
-    """A node; its containers are processes, so that nobody has to be root."""
-    root = at.node(node.name)
+def agent(directories: Directories, node: DemoNode) -> Program:
+    """Return a node agent; its containers are processes, which needs no root."""
+    root = directories.node(node.name)
     return Program(
         f"agent-{node.name}",
         _dray(
             "node",
-            f"--data-dir={at.data}",
+            f"--data-dir={directories.data}",
             f"--root-dir={root}",
             f"--cdi-spec-dirs={root / 'cdi'}",
             f"--hostname-override={node.name}",
@@ -93,62 +91,62 @@ def agent(at: Places, node: DemoNode) -> Program:
     )
 
 
-def providers(at: Places, node: DemoNode) -> tuple[Program, ...]:
-    """What offers the node's devices: examples, started as their authors would."""
-    first = _driver(at, node) if node.model else _device_plugin(at, node)
-    return (first, _classic_plugin(at, node)) if node.classic else (first,)
+def providers(directories: Directories, node: DemoNode) -> tuple[Program, ...]:
+    """Return the example drivers and device plugins of a node."""
+    first = _driver(directories, node) if node.model else _device_plugin(directories, node)
+    return (first, _classic_plugin(directories, node)) if node.classic else (first,)
 
 
-def _driver(at: Places, node: DemoNode) -> Program:
-    root = at.node(node.name)
+def _driver(directories: Directories, node: DemoNode) -> Program:
+    root = directories.node(node.name)
     arguments = (
         sys.executable,
-        str(at.examples / "gpu-driver" / "driver.py"),
+        str(directories.examples / "gpu-driver" / "driver.py"),
         f"--node-name={node.name}",
-        f"--kubeconfig={at.kubeconfig}",
+        f"--kubeconfig={directories.kubeconfig}",
         f"--root-dir={root}",
         f"--cdi-dir={root / 'cdi'}",
     )
     return Program(f"driver-{node.name}", arguments, {"GPUS": str(node.cards), "GPU_MODELS": node.model})
 
 
-def _device_plugin(at: Places, node: DemoNode) -> Program:
+def _device_plugin(directories: Directories, node: DemoNode) -> Program:
     arguments = (
         sys.executable,
-        str(at.examples / "device-plugin" / "host_devices.py"),
+        str(directories.examples / "device-plugin" / "host_devices.py"),
         f"--resource={RESOURCE}",
         f"--pattern={PLUGIN_PATTERN}",
-        f"--folder={at.node(node.name) / 'device-plugins'}",
+        f"--folder={directories.node(node.name) / 'device-plugins'}",
     )
     return Program(f"plugin-{node.name}", arguments)
 
 
-def classic_controller(at: Places) -> Program:
-    """The part of the classic driver that allocates; one for the cluster."""
+def classic_controller(directories: Directories) -> Program:
+    """Return the controller of the classic driver."""
     arguments = (
         sys.executable,
-        str(at.examples / "classic" / "acme-gpu" / "driver.py"),
+        str(directories.examples / "classic" / "acme-gpu" / "driver.py"),
         "controller",
-        f"--kubeconfig={at.kubeconfig}",
+        f"--kubeconfig={directories.kubeconfig}",
         "--leader-elect=false",
     )
     return Program("classic-controller", arguments)
 
 
-def _classic_plugin(at: Places, node: DemoNode) -> Program:
-    root = at.node(node.name)
+def _classic_plugin(directories: Directories, node: DemoNode) -> Program:
+    root = directories.node(node.name)
     arguments = (
         sys.executable,
-        str(at.examples / "classic" / "acme-gpu" / "driver.py"),
+        str(directories.examples / "classic" / "acme-gpu" / "driver.py"),
         "node",
         f"--node-name={node.name}",
-        f"--kubeconfig={at.kubeconfig}",
+        f"--kubeconfig={directories.kubeconfig}",
         f"--root-dir={root}",
         f"--cdi-dir={root / 'cdi'}",
     )
     return Program(f"classic-{node.name}", arguments)
 
 
-def dashboard(at: Places) -> Program:
-    """The pages, on a port of this machine."""
-    return Program("dashboard", _dray("ui", f"--kubeconfig={at.kubeconfig}", "--port=0"))
+def dashboard(directories: Directories) -> Program:
+    """Return the dashboard."""
+    return Program("dashboard", _dray("ui", f"--kubeconfig={directories.kubeconfig}", "--port=0"))

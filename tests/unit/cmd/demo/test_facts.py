@@ -1,4 +1,4 @@
-"""What the demo says about manifests, objects and answers."""
+"""The facts that the demo derives from manifests, objects and explanations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import Document
-from dray.cmd.demo import found
-from dray.cmd.demo.asked import asked
-from dray.cmd.demo.board import Look, board, is_complete, is_running, is_waiting
+from dray.cmd.demo import facts
 from dray.cmd.demo.cluster import read_manifest
-from dray.cmd.demo.found import ContainerDevices
-from dray.cmd.demo.scene import Card
-from dray.cmd.demo.story import CLASSES, NODES, RESOURCE, STEPS, DemoNode
+from dray.cmd.demo.cluster_state import ClusterState, is_complete, is_running, is_unschedulable, node_rows
+from dray.cmd.demo.facts import ContainerDevices, request_facts
+from dray.cmd.demo.scenario import CLASSES, NODES, RESOURCE, STEPS, DemoNode
+from dray.cmd.demo.screen import Card
 from dray.sim.explain.answers import Answer, Change, Given, NodeAnswer, Standing
 
 MANIFESTS = Path(__file__).parents[4] / "examples" / "demo"
@@ -35,13 +34,13 @@ DRA_NODE, PLUGIN_NODE = DemoNode("a", "H100", 1), DemoNode("p")
         ("7-latecomer.yaml", "pod latecomer: 1 full-gpu.example.com"),
     ],
 )
-def test_who_asks_for_what(manifest: str, text: str) -> None:
-    assert [fact.text for fact in asked(read_manifest(MANIFESTS / manifest))] == [text]
+def test_requests_of_a_manifest(manifest: str, text: str) -> None:
+    assert [fact.text for fact in request_facts(read_manifest(MANIFESTS / manifest))] == [text]
 
 
-def test_every_manifest_is_part_of_the_story() -> None:
-    told = {CLASSES, *(step.manifest for step in STEPS if step.manifest)}
-    assert told == {path.name for path in MANIFESTS.iterdir()}
+def test_every_manifest_is_part_of_a_step() -> None:
+    used = {CLASSES, *(step.manifest for step in STEPS if step.manifest)}
+    assert used == {path.name for path in MANIFESTS.iterdir()}
     for step in STEPS:
         assert set(step.pod_resources) <= {node.name for node in NODES}
 
@@ -78,52 +77,56 @@ def pod(name: str, node_name: str = "", limits: dict[str, str] | None = None, **
     return {"metadata": {"name": name, "labels": {"story": "s"}}, "spec": spec, "status": status}
 
 
-def test_cards_are_as_full_as_what_is_held_of_them() -> None:
-    look = Look([node("a"), node("p", "2")], [pod("x", "p", {RESOURCE: "1"})], [claim("c", "gpu-0-2g-0")], slices("a"))
-    rows = board(look, (DRA_NODE, PLUGIN_NODE))
+def test_cards_show_their_usage() -> None:
+    state = ClusterState(
+        [node("a"), node("p", "2")], [pod("x", "p", {RESOURCE: "1"})], [claim("c", "gpu-0-2g-0")], slices("a")
+    )
+    rows = node_rows(state, (DRA_NODE, PLUGIN_NODE))
     assert rows[0].cards == (Card("H100", 2, 7),)
     assert rows[1].cards == (Card("gpu", 1, 1), Card("gpu", 0, 1))
     assert rows[1].pods == ("x",)
-    assert is_complete(look, (DRA_NODE, PLUGIN_NODE))
+    assert is_complete(state, (DRA_NODE, PLUGIN_NODE))
 
 
 @pytest.mark.parametrize(
-    "look",
+    "state",
     [
-        Look(),
-        Look([node("a"), node("p")], slices=slices("a")),
-        Look([node("a"), node("p", "2")], slices=slices("a")[1:]),
-        Look([node("a", ready="Unknown"), node("p", "2")], slices=slices("a")),
+        ClusterState(),
+        ClusterState([node("a"), node("p")], slices=slices("a")),
+        ClusterState([node("a"), node("p", "2")], slices=slices("a")[1:]),
+        ClusterState([node("a", ready="Unknown"), node("p", "2")], slices=slices("a")),
     ],
     ids=["nothing", "no plugin", "half a pool", "not ready"],
 )
-def test_what_is_missing_is_noticed(look: Look) -> None:
-    assert not is_complete(look, (DRA_NODE, PLUGIN_NODE))
+def test_an_incomplete_cluster(state: ClusterState) -> None:
+    assert not is_complete(state, (DRA_NODE, PLUGIN_NODE))
 
 
-def test_how_far_a_pod_is() -> None:
+def test_progress_of_a_pod() -> None:
     running = {"containerStatuses": [{"state": {"running": {}}}]}
     waiting = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
     for status, expected in (({}, (False, False)), (running, (True, False)), (waiting, (False, True))):
         item = pod("x", **status)
-        assert (is_running(item), is_waiting(item)) == expected
+        assert (is_running(item), is_unschedulable(item)) == expected
 
 
-def test_what_a_pod_was_given() -> None:
+def test_allocations_of_a_pod() -> None:
     chosen = pod("x", "a")
     chosen["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
-    special = pod("y", "a", extendedResourceClaimStatus={"resourceClaimName": "made"})
+    extended = pod("y", "a", extendedResourceClaimStatus={"resourceClaimName": "made"})
     plugged = pod("z", "p")
-    look = Look(claims=[claim("c", "gpu-1", "gpu/small"), claim("made", "gpu-2")])
+    state = ClusterState(claims=[claim("c", "gpu-1", "gpu/small"), claim("made", "gpu-2")])
     devices = [ContainerDevices("z", "main", {RESOURCE: ("null",)}, {})]
-    assert [fact.text for item in (chosen, special, plugged) for fact in found.given(item, look, devices)] == [
+    assert [
+        fact.text for item in (chosen, extended, plugged) for fact in facts.allocation_facts(item, state, devices)
+    ] == [
         "x has gpu-1 of a as alternative small of request gpu, by claim c",
-        "y has gpu-2 of a, by a claim that the scheduler made for it",
+        "y has gpu-2 of a, by a claim created by the scheduler",
         "z has null of p, by the node's device plugin",
     ]
 
 
-def test_what_was_negotiated() -> None:
+def test_negotiation() -> None:
     scheduler = {"potentialNodes": ["b", "a"]}
     driver = {"unsuitableNodes": ["b"]}
     terms = [{"matchFields": [{"values": ["a"]}]}]
@@ -132,17 +135,17 @@ def test_what_was_negotiated() -> None:
         {"status": {"scheduling": {"scheduler": {**scheduler, "selectedNode": "a"}, "driver": driver}}},
         {"status": {"scheduling": {"driver": {"availableOnNodes": {"nodeSelectorTerms": terms}}}}},
     ]
-    assert [fact.text for fact in found.negotiation(states)] == [
+    assert [fact.text for fact in facts.negotiation_facts(states)] == [
         "the scheduler proposes a, b",
-        "the driver finds b unsuitable",
+        "the driver reports b as unsuitable",
         "the scheduler selects a",
         "the driver allocates, for use on a",
     ]
-    assert not found.is_negotiated(states)
-    assert found.is_negotiated([{"status": {"attributes": {"card": "0"}}}])
+    assert not facts.is_negotiated(states)
+    assert facts.is_negotiated([{"status": {"attributes": {"card": "0"}}}])
 
 
-def test_what_nodes_said_and_what_would_help() -> None:
+def test_explanation() -> None:
     answer = Answer(
         "pod",
         "default",
@@ -157,6 +160,11 @@ def test_what_nodes_said_and_what_would_help() -> None:
         changes=(Change("lower the count", ("a", "b")),),
         holders=("a has 0 of 1: claim default/c holds gpu-0",),
     )
-    assert [fact.text for fact in found.tried(answer)] == ["a: yes, fits: gpu: gpu-0", "b: no, gpu: no devices"]
-    assert [fact.text for fact in found.passed_over(answer)] == ["a had no gpu/big: 1 devices: 1 in use"]
-    assert [fact.text for fact in found.advice(answer)] == ["lower the count: fits on a, b", answer.holders[0]]
+    assert [fact.text for fact in facts.node_facts(answer)] == ["a: yes, fits: gpu: gpu-0", "b: no, gpu: no devices"]
+    assert [fact.text for fact in facts.alternative_facts(answer)] == [
+        "not available on a: gpu/big: 1 devices: 1 in use"
+    ]
+    assert [fact.text for fact in facts.suggestion_facts(answer)] == [
+        "lower the count: fits on a, b",
+        answer.holders[0],
+    ]

@@ -1,4 +1,4 @@
-"""A live view draws over itself and leaves the terminal as it was; everything else gets plain lines."""
+"""A live view on a terminal, which is restored at the end; plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import io
 
 import pytest
 
-from dray.cmd.demo.scene import Chapter, Fact, NodeRow, State
-from dray.cmd.demo.screen import LiveScreen, PlainScreen, screen_for
+from dray.cmd.demo.screen import Fact, LiveScreen, NodeRow, PlainScreen, StepState, StepView, screen_for
 from tests.e2e.demo.terminal import screen_text
 
-WORKING = Chapter(1, "First", "KEP-1", State.WORKING, (Fact("asked", "something"),), doing="waits")
-DONE = Chapter(1, "First", "KEP-1", State.DONE, (Fact("asked", "something"), Fact("given", "it")), seconds=1)
+RUNNING = StepView(1, "First", "KEP-1", StepState.RUNNING, (Fact("request", "something"),), status="waits")
+DONE = StepView(1, "First", "KEP-1", StepState.DONE, (Fact("request", "something"), Fact("result", "it")), seconds=1)
 ROWS = (NodeRow("node-a", "DRA driver", ready=True),)
 
 
@@ -38,7 +37,7 @@ class Terminal(io.TextIOWrapper):
         ({}, PlainScreen, False),
     ],
 )
-def test_what_the_terminal_can_show(environment: dict[str, str], kind: type, colour: bool) -> None:
+def test_screen_for_a_terminal(environment: dict[str, str], kind: type, colour: bool) -> None:
     screen = screen_for(Terminal(), environment)
     assert isinstance(screen, kind)
     assert screen.style.colour is colour
@@ -48,28 +47,28 @@ def test_a_file_gets_plain_lines() -> None:
     assert isinstance(screen_for(io.StringIO(), {"TERM": "xterm"}), PlainScreen)
 
 
-def test_plain_lines_come_once() -> None:
+def test_plain_lines_are_written_once() -> None:
     stream = Terminal()
     screen = screen_for(stream, {"TERM": "dumb"})
-    for chapter in (WORKING, WORKING, DONE):
-        screen.show(chapter, ROWS)
+    for step in (RUNNING, RUNNING, DONE):
+        screen.show(step, ROWS)
     screen.close()
-    assert stream.written == ("\n1  First  KEP-1\n   asked   something\n   given   it\n   done after 1.0 s\n")
+    assert stream.written == ("\n1  First  KEP-1\n   request  something\n   result   it\n   done after 1.0 s\n")
 
 
-@pytest.mark.parametrize("columns", ["20", "80"])
-def test_the_live_view_is_drawn_over(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+@pytest.mark.parametrize("columns", ["24", "80"])
+def test_the_live_view_is_redrawn_in_place(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("LINES", "24")
     stream = Terminal()
     screen = screen_for(stream, {"TERM": "xterm"})
-    for chapter in (WORKING, WORKING, WORKING, DONE):
-        screen.show(chapter, ROWS)
-    screen.say([(("farewell", ""),)])
+    for step in (RUNNING, RUNNING, RUNNING, DONE):
+        screen.show(step, ROWS)
+    screen.write([(("farewell", ""),)])
     screen.close()
     lines = screen_text(stream.written, int(columns))
-    assert [line for line in lines if "asked" in line] == ["   asked   something"]
+    assert [line for line in lines if "request" in line] == ["   request  something"]
     assert lines[-1] == "farewell"
     assert not any("waits" in line for line in lines)
-    # The cursor is hidden while the view changes, and seen in the end.
+    # The cursor is hidden while the view changes, and shown at the end.
     assert stream.written.rindex("\033[?25h") > stream.written.rindex("\033[?25l")

@@ -1,4 +1,4 @@
-"""The hardware of every node and who has it, from the cluster's objects. Pure."""
+"""The cluster's objects, and the devices of every node and their usage. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dray.api.document import Document
-from dray.cmd.demo.scene import Card, NodeRow
-from dray.cmd.demo.story import DRIVER, RESOURCE, DemoNode
+from dray.cmd.demo.scenario import DRIVER, RESOURCE, DemoNode
+from dray.cmd.demo.screen import Card, NodeRow
 
-# The counter of a card that its partitions share.
+# The shared counter of a card's partitions.
 COUNTER = "slices"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterState:
     """The cluster's objects at one moment."""
 
     nodes: Sequence[Document] = ()
@@ -25,23 +25,23 @@ class Look:
     classic: Sequence[Document] = ()
 
     def pods_of(self, story: str) -> list[Document]:
-        """The Pods of a step, by name."""
+        """Return the Pods of a step."""
         return [pod for pod in self.pods if pod["metadata"].get("labels", {}).get("story") == story]
 
     def node(self, name: str) -> Document | None:
-        """One node."""
+        """Return a node."""
         return _named(self.nodes, name)
 
     def claim(self, name: str) -> Document | None:
-        """One claim of the demo's namespace."""
+        """Return a claim."""
         return _named(self.claims, name)
 
     def classic_claim(self, name: str) -> Document | None:
-        """One classic claim of the demo's namespace."""
+        """Return a classic claim."""
         return _named(self.classic, name)
 
     def slices_of(self, node: str) -> list[Document]:
-        """What drivers publish for a node."""
+        """Return the slices of a node."""
         return [item for item in self.slices if item["spec"].get("nodeName") == node]
 
 
@@ -50,59 +50,59 @@ def _named(documents: Sequence[Document], name: str) -> Document | None:
 
 
 def is_running(pod: Document) -> bool:
-    """Whether its containers run."""
+    """Return whether all containers are running."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return bool(statuses) and all("running" in item.get("state", {}) for item in statuses)
 
 
-def is_waiting(pod: Document) -> bool:
-    """Whether the scheduler has found no place for it."""
+def is_unschedulable(pod: Document) -> bool:
+    """Return whether the scheduler reported the Pod as unschedulable."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(item["type"] == "PodScheduled" and item.get("reason") == "Unschedulable" for item in conditions)
 
 
-def standing(pod: Document) -> str:
-    """How far a Pod has come, in a few words."""
+def pod_progress(pod: Document) -> str:
+    """Return the state of a Pod."""
     if is_running(pod):
-        return f"runs on {pod['spec']['nodeName']}"
+        return f"is running on {pod['spec']['nodeName']}"
     if node := pod["spec"].get("nodeName"):
-        return f"starts on {node}"
-    return "waits" if is_waiting(pod) else "is looked at"
+        return f"is starting on {node}"
+    return "is unschedulable" if is_unschedulable(pod) else "is being scheduled"
 
 
 def is_ready(node: Document) -> bool:
-    """Whether the node says so."""
+    """Return whether the node is ready."""
     conditions = node.get("status", {}).get("conditions", ())
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
-def is_complete(look: Look, nodes: Sequence[DemoNode]) -> bool:
-    """Whether every node is ready and has the hardware that the story needs."""
-    rows = board(look, nodes)
+def is_complete(state: ClusterState, nodes: Sequence[DemoNode]) -> bool:
+    """Return whether every node is ready and has the devices that the scenario needs."""
+    rows = node_rows(state, nodes)
     wanted = [node.cards if node.model else 1 for node in nodes]
     return all(row.ready and len(row.cards) >= count for row, count in zip(rows, wanted, strict=True))
 
 
-def board(look: Look, nodes: Sequence[DemoNode]) -> tuple[NodeRow, ...]:
-    """One row for each node of the story."""
-    return tuple(_row(look, node) for node in nodes)
+def node_rows(state: ClusterState, nodes: Sequence[DemoNode]) -> tuple[NodeRow, ...]:
+    """Return one row per node of the scenario."""
+    return tuple(_row(state, node) for node in nodes)
 
 
-def _row(look: Look, node: DemoNode) -> NodeRow:
-    found = look.node(node.name)
+def _row(state: ClusterState, node: DemoNode) -> NodeRow:
+    found = state.node(node.name)
     ready = found is not None and is_ready(found)
-    cards = tuple(_driver_cards(look, node) if node.model else _plugin_cards(look, found))
-    pods = tuple(pod["metadata"]["name"] for pod in look.pods if pod["spec"].get("nodeName") == node.name)
+    cards = tuple(_driver_cards(state, node) if node.model else _plugin_cards(state, found))
+    pods = tuple(pod["metadata"]["name"] for pod in state.pods if pod["spec"].get("nodeName") == node.name)
     return NodeRow(node.name, node.served_by, ready, cards, pods)
 
 
-def _driver_cards(look: Look, node: DemoNode) -> Iterator[Card]:
-    slices = look.slices_of(node.name)
+def _driver_cards(state: ClusterState, node: DemoNode) -> Iterator[Card]:
+    slices = state.slices_of(node.name)
     devices = {device["name"]: device for item in slices for device in item["spec"].get("devices", ())}
-    # A pool is usable when all of its slices are there: the one with counters, and the one with devices.
+    # A pool is usable when it is complete: one slice with counters, and one with devices.
     if not devices or len(slices) < slices[0]["spec"]["pool"]["resourceSliceCount"]:
         return
-    held = _held(look, node.name)
+    held = _held(state, node.name)
     for item in slices:
         for counters in item["spec"].get("sharedCounters", ()):
             total = int(counters["counters"][COUNTER]["value"])
@@ -110,10 +110,10 @@ def _driver_cards(look: Look, node: DemoNode) -> Iterator[Card]:
             yield Card(node.model, min(used, total), total)
 
 
-def _held(look: Look, pool: str) -> list[str]:
+def _held(state: ClusterState, pool: str) -> list[str]:
     return [
         result["device"]
-        for claim in look.claims
+        for claim in state.claims
         for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
         if (result["driver"], result["pool"]) == (DRIVER, pool)
     ]
@@ -127,12 +127,12 @@ def _consumed(device: Document, counter_set: str) -> int:
     )
 
 
-def _plugin_cards(look: Look, node: Document | None) -> Iterator[Card]:
+def _plugin_cards(state: ClusterState, node: Document | None) -> Iterator[Card]:
     count = int((node or {}).get("status", {}).get("allocatable", {}).get(RESOURCE, "0"))
     if node is None or not count:
         return
     name = node["metadata"]["name"]
-    used = sum(_limit(pod) for pod in look.pods if pod["spec"].get("nodeName") == name)
+    used = sum(_limit(pod) for pod in state.pods if pod["spec"].get("nodeName") == name)
     for number in range(count):
         yield Card(RESOURCE.partition("/")[2], int(number < used), 1)
 

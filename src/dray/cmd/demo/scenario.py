@@ -1,4 +1,4 @@
-"""The story as data: which nodes there are, and what is asked of them in which order."""
+"""The scenario as data: the nodes of the cluster, and the steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 RESOURCE: Final = "example.com/gpu"
-# Device files that every machine has stand for two cards: /dev/null and /dev/zero.
+# Device files that exist on every machine represent two cards: /dev/null and /dev/zero.
 PLUGIN_PATTERN: Final = "/dev/[nz][eu][lr][lo]"
 PLUGIN_DEVICES: Final = 2
 DRIVER: Final = "gpu.example.com"
@@ -16,17 +16,17 @@ DEVICE_PLUGIN: Final = "device plugin"
 
 @dataclass(frozen=True, slots=True)
 class DemoNode:
-    """A node and what offers its devices: a DRA driver with cards of a model, or a device plugin."""
+    """A node, with a DRA driver for cards of a model, or with a device plugin."""
 
     name: str
     model: str = ""
     cards: int = 0
-    # Also runs the node's part of the classic driver.
+    # Also runs the node part of the classic driver.
     classic: bool = False
 
     @property
     def served_by(self) -> str:
-        """In words."""
+        """Return what provides the node's devices."""
         return DRA_DRIVER if self.model else DEVICE_PLUGIN
 
 
@@ -40,19 +40,19 @@ NODES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A manifest to apply, and what must come of it."""
+    """A manifest to apply, and the expected result."""
 
     title: str
     source: str
-    # A file of examples/demo; empty when nothing is applied.
+    # A file of examples/demo; empty if nothing is applied.
     manifest: str = ""
-    # The Pods it is about, by their label `story`.
+    # The value of the label `story` of the step's Pods.
     story: str = ""
     running: int = 0
-    waiting: int = 0
-    # Show what each node said.
+    pending: int = 0
+    # Show the filter result of each node.
     explained: bool = False
-    # Show what scheduler and driver told each other.
+    # Show the negotiation between scheduler and driver.
     negotiated: bool = False
     # Nodes whose PodResources are read.
     pod_resources: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Step:
 
 STEPS: Final = (
     Step(
-        "A claim from a template: a slice of an H100",
+        "A claim from a template: a partition of an H100",
         "KEP-4381",
         "2-template.yaml",
         "template",
@@ -68,7 +68,7 @@ STEPS: Final = (
         explained=True,
     ),
     Step(
-        "Prioritized alternatives: the first choice is taken, so the second it is",
+        "Prioritized alternatives: the first one is in use, so the second is allocated",
         "KEP-4816",
         "3-alternatives.yaml",
         "alternatives",
@@ -76,7 +76,7 @@ STEPS: Final = (
         explained=True,
     ),
     Step(
-        "A device plugin, the way it always was",
+        "A resource of a device plugin",
         "KEP-3573",
         "4-device-plugin.yaml",
         "device-plugin",
@@ -84,7 +84,7 @@ STEPS: Final = (
         explained=True,
     ),
     Step(
-        f"One request, {RESOURCE}: 1, served by DRA here and by the device plugin there",
+        f"One request, {RESOURCE}: 1, served by DRA on some nodes and by a device plugin on others",
         "KEP-5004",
         "5-extended-resource.yaml",
         "extended-resource",
@@ -99,16 +99,16 @@ STEPS: Final = (
         negotiated=True,
     ),
     Step(
-        "PodResources: what monitoring asks a node about its devices",
+        "PodResources: how monitoring agents list the devices of a node",
         "KEP-3695",
         pod_resources=("plugin-node", "a100-node-1", "a100-node-2"),
     ),
     Step(
-        "Nothing is left: why a Pod waits, and what would help",
+        "No devices left: why a Pod is pending, and what would help",
         "dray explain",
         "7-latecomer.yaml",
         "latecomer",
-        waiting=1,
+        pending=1,
         explained=True,
     ),
 )
