@@ -18,7 +18,6 @@ ALLOWED: Final = {
     "cmd": 5,
     "controllers": 1,
     "node": 4,
-    "scheduler": 4,
 }
 PACKAGES: Final = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 

@@ -1,4 +1,4 @@
-"""Structured device allocation: snapshot in, result out; never persists, never I/O."""
+"""Structured device allocation: finds devices for claims on a node. Writes nothing, no I/O."""
 
 from dray.allocator.allocation_cache import AllocationQuery
 from dray.allocator.allocations import Allocations, claim_label

@@ -1,6 +1,6 @@
-"""Which devices are in use by which claims: updated by what changes, never rebuilt.
+"""The devices that are allocated to claims, updated incrementally.
 
-A claim counts once. What is in flight for it comes before what was assumed, and that before what was observed.
+A claim counts once: an in-flight allocation precedes an assumed one, which precedes the observed one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dray.api.types.resource_v1 import AllocationResult, DeviceRequestAllocation
 
 _T = TypeVar("_T")
 
-# Changes remembered; who asks less often has to look at everything again.
+# Length of the change log; a reader that falls further behind has to read everything.
 CHANGES_MAX: Final = 10_000
 
 _NONE: Final[Mapping[str, int]] = {}
 
 
 def claim_label(claim: ResourceClaim) -> str:
-    """The claim's name as Kubernetes writes it in messages."""
+    """Return the claim's name as in Kubernetes' messages."""
     name = claim.metadata.name or ""
     return f"{claim.metadata.namespace}/{name}" if claim.metadata.namespace else name
 
 
 class _Use(msgspec.Struct, frozen=True, gc=False):
-    """One device held by a claim; `consumed` only for a share of it."""
+    """One device allocated to a claim; `consumed` is set for a share."""
 
     pool: str
     key: str
@@ -40,14 +40,14 @@ class _Use(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Holding(msgspec.Struct, frozen=True):
-    """What a claim holds."""
+    """The devices of a claim."""
 
     label: str
     uses: tuple[_Use, ...]
 
 
 class _Layers(msgspec.Struct):
-    """What is known about one claim; the first that is there counts."""
+    """The allocations of one claim from different sources; the first that is set counts."""
 
     in_flight: _Holding | None = None
     assumed: _Holding | None = None
@@ -58,33 +58,32 @@ class _Layers(msgspec.Struct):
 
 
 class _PoolUse(msgspec.Struct):
-    """The devices of one pool that are in use."""
+    """The allocated devices of one pool."""
 
     # Grows with each change.
     stamp: int = 0
-    # Keys of devices to the number of claims that hold them, by whatever means.
+    # Device key -> number of claims that use it.
     keys: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Allocations:
-    """The allocated state of the cluster; its identity and stamps tell readers when to look again."""
+    """The allocated devices of the cluster; stamps and versions tell readers what has changed."""
 
     def __init__(self) -> None:
         self._claims: dict[str, _Layers] = {}
         self._pools: dict[str, _PoolUse] = {}
-        # Devices used by a claim alone, which others only read, and shares of those that are used by several; with the
-        # claims' names.
+        # Devices used by one claim alone (read by other modules), and shares of the others; with labels of claims.
         self.dedicated: dict[str, list[str]] = {}
         self._shares: dict[str, list[tuple[str, _Use]]] = {}
         self._consumed: dict[str, dict[str, int]] = {}
-        # Grows with each change of a pool; the pools of the last changes, newest last.
+        # Grows with each change; the log has the pools that changed, newest last.
         self.version = 0
         self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
 
     # ---- changes
 
     def apply_claim(self, claim: ResourceClaim) -> None:
-        """A claim was observed, allocated or not; an assumption that came true is dropped."""
+        """Apply an observed claim; an assumption that it confirms is dropped."""
         observed = _holding(claim, claim.status.allocation)
         identity = _identity(claim)
         if observed is None and identity not in self._claims:
@@ -97,13 +96,13 @@ class Allocations:
         self._changed(identity, layers, before)
 
     def remove_claim(self, claim: ResourceClaim) -> None:
-        """A claim is gone, and whatever was thought about it."""
+        """Remove a deleted claim and its assumption."""
         layers = self._claims.pop(_identity(claim), None)
         if layers is not None:
             self._replace(layers.effective(), None)
 
     def assume(self, claim: ResourceClaim) -> None:
-        """The claim was written with this allocation, which is still to be observed."""
+        """Assume a written allocation until it is observed."""
         identity = _identity(claim)
         layers = self._layers(identity)
         before = layers.effective()
@@ -111,7 +110,7 @@ class Allocations:
         self._changed(identity, layers, before)
 
     def forget(self, claim: ResourceClaim) -> None:
-        """What was assumed is not so; what was observed counts again."""
+        """Drop the assumption; the observed allocation counts again."""
         identity = _identity(claim)
         layers = self._claims.get(identity)
         if layers is not None and layers.assumed is not None:
@@ -120,7 +119,7 @@ class Allocations:
             self._changed(identity, layers, before)
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
-        """The allocation was decided and is being written."""
+        """Count an allocation that is being written."""
         identity = _identity(claim)
         layers = self._layers(identity)
         before = layers.effective()
@@ -128,7 +127,7 @@ class Allocations:
         self._changed(identity, layers, before)
 
     def end_in_flight(self, claim: ResourceClaim) -> None:
-        """The write has ended, well or not."""
+        """Stop counting it; the write has ended."""
         identity = _identity(claim)
         layers = self._claims.get(identity)
         if layers is not None and layers.in_flight is not None:
@@ -139,41 +138,41 @@ class Allocations:
     # ---- questions
 
     def stamp(self, pool: str) -> int:
-        """Changes whenever the use of the pool's devices does."""
+        """Return a number that changes with every allocation in the pool."""
         use = self._pools.get(pool)
         return 0 if use is None else use.stamp
 
     def changed_since(self, version: int) -> frozenset[str] | None:
-        """The pools whose use changed after the version; None when that is too long ago to tell."""
+        """Return the pools that changed after the version; None if the log is too short."""
         count = self.version - version
         if count > len(self._changes):
             return None
         return frozenset(islice(reversed(self._changes), count))
 
     def has_any(self, pool: str) -> bool:
-        """Whether any device of the pool is in use."""
+        """Return whether any device of the pool is in use."""
         use = self._pools.get(pool)
         return use is not None and bool(use.keys)
 
     def keys_in_use(self, pool: str) -> Iterable[str]:
-        """The pool's devices that are in use, alone or shared."""
+        """Return the pool's devices that are in use, alone or shared."""
         use = self._pools.get(pool)
         return () if use is None else use.keys
 
     def in_use(self, key: str, *, shareable: bool) -> bool:
-        """Whether no other claim can have the device; shares of one that no longer is shareable count."""
+        """Return whether no other claim can use the device; shares of a no longer shareable device count."""
         return key in self.dedicated or (not shareable and key in self._shares)
 
     def is_shared(self, key: str) -> bool:
-        """Whether claims have shares of the device."""
+        """Return whether claims have shares of the device."""
         return key in self._shares
 
     def consumed(self, key: str) -> Mapping[str, int]:
-        """How much of the device's capacities its shares take, in nano units."""
+        """Return the capacity that the shares of the device consume, in nano units."""
         return self._consumed.get(key, _NONE)
 
     def holders(self, key: str) -> tuple[str, ...]:
-        """The claims that use the device."""
+        """Return the claims that use the device."""
         shares = (label for label, _ in self._shares.get(key, ()))
         return (*self.dedicated.get(key, ()), *shares)
 
@@ -242,7 +241,7 @@ def _remove(table: dict[str, list[_T]], key: str, item: _T) -> None:
 
 
 def _identity(claim: ResourceClaim) -> str:
-    # A claim that was made anew is another claim.
+    # A recreated claim is another claim.
     return claim.metadata.uid or claim_label(claim)
 
 
@@ -251,7 +250,7 @@ def _holding(claim: ResourceClaim, allocation: AllocationResult | None) -> _Hold
         return None
     uses = []
     for result in allocation.devices.results:
-        # Administrative access leaves no mark.
+        # Admin access does not allocate the device.
         if result.admin_access:
             continue
         pool = pool_key(result.driver, result.pool)

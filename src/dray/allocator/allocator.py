@@ -1,4 +1,4 @@
-"""The allocator: claims and a node in, allocations or "no fit" out; the caller persists."""
+"""The allocator: finds devices on a node for claims. The caller writes the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _never() -> bool:
 
 
 class Allocator:
-    """Allocates claims from an inventory; reads the inventory and the allocations, changes neither."""
+    """Allocates claims from an inventory; changes neither the inventory nor the allocations."""
 
     def __init__(self, inventory: Inventory, allocations: Allocations, features: FeatureGates | None = None) -> None:
         self.inventory = inventory
@@ -39,7 +39,7 @@ class Allocator:
         self._groups = SelectorGroups(
             list_attributes=self.gates.list_attributes, consumable_capacity=self.gates.consumable_capacity
         )
-        # The last plan: an attempt asks about the same claims on one node after the other.
+        # The last plan: an attempt allocates the same claims on one node after the other.
         self._planned: tuple[ResourceClaim, ...] = ()
         self._planned_at = -1
         self._plan = Plan((), ())
@@ -62,8 +62,8 @@ class Allocator:
     ) -> Outcome:
         """Allocate all the claims on the node, or none.
 
-        An `AllocationError` ends the attempt on every node, a `NodeAllocationError` and a `SearchStoppedError` only
-        on this one.
+        An `AllocationError` applies to all nodes, a `NodeAllocationError` and a `SearchStoppedError` only
+        to this one.
         """
         plan = self.plan(claims)
         view = self.inventory.node_view(node, self.gates)
@@ -87,7 +87,7 @@ class Allocator:
         return self._no_fit(view, Outcome(None, search.steps))
 
     def explain(self, node: Node, claims: Sequence[ResourceClaim]) -> Explanation:
-        """Say for each request and device why the claims do not fit on the node; never raises."""
+        """Return for each request and device why the claims do not fit on the node; never raises."""
         try:
             plan = self.plan(claims)
         except AllocationError as error:
@@ -96,7 +96,7 @@ class Allocator:
         return Explainer(plan, view, self.inventory, self.allocations).explain()
 
     def usage(self, node: Node, class_name: str) -> tuple[int, int]:
-        """How many of the node's devices of the class are in use, and how many there are."""
+        """Return how many of the node's devices of the class are in use, and how many there are."""
         device_class = self.inventory.device_class(class_name)
         if device_class is None:
             return 0, 0
@@ -106,7 +106,7 @@ class Allocator:
         return (matching & view.blocked(self.allocations)).bit_count(), matching.bit_count()
 
     def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
-        """Check the claims and make them ready; the last plan is kept while its claims and classes are the same."""
+        """Return the plan for the claims; the last one is reused while claims and classes are the same."""
         version = self.inventory.classes_version
         if version != self._planned_at or not _same(self._planned, claims):
             planner = Planner(self.gates, self._groups, self.inventory.classes)
@@ -116,16 +116,16 @@ class Allocator:
         return self._plan
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:
-        """Nothing fits; but with a pool that cannot be trusted this is no plain "no"."""
+        """Return a negative outcome, or raise if the node has an invalid pool."""
         if view.invalid:
             raise NodeAllocationError(INVALID_POOLS)
         return outcome
 
 
-def _same(known: Sequence[ResourceClaim], claims: Sequence[ResourceClaim]) -> bool:
-    if len(known) != len(claims):
+def _same(planned: Sequence[ResourceClaim], claims: Sequence[ResourceClaim]) -> bool:
+    if len(planned) != len(claims):
         return False
-    for one, other in zip(known, claims, strict=True):  # noqa: SIM110 - a generator costs twice as much here
+    for one, other in zip(planned, claims, strict=True):  # noqa: SIM110 - a generator costs twice as much here
         if one is not other:
             return False
     return True

@@ -1,7 +1,7 @@
-"""What an attempt has taken so far: devices, shares, counters, and what constraints have seen.
+"""The state of a search: the devices, shares and counters it has taken, and the states of constraints.
 
-Trying a device writes into its frame what undoes it. Frames are undone last first, so what was there before is what is
-put back.
+Taking a device records in its frame how to undo it. Frames are undone in reverse order, which restores the previous
+state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _K = TypeVar("_K")
 
 
 class Frame:
-    """One device of one request being decided."""
+    """The decision on one device of one request."""
 
     __slots__ = (
         "amounts",
@@ -46,10 +46,10 @@ class Frame:
         self.choice_number = choice_number
         self.choice: Choice = requests.choices[choice_number]
         self.ordinal = ordinal
-        # Devices that could be tried at first, and those that still can.
+        # The initial candidates, and those not tried yet.
         self.start = start
         self.candidates = start
-        # The device that is taken, and what undoes it.
+        # The taken device, and the state to restore.
         self.index = -1
         self.used_before = 0
         self.constraints_before: tuple[ConstraintState, ...] = ()
@@ -59,7 +59,7 @@ class Frame:
 
 
 class Attempt:
-    """The state of a search, apart from where it is."""
+    """The state of a search, except its position."""
 
     __slots__ = (
         "_counters",
@@ -78,12 +78,12 @@ class Attempt:
         self.plan = plan
         self.view = view
         self.allocations = allocations
-        # Devices used alone by an ordinary request of this attempt.
+        # Devices taken exclusively by this search.
         self.taken = 0
-        # By device: what the shares of this attempt take of it.
+        # Capacity consumed by the shares of this search, by device.
         self.shares: dict[int, Mapping[str, int]] = {}
         self._counters: dict[str, dict[CounterName, int]] = {}
-        # By claim: the devices it has, those it has for an administrator, and how many.
+        # By claim: its devices, those with admin access, and their number.
         count = len(plan.claims)
         self.claim_used = [0] * count
         self.admin_used = [0] * count
@@ -93,7 +93,7 @@ class Attempt:
         ]
 
     def candidates(self, claim: int, choice: Choice, after: int) -> int:
-        """The devices after the index that are not taken."""
+        """Return the devices after the index that are not taken."""
         usable = choice.available | choice.failing
         if choice.alternative.admin_access:
             usable &= ~self.claim_used[claim]
@@ -127,7 +127,7 @@ class Attempt:
         return True
 
     def undo(self, frame: Frame) -> None:
-        """Give back what the frame took."""
+        """Undo what the frame took."""
         index, bit = frame.index, 1 << frame.index
         claim = frame.claim
         frame.index = -1
@@ -159,7 +159,7 @@ class Attempt:
             amounts = share(device.content, frame.choice.alternative.capacity)
             if amounts is None or self.lacking_capacity(index, device, amounts) is not None:
                 return False
-        # A shared device took its counters when it was first used.
+        # A shared device consumes counters once, for its first share.
         in_use = shared and (before is not None or self.allocations.is_shared(device.key))
         consumes = bool(device.consumes) and not in_use
         if consumes and self.lacking_counter(device) is not None:
@@ -175,22 +175,22 @@ class Attempt:
         return True
 
     def lacking_capacity(self, index: int, device: PoolDevice, amounts: Mapping[str, int]) -> str | None:
-        """The capacity that has not enough left for one more share."""
+        """Return the capacity that is insufficient for one more share."""
         return fits(device.content, amounts, self.allocations.consumed(device.key), self.shares.get(index, {}))
 
     def lacking_counter(self, device: PoolDevice) -> CounterName | None:
-        """The counter that has not enough left for the device."""
+        """Return the counter that is insufficient for the device."""
         pool = device.entry.pool
         used = pool.used_counters(self.allocations)
         also = self._counters.get(pool.key)
         return pool.lacking_counter(device, _sum(used, also) if also else used)
 
     def counters_of(self, pool: Pool) -> Mapping[CounterName, int]:
-        """What this attempt takes of the pool's counters."""
+        """Return what this search consumes of the pool's counters."""
         return self._counters.get(pool.key, {})
 
     def parts(self) -> tuple[object, object]:
-        """The shares and counters taken, to compare states by."""
+        """Return the shares and counters taken, for comparing states."""
         shares = tuple(sorted((index, tuple(sorted(used.items()))) for index, used in self.shares.items()))
         used = ((pool, *item) for pool, used in self._counters.items() for item in used.items() if item[1])
         return shares, tuple(sorted(used))
@@ -203,7 +203,7 @@ class Attempt:
     def _constrained(
         self, claim: int, alternative: Alternative, device: PoolDevice
     ) -> tuple[ConstraintState, ...] | None:
-        """The constraints' states with the device; none if it violates one."""
+        """Return the constraints' states with the device; None if it violates one."""
         states: list[ConstraintState] = list(self.constraint_states[claim])
         constraints = self.plan.claims[claim].constraints
         for position in alternative.constraints:

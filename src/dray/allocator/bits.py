@@ -1,4 +1,4 @@
-"""Sets of devices as integers: bit i stands for the i-th device of a node, in the order of the search."""
+"""Sets of devices as bit masks: bit i is the i-th device of a node, in search order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def indices(mask: int) -> Iterator[int]:
-    """The members, lowest first."""
+    """Yield the members, lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -14,10 +14,10 @@ def indices(mask: int) -> Iterator[int]:
 
 
 def lowest(mask: int) -> int:
-    """The first member of a set that is not empty."""
+    """Return the first member of a non-empty set."""
     return (mask & -mask).bit_length() - 1
 
 
 def above(mask: int, index: int) -> int:
-    """The members after the index."""
+    """Return the members after the index."""
     return mask >> (index + 1) << (index + 1)

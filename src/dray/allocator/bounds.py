@@ -1,6 +1,6 @@
-"""Counting arguments: why requests cannot be met together, found without trying.
+"""Bounds that prove requests unsatisfiable by counting, without a search.
 
-Each is a relaxation: it may miss that there is no solution, but never says so when there is one.
+Each is a relaxation: it may miss that there is no solution, but is never wrong about one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dray.allocator.choices import Choice, RequestChoices
 from dray.allocator.pools import CounterName, Pool, PoolDevice
 from dray.allocator.view import NodeView
 
-# What the attempt so far has taken of a pool's counters.
+# Returns what the search has consumed of a pool's counters.
 Taken = Callable[[Pool], Mapping[CounterName, int]]
 
 
 class _Group:
-    """Devices of a choice that take from the same counters, and the least that each of them takes."""
+    """Devices of a choice that consume the same counters, and the least that each of them consumes."""
 
     __slots__ = ("least", "members", "pool")
 
@@ -31,7 +31,7 @@ class _Group:
 
 
 class Bounds:
-    """What can be counted about the requests of an attempt on a node."""
+    """The bounds for the requests of a search on a node."""
 
     __slots__ = ("_allocations", "_demands", "_groups", "_needs", "_pools")
 
@@ -48,7 +48,7 @@ class Bounds:
         self._needs = _needs(requests, consumers)
 
     def refute(self, request: int, taken: int, counters: Taken) -> bool:
-        """Whether this request and those after it cannot all be met with what is left."""
+        """Return whether this request and the later ones cannot all be satisfied with what is left."""
         for mask, demand in self._demands.items():
             if demand[request] > (mask & ~taken).bit_count():
                 return True
@@ -59,7 +59,7 @@ class Bounds:
         return any(need > left.get(name, 0) for name, need in needs.items())
 
     def most(self, choice: Choice, candidates: int, counters: Taken) -> int:
-        """The most candidates that the counters can still bear."""
+        """Return an upper bound for the number of candidates that the counters allow."""
         total = candidates.bit_count()
         for group in self._groups.get(id(choice), ()):
             members = (candidates & group.members).bit_count()
@@ -85,13 +85,13 @@ class Bounds:
 
 
 def _demands(requests: Sequence[RequestChoices], view: NodeView) -> dict[int, list[int]]:
-    """For each set of devices, how many of them the requests from a number on must have that can use no others."""
+    """Return for each set of devices how many of them the requests from a number on need that can use no others."""
     asking: list[tuple[int, int]] = []
     for request in requests:
         usable = 0
         for choice in request.choices:
             usable |= choice.available | choice.failing if choice.feasible else 0
-        # Administrators take nothing, and a shared device can serve any number.
+        # Admin access consumes nothing, and a shared device can serve any number of requests.
         exempt = request.choices[0].alternative.admin_access or bool(usable & view.shared)
         least = min((choice.needed for choice in request.choices if choice.feasible), default=0)
         asking.append((usable, 0 if exempt else least))
@@ -113,7 +113,7 @@ def _groups(choice: Choice, consumers: Mapping[int, PoolDevice]) -> list[_Group]
     by_sets: dict[tuple[str, tuple[str, ...]], dict[int, PoolDevice]] = {}
     for index in indices(choice.available):
         device = consumers.get(index)
-        # A shared device takes its counters only once.
+        # A shared device consumes counters only once.
         if device is None or device.content.allow_multiple:
             continue
         sets = tuple(sorted({name for (name, _), _ in device.consumes}))
@@ -122,7 +122,7 @@ def _groups(choice: Choice, consumers: Mapping[int, PoolDevice]) -> list[_Group]
 
 
 def _needs(requests: Sequence[RequestChoices], consumers: Mapping[int, PoolDevice]) -> list[dict[str, int]]:
-    """From each request on, the least that is needed of the counters of one name, in whatever set."""
+    """Return for each request what it and the later ones need at least of the counters of one name, in any set."""
     needs: list[dict[str, int]] = [{} for _ in range(len(requests) + 1)]
     if not consumers:
         return needs
@@ -137,7 +137,7 @@ def _needs(requests: Sequence[RequestChoices], consumers: Mapping[int, PoolDevic
 
 
 def _least(choice: Choice, consumers: Mapping[int, PoolDevice]) -> dict[str, int]:
-    """What the choice takes at least of the counters of each name that all of its devices take from."""
+    """Return what the choice needs at least of each counter name that all of its devices consume."""
     least: dict[str, int] | None = None
     for index in indices(choice.available | choice.failing):
         device = consumers.get(index)

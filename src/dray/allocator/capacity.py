@@ -1,4 +1,4 @@
-"""Shares of a device: how much of each capacity a request takes, by the device's policy."""
+"""Shares of a device: what a request consumes of each capacity, by the device's request policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _nanos(text: str) -> int:
 
 
 def offers(content: Content, wanted: Mapping[str, str]) -> bool:
-    """Whether a device that is used whole has the capacities a request asks for."""
+    """Return whether an exclusively used device has the requested capacities."""
     for name, amount in wanted.items():
         own = content.capacity_name(name)
         if own is None or _nanos(amount) > _nanos(content.capacity[own].value):
@@ -31,7 +31,7 @@ def offers(content: Content, wanted: Mapping[str, str]) -> bool:
 
 
 def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
-    """What a share takes of every capacity of the device; none when the policy forbids it or a capacity is missing."""
+    """Return what a share consumes of each capacity; None if the policy forbids it or a capacity is missing."""
     asked: dict[str, int] = {}
     for name, amount in wanted.items():
         own = content.capacity_name(name)
@@ -49,7 +49,7 @@ def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
 
 def _amount(asked: int | None, policy: CapacityRequestPolicy | None, whole: int) -> int | None:
     if asked is None:
-        # Without a default nobody else can use the rest.
+        # Without a default the share takes the whole capacity.
         return whole if policy is None or policy.default is None else _nanos(policy.default)
     if policy is None:
         return asked
@@ -70,7 +70,7 @@ def _in_range(asked: int, valid: CapacityRequestPolicyRange) -> int | None:
 
 
 def fits(content: Content, taken: Amounts, consumed: Amounts, also: Amounts) -> str | None:
-    """The first capacity that has not enough left for one more share; none when all have."""
+    """Return the first capacity that is insufficient for one more share; None if there is none."""
     for name, amount in taken.items():
         left = _nanos(content.capacity[name].value) - consumed.get(name, 0) - also.get(name, 0)
         if amount > left:
@@ -79,7 +79,7 @@ def fits(content: Content, taken: Amounts, consumed: Amounts, also: Amounts) -> 
 
 
 def rendered(content: Content, taken: Amounts, wanted: Mapping[str, str]) -> dict[str, str]:
-    """The amounts as quantities, written the way the request or the device writes them."""
+    """Return the amounts as quantities in the format of the request or the device."""
     asked = {content.capacity_name(name): amount for name, amount in wanted.items()}
     return {name: _text(amount, asked.get(name) or content.capacity[name].value) for name, amount in taken.items()}
 

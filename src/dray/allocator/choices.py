@@ -1,4 +1,4 @@
-"""What each alternative of each request can use on one node, before anything is tried."""
+"""The devices that each alternative of each request can use on one node, before the search."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dray.allocator.view import NodeView
 
 
 class Choice:
-    """An alternative on a node: sets of devices as the view numbers them."""
+    """An alternative on a node; sets of devices use the numbers of the view."""
 
     __slots__ = ("alternative", "available", "everything", "failing", "feasible", "needed", "obstacle")
 
     def __init__(self, alternative: Alternative) -> None:
         self.alternative = alternative
-        # Devices that can be used as things are, and those whose selectors give no answer.
+        # Devices that can be used, and those whose selectors fail to evaluate.
         self.available = 0
         self.failing = 0
-        # For mode All, the devices that must all be taken.
+        # For mode All, the devices that must all be allocated.
         self.everything = 0
         self.needed = alternative.count
-        # Whether there are enough devices, were the request alone.
+        # Whether there are enough devices for this request alone.
         self.feasible = False
-        # Why the node cannot be judged for this alternative.
+        # Why this alternative cannot be evaluated on the node.
         self.obstacle: NodeAllocationError | None = None
 
 
@@ -42,19 +42,19 @@ class RequestChoices:
         self.request = request
         self.claim = request.claim
         self.choices = choices
-        # Whether some alternative could be met, were the request alone.
+        # Whether an alternative can be satisfied for this request alone.
         self.feasible = False
         for choice in choices:
             self.feasible = self.feasible or choice.feasible
 
     @property
     def least(self) -> int:
-        """The fewest devices that can meet the request here."""
+        """Return the fewest devices that satisfy the request here."""
         return min(choice.needed for choice in self.choices)
 
 
 class Chooser:
-    """Works out the choices of a plan on one node."""
+    """Computes the choices of a plan on one node."""
 
     __slots__ = ("_allocations", "_blocked", "_plan", "_rules", "_view")
 
@@ -66,7 +66,7 @@ class Chooser:
         self._blocked = view.blocked(allocations)
 
     def choices(self) -> list[RequestChoices] | None:
-        """The choices of every request, or nothing as soon as one of them cannot be met."""
+        """Return the choices of every request; None if one of them cannot be satisfied."""
         found = []
         for request in self._plan.requests:
             choices = self.choose(request)
@@ -78,7 +78,7 @@ class Chooser:
         return found
 
     def choose(self, request: PlannedRequest) -> RequestChoices:
-        """The choices of one request."""
+        """Return the choices of one request."""
         return RequestChoices(request, [self._choice(request, alternative) for alternative in request.alternatives])
 
     def _choice(self, request: PlannedRequest, alternative: Alternative) -> Choice:
@@ -101,7 +101,7 @@ class Chooser:
     def _choose_all(self, request: PlannedRequest, choice: Choice, matching: int) -> None:
         alternative = choice.alternative
         if choice.failing:
-            # All must be known before any is taken, so an unanswered selector cannot wait.
+            # The set of all devices must be known before any is allocated.
             raise self.failure(request, choice)
         choice.everything = self._with_capacity(alternative, matching)
         choice.needed = choice.everything.bit_count()
@@ -115,7 +115,7 @@ class Chooser:
         choice.feasible = complete and 0 < choice.needed <= DEVICES_MAX
 
     def _obstacle(self, request: PlannedRequest, alternative: Alternative) -> NodeAllocationError | None:
-        """What "all" means is unknown while a pool of the node is."""
+        """Return why "all" is undefined: a pool of the node is incomplete or invalid."""
         for pools, state in ((self._view.incomplete, "being updated"), (self._view.invalid, "invalid")):
             if pools:
                 label = self._plan.claims[request.claim].label
@@ -126,7 +126,7 @@ class Chooser:
         return None
 
     def _with_capacity(self, alternative: Alternative, devices: int) -> int:
-        """Without those that lack the capacity asked for; a share needs some left, even if none was asked for."""
+        """Return the devices with the requested capacity; a share needs some left, even without a request."""
         if alternative.admin_access or not (alternative.capacity or self._view.shared):
             return devices
         for index in indices(devices if alternative.capacity else devices & self._view.shared):
@@ -142,13 +142,13 @@ class Chooser:
         return devices
 
     def failure(self, request: PlannedRequest, choice: Choice) -> AllocationError:
-        """The error of the first device whose selectors give no answer."""
+        """Return the error of the first device whose selectors fail."""
         verdict = choice.alternative.group.verdict(self._view.device(lowest(choice.failing)).content)
         assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
         return selector_error(self._plan.claims[request.claim], choice.alternative, verdict)
 
     def _explain_failure(self, choices: RequestChoices) -> None:
-        """A request that cannot be met, but was not understood or judged, is an error rather than a "no"."""
+        """Raise the error of an unsatisfiable request that could not be evaluated."""
         for choice in choices.choices:
             if choice.failing:
                 raise self.failure(choices.request, choice)
@@ -158,7 +158,7 @@ class Chooser:
 
     def _check_sizes(self, found: list[RequestChoices]) -> None:
         if len(found) == 1:
-            # A single feasible request is within the limit by itself.
+            # A single feasible request is within the limit.
             return
         for position, claim in enumerate(self._plan.claims):
             least = sum(choices.least for choices in found if choices.claim == position)

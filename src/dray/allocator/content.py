@@ -1,4 +1,4 @@
-"""What a device is, apart from its name and place: equal contents are one object, judged once per selector."""
+"""The content of devices, without name and pool. Equal contents are one object, evaluated once per selector."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dray.api.types.resource_v1 import Device, DeviceAttribute, DeviceCapacity
 if TYPE_CHECKING:
     from dray.allocator.selection import SelectorGroup, Verdict
 
-# Verdicts kept per content; claims with selectors of their own could otherwise make them grow for ever.
+# Cached verdicts per content; without a bound, claims with unique selectors would let them grow forever.
 _VERDICTS_MAX: Final = 128
 
-# A typed attribute value: 1 and true, and "1" and version 1, are different.
+# A typed attribute value: 1 and true differ, and so do "1" and version 1.
 Value = tuple[str, object]
 
 _SCALARS: Final = (("int", "int_"), ("bool", "bool_"), ("string", "string"), ("version", "version"))
@@ -21,7 +21,7 @@ _LISTS: Final = (("int", "ints"), ("bool", "bools"), ("string", "strings"), ("ve
 
 
 class Content:
-    """The driver, attributes and capacities of a device; compared by value only when it is interned."""
+    """The driver, attributes and capacities of a device; compared by value only when interned."""
 
     __slots__ = ("_hash", "allow_multiple", "attributes", "capacity", "driver", "users", "verdicts")
 
@@ -30,7 +30,7 @@ class Content:
         self.attributes: Mapping[str, DeviceAttribute] = device.attributes
         self.capacity: Mapping[str, DeviceCapacity] = device.capacity
         self.allow_multiple = bool(device.allow_multiple_allocations)
-        # Devices that have this content; kept by the table.
+        # The number of devices with this content; maintained by the table.
         self.users = 0
         self.verdicts: dict[SelectorGroup, Verdict] = {}
         parts = (driver, frozenset(self.attributes.items()), frozenset(self.capacity.items()), self.allow_multiple)
@@ -50,14 +50,14 @@ class Content:
             and self.capacity == other.capacity
         )
 
-    def remember(self, group: SelectorGroup, verdict: Verdict) -> None:
-        """Keep what the selectors said."""
+    def cache_verdict(self, group: SelectorGroup, verdict: Verdict) -> None:
+        """Cache a verdict."""
         if len(self.verdicts) >= _VERDICTS_MAX:
             self.verdicts.clear()
         self.verdicts[group] = verdict
 
     def values(self, name: str, *, lists: bool) -> frozenset[Value] | None:
-        """The values of a fully qualified attribute; none when it is missing or of an unknown kind."""
+        """Return the values of a fully qualified attribute; None if it is missing or of an unknown type."""
         attribute = self.attributes.get(name)
         if attribute is None:
             domain, _, identifier = name.partition("/")
@@ -65,7 +65,7 @@ class Content:
         return None if attribute is None else attribute_values(attribute, lists=lists)
 
     def capacity_name(self, name: str) -> str | None:
-        """The device's own spelling of a capacity; its driver's domain may be written or left out."""
+        """Return the device's own name of a capacity; the driver's domain is optional."""
         if name in self.capacity:
             return name
         domain, slash, identifier = name.partition("/")
@@ -74,7 +74,7 @@ class Content:
 
 
 def attribute_values(attribute: DeviceAttribute, *, lists: bool) -> frozenset[Value] | None:
-    """The typed values of an attribute; a scalar is a set of one."""
+    """Return the typed values of an attribute; a scalar is a set of one."""
     for kind, field in _SCALARS:
         value = getattr(attribute, field)
         if value is not None:
@@ -88,25 +88,25 @@ def attribute_values(attribute: DeviceAttribute, *, lists: bool) -> frozenset[Va
 
 
 def has_list(attribute: DeviceAttribute) -> bool:
-    """Whether the attribute is a list."""
+    """Return whether the attribute is a list."""
     return bool(attribute.ints or attribute.bools or attribute.strings or attribute.versions)
 
 
 class ContentTable:
-    """One object for each distinct content that is in use."""
+    """Interns the contents of all devices."""
 
     def __init__(self) -> None:
         self._contents: dict[Content, Content] = {}
 
     def acquire(self, driver: str, device: Device) -> Content:
-        """The content of the device, shared with every equal one."""
+        """Return the content of the device, shared with equal devices."""
         fresh = Content(driver, device)
         content = self._contents.setdefault(fresh, fresh)
         content.users += 1
         return content
 
     def release(self, content: Content) -> None:
-        """A device with this content is gone."""
+        """Release the content of a removed device."""
         content.users -= 1
         if content.users == 0:
             del self._contents[content]

@@ -1,6 +1,6 @@
-"""What ends an allocation without an answer: for the whole attempt, for one node, or for lack of time.
+"""Errors of the allocator: for all nodes, for one node, or because a limit was reached.
 
-"No fit" is not here: it is a value. Texts are those of Kubernetes' allocator, since users and tests match them.
+"Does not fit" is a value, not an error. The texts are those of Kubernetes' allocator.
 """
 
 from __future__ import annotations
@@ -8,31 +8,31 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-# The reason a node is given when nothing fits and one of its pools cannot be trusted.
+# The reason for a node where nothing fits and one of its pools is invalid.
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 
 
 class AllocatorError(Exception):
-    """Base of everything the allocator raises."""
+    """The base of the allocator's errors."""
 
 
 class AllocationError(AllocatorError):
-    """The claims cannot be handled on any node: the attempt ends."""
+    """The claims cannot be allocated on any node."""
 
 
 class NodeAllocationError(AllocatorError):
-    """This node cannot be judged; others can."""
+    """The claims cannot be evaluated on this node."""
 
 
 class StopReason(enum.StrEnum):
-    """Why a search ended before its answer was known."""
+    """Why a search was stopped."""
 
     DEADLINE = "deadline"
     STEPS = "steps"
 
 
 class SearchStoppedError(AllocatorError):
-    """The search was given up on this node; the text says what was being tried."""
+    """The search on this node reached a limit; the text has the device being tried."""
 
     def __init__(self, reason: StopReason, text: str, steps: int) -> None:
         super().__init__(text)

@@ -1,6 +1,6 @@
-"""Why claims do not fit on a node: for each request and device the first reason, and one line for events.
+"""Explains why claims do not fit on a node: the first reason per request and device, and a summary for conditions.
 
-An explanation costs far more than an attempt and is made only when somebody asks.
+An explanation is far more expensive than a search, and is computed on demand only.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dray.api.types.resource_v1 import DeviceTaint
 if TYPE_CHECKING:
     from dray.allocator.allocations import Allocations
 
-# Steps spent on finding out how far an attempt gets.
+# Search steps spent on an explanation.
 _STEPS_MAX: Final = 10_000
-_TOGETHER: Final = "each request can be met, but not all of them together"
+_NOT_ALL: Final = "each request can be met, but not all of them together"
 
 
 class Reason(enum.StrEnum):
-    """Why a request cannot have a device; in the order in which reasons are looked for."""
+    """Why a request cannot use a device, in the order of evaluation."""
 
     NODE_NOT_REACHED = "node not reached"
     POOL_INCOMPLETE = "pool incomplete"
@@ -53,7 +53,7 @@ class Reason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceReason:
-    """Why one request cannot have one device; `brief` is the same for all devices to be counted together."""
+    """Why one request cannot use one device; equal `brief` texts are aggregated."""
 
     device: str
     reason: Reason
@@ -63,25 +63,25 @@ class DeviceReason:
 
 @dataclass(frozen=True, slots=True)
 class RequestExplanation:
-    """What one alternative of one request finds on the node."""
+    """The devices for one alternative of one request."""
 
     claim: str
     request: str
     needed: int
-    # Devices it could use, were it alone or were all that was chosen before it left as it is.
+    # Devices it can use, alone or after the devices chosen for earlier requests.
     usable: int
     reasons: tuple[DeviceReason, ...]
-    # What is wrong with the request as a whole.
+    # A problem of the request as a whole.
     note: str | None = None
 
     @property
     def satisfiable(self) -> bool:
-        """Whether there are enough devices."""
+        """Return whether there are enough devices."""
         return self.note is None and self.usable >= self.needed
 
     @property
     def summary(self) -> str:
-        """One line, for people."""
+        """Return a one-line summary."""
         head = f'request "{self.request}": '
         if self.note is not None:
             return head + self.note
@@ -97,7 +97,7 @@ class RequestExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What stands between the claims and the node; nothing when they fit."""
+    """Why the claims do not fit on the node, or that they do."""
 
     node: str
     fits: bool
@@ -118,7 +118,7 @@ class Explainer:
         self._unseen = tuple(self._unseen_devices())
 
     def explain(self) -> Explanation:
-        """Say why the claims do not fit, or that they do."""
+        """Return why the claims do not fit, or that they do."""
         chooser = Chooser(self._plan, self._view, self._allocations, self._rules)
         choices: list[RequestChoices] = []
         explained: list[RequestExplanation] = []
@@ -159,10 +159,10 @@ class Explainer:
         lines = [f"claim {item.claim}, {item.summary}" if several else item.summary for item in culprits]
         if error is not None:
             lines.append(error)
-        lines = lines or [_TOGETHER]
+        lines = lines or [_NOT_ALL]
         return Explanation(self._view.name, fits=False, requests=tuple(explained), summary="; ".join(lines))
 
-    # ---- a request alone
+    # --- A request alone. ---
 
     def _static(self, request: PlannedRequest, choice: Choice) -> RequestExplanation:
         alternative = choice.alternative
@@ -231,7 +231,7 @@ class Explainer:
         text = f"counter {name} of counter set {group}: {_amount(needed)} needed, {_amount(left)} left"
         return DeviceReason(device.key, Reason.COUNTER, text, f"lack counter {group}/{name}")
 
-    # ---- devices that the node does not even see
+    # --- Devices that the node cannot use at all. ---
 
     def _unseen_devices(self) -> Iterator[DeviceReason]:
         for pool in self._view.incomplete:
@@ -254,10 +254,10 @@ class Explainer:
             if device.entry.pool is pool:
                 yield DeviceReason(device.key, reason, f"resource pool {pool.key} is {state}", brief)
 
-    # ---- a request after others
+    # --- A request after others. ---
 
     def at_dead_end(self, search: Search, request: int, choice_number: int) -> RequestExplanation:
-        """What the request finds when the search has no device left for it."""
+        """Explain a request at a point where the search has no device left for it."""
         found = search.requests[request]
         choice = found.choices[choice_number]
         static = self._static(found.request, choice)
@@ -306,17 +306,17 @@ class Explainer:
 
 
 class _Deepest:
-    """Keeps what was found at the dead ends of the request that was reached last."""
+    """Collects the explanations at the dead ends of the deepest request that the search reached."""
 
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
         self._request = -1
         self._ordinals: dict[int, int] = {}
-        # By the number of the alternative.
+        # By number of the alternative.
         self.found: dict[int, RequestExplanation] = {}
 
     def dead_end(self, search: Search, request: int, choice_number: int, ordinal: int) -> None:
-        """Explain the dead end if none was further in."""
+        """Explain the dead end if none was deeper."""
         if request < self._request:
             return
         if request == self._request and ordinal <= self._ordinals.get(choice_number, -1):

@@ -1,4 +1,4 @@
-"""The feature gates as the allocator uses them: looked up once, not once per device."""
+"""The feature gates of the allocator, looked up once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dray.api.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """Which parts of the API the allocator acts on."""
+    """The enabled features."""
 
     admin_access: bool = True
     prioritized_list: bool = True
@@ -22,7 +22,7 @@ class Gates:
 
     @classmethod
     def of(cls, features: FeatureGates) -> Gates:
-        """Read the gates; those that need one another are on only together."""
+        """Return the gates; a feature that depends on another one is enabled only with it."""
         enabled = features.enabled
         return cls(
             admin_access=enabled("DRAAdminAccess"),
@@ -31,7 +31,7 @@ class Gates:
             taints=enabled("DRADeviceTaints"),
             taint_rules=enabled("DRADeviceTaints") and enabled("DRADeviceTaintRules"),
             consumable_capacity=enabled("DRAConsumableCapacity"),
-            # Conditions are reported in the device status, so they cannot be met without it.
+            # Binding conditions are reported in the device status.
             binding_conditions=enabled("DRADeviceBindingConditions") and enabled("DRAResourceClaimDeviceStatus"),
             list_attributes=enabled("DRAListTypeAttributes"),
         )

@@ -1,7 +1,7 @@
-"""The devices, classes and taint rules of a cluster, taken in as they change.
+"""The devices, classes and taint rules of a cluster, updated incrementally.
 
-What is known about a node is kept until something of it changes: its own slices, those that reach several nodes, the
-state of a pool it sees, or its labels.
+The view of a node is cached until its slices, slices for several nodes, the state of one of its pools, or its labels
+change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dray.api.types.resource_v1 import Device, DeviceClass, ResourceSlice
 
 
 class _NodeSlices:
-    """The slices that name one node."""
+    """The slices of one node."""
 
     __slots__ = ("entries", "version")
 
@@ -31,14 +31,14 @@ class _NodeSlices:
 
 
 class Inventory:
-    """What there is to allocate."""
+    """The allocatable devices."""
 
     def __init__(self) -> None:
         self._contents = ContentTable()
         self._pools: dict[str, Pool] = {}
         self._entries: dict[str, SliceEntry] = {}
         self._local: dict[str, _NodeSlices] = {}
-        # Slices that do not name a node: each may reach any.
+        # Slices that do not name a node.
         self._wide = _NodeSlices()
         self._views: dict[str, NodeView] = {}
         self._classes: dict[str, DeviceClass] = {}
@@ -49,15 +49,15 @@ class Inventory:
         self._rules: dict[str, TaintRule] = {}
         self.taint_rules = TaintRules()
 
-    # ---- changes
+    # --- Changes. ---
 
     def apply_slice(self, resource_slice: ResourceSlice) -> None:
-        """Take in a new or changed slice."""
+        """Add or update a slice."""
         name = resource_slice.metadata.name or ""
-        # First the new, then the old, so that contents they share keep what is known about them.
+        # The new slice is added first, so that shared contents keep their cached verdicts.
         entry = self._entry(name, resource_slice)
         self.remove_slice(name)
-        # The removal may have been of the pool's only slice.
+        # The removed slice may have been the only one of the pool.
         self._pools.setdefault(entry.pool.key, entry.pool).add(entry)
         self._entries[name] = entry
         home = self._home(entry)
@@ -66,7 +66,7 @@ class Inventory:
         self.version += 1
 
     def remove_slice(self, name: str) -> None:
-        """Let go of a slice; unknown ones are gone already."""
+        """Remove a slice, if it exists."""
         entry = self._entries.pop(name, None)
         if entry is None:
             return
@@ -81,56 +81,56 @@ class Inventory:
             self._contents.release(device.content)
 
     def remove_node(self, name: str) -> None:
-        """Forget what was worked out for a node; its slices stay."""
+        """Drop the cached view of a node; its slices stay."""
         self._views.pop(name, None)
         local = self._local.get(name)
         if local is not None and not local.entries:
             del self._local[name]
 
     def apply_class(self, device_class: DeviceClass) -> None:
-        """Take in a new or changed class."""
+        """Add or update a class."""
         self._classes[device_class.metadata.name or ""] = device_class
         self.classes_version += 1
 
     def remove_class(self, name: str) -> None:
-        """Let go of a class."""
+        """Remove a class."""
         if self._classes.pop(name, None) is not None:
             self.classes_version += 1
 
     def apply_taint_rule(self, document: Document) -> None:
-        """Take in a new or changed DeviceTaintRule, of any version."""
+        """Add or update a DeviceTaintRule of any API version."""
         rule = TaintRule.from_document(document)
         if self._rules.get(rule.name) != rule:
             self._rules[rule.name] = rule
             self._replace_rules()
 
     def remove_taint_rule(self, name: str) -> None:
-        """Let go of a rule."""
+        """Remove a rule."""
         if self._rules.pop(name, None) is not None:
             self._replace_rules()
 
-    # ---- questions
+    # --- Lookups. ---
 
     def device_class(self, name: str) -> DeviceClass | None:
-        """The class with the name."""
+        """Return the class with the name."""
         return self._classes.get(name)
 
     @property
     def classes(self) -> Mapping[str, DeviceClass]:
-        """All classes by name."""
+        """Return all classes by name."""
         return self._classes
 
     def pools(self) -> Iterable[Pool]:
-        """All pools, by driver and name."""
+        """Return all pools, by driver and name."""
         return (self._pools[key] for key in sorted(self._pools))
 
     @property
     def content_count(self) -> int:
-        """How many different devices there are."""
+        """Return the number of distinct device contents."""
         return len(self._contents)
 
     def node_view(self, node: Node, gates: Gates) -> NodeView:
-        """What the node can use; the same object until something of it changes."""
+        """Return the node's view; the same object until it changes."""
         name = node.metadata.name or ""
         view = self._views.get(name)
         local = self._local.get(name)
@@ -144,7 +144,7 @@ class Inventory:
         return view
 
     def devices_of(self, node: Node, gates: Gates) -> Iterator[PoolDevice]:
-        """All devices of the newest generations that reach the node, also those that cannot be used."""
+        """Return all devices of the latest generations for the node, including unusable ones."""
         local = self._local.get(node.metadata.name or "")
         for entry in () if local is None else local.entries.values():
             if entry.generation == entry.pool.generation:
@@ -153,9 +153,9 @@ class Inventory:
             yield from (device for device in entry.devices if device.key in reached)
 
     def wide_entries(self, node: Node, gates: Gates) -> Iterator[tuple[SliceEntry, frozenset[str]]]:
-        """The slices of the newest generations that name no node, each with its devices that reach this one."""
+        """Yield the slices of the latest generations without a node name, each with its devices for this node."""
         for entry in self._wide.entries.values():
-            # A pool that no node reaches has not been looked at yet.
+            # No node view has refreshed this pool yet.
             entry.pool.refresh(counters=gates.partitionable)
             if entry.generation != entry.pool.generation:
                 continue
@@ -194,7 +194,7 @@ class Inventory:
         self.version += 1
         self.taint_rules = TaintRules([self._rules[name] for name in sorted(self._rules)])
 
-    # ---- putting a node together
+    # --- Building node views. ---
 
     def _gather(
         self, node: Node, entries: list[SliceEntry], gates: Gates
@@ -210,7 +210,7 @@ class Inventory:
 
 
 def _wide_segment(entry: SliceEntry, node: Node, gates: Gates) -> Segment | None:
-    """What the node can use of a slice that does not name one; selections of the future reach no node."""
+    """Return the node's devices of a slice without a node name; unknown kinds of selection match no node."""
     if entry.all_nodes:
         return entry.segment(gates)
     if entry.node_selector is not None:
@@ -230,7 +230,7 @@ def _members(devices: Iterable[PoolDevice], node: Node) -> int:
 
 
 def device_reaches(spec: Device, node: Node) -> bool:
-    """Whether a device that chooses its nodes itself can be used from the node."""
+    """Return whether a device with its own node selection can be used from the node."""
     name = node.metadata.name or ""
     if spec.node_name:
         return spec.node_name == name

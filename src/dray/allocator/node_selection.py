@@ -1,4 +1,4 @@
-"""Whether a slice or device can be used from a node, and what an allocation then says about nodes."""
+"""Node selection of slices and devices, and the node selector of an allocation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _number(text: str | None) -> int | None:
         number = int(text)
     except ValueError:
         return None
-    # Go's ParseInt takes neither blanks nor underscores, and no more than 64 bits.
+    # Go's ParseInt accepts neither blanks nor underscores, and at most 64 bits.
     return number if not set(text) - set("+-0123456789") and -_INT64_LIMIT <= number < _INT64_LIMIT else None
 
 
@@ -36,23 +36,23 @@ _OPERATORS: Final[Mapping[str, Callable[[tuple[str, ...], str | None], bool]]] =
     "Gt": lambda values, value: _compares(values, value, int.__gt__),
     "Lt": lambda values, value: _compares(values, value, int.__lt__),
 }
-# All a field can be asked.
+# The operators for fields.
 _FIELD_OPERATORS: Final = frozenset({"In", "NotIn"})
 
 
 def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
-    # An operator of the future cannot be judged, so the node is not reached.
+    # An unknown operator matches no node.
     operator = _OPERATORS.get(requirement.operator)
     return operator is not None and operator(requirement.values, value)
 
 
 def _field_holds(requirement: NodeSelectorRequirement, name: str) -> bool:
-    known = requirement.key == NODE_NAME_FIELD and requirement.operator in _FIELD_OPERATORS
-    return known and len(requirement.values) == 1 and _holds(requirement, name)
+    supported = requirement.key == NODE_NAME_FIELD and requirement.operator in _FIELD_OPERATORS
+    return supported and len(requirement.values) == 1 and _holds(requirement, name)
 
 
 def matching_term(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> NodeSelectorTerm | None:
-    """The first term that the node meets; an empty term is met by none."""
+    """Return the first term that the node matches; an empty term matches none."""
     for term in selector.node_selector_terms:
         if not term.match_expressions and not term.match_fields:
             continue
@@ -64,13 +64,13 @@ def matching_term(selector: NodeSelector, name: str, labels: Mapping[str, str]) 
 
 
 def local_selector(name: str) -> NodeSelector:
-    """Only this node."""
+    """Return a selector for this node only."""
     requirement = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=(name,))
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
 
 
 def united_selector(terms: Iterable[NodeSelectorTerm]) -> NodeSelector | None:
-    """Every requirement of every term once, in one term; none when there is nothing to require."""
+    """Return one term with all distinct requirements; None if there are none."""
     expressions: dict[NodeSelectorRequirement, None] = {}
     fields: dict[NodeSelectorRequirement, None] = {}
     for term in terms:

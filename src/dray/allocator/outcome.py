@@ -1,4 +1,4 @@
-"""What an attempt on a node came to."""
+"""The outcome of an allocation on a node, and its score."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An allocation for each claim in order, or none at all."""
+    """The allocations of all claims, in order; None if they do not fit."""
 
     allocations: tuple[AllocationResult, ...] | None
-    # Devices that were tried; a measure of the work.
+    # The number of devices that were tried.
     steps: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether the claims can be allocated on the node."""
+        """Return whether the claims fit on the node."""
         return self.allocations is not None
 
 
@@ -30,7 +30,7 @@ _SCORE_MAX: Final = 100
 
 
 def allocation_score(claims: Sequence[ResourceClaim], allocations: Sequence[AllocationResult]) -> int:
-    """Sum over the prioritized lists of the claims that were just allocated."""
+    """Return the sum over the prioritized lists of the allocated claims."""
     total = 0
     for claim, allocation in zip(claims, allocations, strict=True):
         chosen = {result.request for result in allocation.devices.results}
@@ -43,7 +43,7 @@ def allocation_score(claims: Sequence[ResourceClaim], allocations: Sequence[Allo
 
 
 def normalized_scores(scores: Mapping[str, int]) -> dict[str, int]:
-    """Spread scores from 0 for the worst to 100 for the best; when all are the same, each is the best."""
+    """Return scores scaled from 0 for the worst to 100 for the best; equal scores are all 100."""
     if not scores:
         return {}
     least, most = min(scores.values()), max(scores.values())

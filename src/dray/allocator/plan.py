@@ -1,7 +1,7 @@
-"""Claims made ready for the search: checked, with their classes, selectors and constraints in place.
+"""Claims prepared for the search: checked, with their classes, selectors and constraints resolved.
 
-A plan knows no node and is the same for all of them. Whatever is unknown in a claim is an error here: a request that
-is not understood must not be met halfway.
+A plan is the same for all nodes. An unknown part of a claim is an error, because a request that is only partly
+understood must not be satisfied.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Classes = Mapping[str, DeviceClass]
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """One way to meet a request: the only one, or one of a prioritized list."""
+    """One alternative of a request: the only one, or a subrequest of a prioritized list."""
 
-    # As results call it: `main` or `main/sub`.
+    # As in results: `main` or `main/sub`.
     name: str
     device_class: DeviceClass
     group: SelectorGroup
@@ -69,13 +69,13 @@ class PlannedClaim(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All claims of an attempt; requests in the order in which they are met."""
+    """All claims of a Pod; requests in search order."""
 
     claims: tuple[PlannedClaim, ...]
     requests: tuple[PlannedRequest, ...]
 
     def for_claims(self, claims: Sequence[ResourceClaim]) -> Plan:
-        """The same plan for claims that ask for the same."""
+        """Return the same plan for claims with the same specs."""
         own = [
             PlannedClaim(claim, claim_label(claim), planned.constraints)
             for claim, planned in zip(claims, self.claims, strict=True)
@@ -85,14 +85,14 @@ class Plan(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Planner:
-    """Makes plans with the classes and selector groups at hand."""
+    """Builds plans."""
 
     gates: Gates
     groups: SelectorGroups
     classes: Classes
 
     def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
-        """Check the claims and make them ready; an unknown part is an `AllocationError`."""
+        """Return the plan for the claims; raise `AllocationError` for an unknown part."""
         planned: list[PlannedClaim] = []
         requests: list[PlannedRequest] = []
         for position, claim in enumerate(claims):
@@ -184,13 +184,13 @@ class Planner:
 
 
 def check_size(label: str, least: int, error: type[AllocatorError]) -> None:
-    """A claim that needs more devices than its status can name is an error."""
+    """Raise if a claim needs more devices than its status can hold."""
     if least > DEVICES_MAX:
         raise error(f"claim {label}: number of requested devices {least} exceeds the claim limit of {DEVICES_MAX}")
 
 
 def _least(request: PlannedRequest) -> int:
-    """The fewest devices that can meet the request, on any node; how many `All` are is known on the node only."""
+    """Return the fewest devices that satisfy the request on any node; for mode All that is 0."""
     return min(0 if alternative.takes_all else alternative.count for alternative in request.alternatives)
 
 
@@ -204,7 +204,7 @@ def _expressions(where: str, selectors: Iterable[DeviceSelector]) -> list[str]:
 
 
 def selector_error(claim: PlannedClaim, alternative: Alternative, failure: SelectorFailure) -> AllocationError:
-    """The error for a selector that gives no answer, naming whose it is."""
+    """Return the error for a selector that fails, naming its owner."""
     name = alternative.device_class.metadata.name
     owner = f"class {name}" if failure.of_class else f"claim {claim.label}"
     return AllocationError(f"{owner}: selector #{failure.index}: {failure.text}")

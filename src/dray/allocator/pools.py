@@ -1,4 +1,4 @@
-"""Pools of devices: the slices of their newest generation, whether these are all there, and whether they agree."""
+"""Pools of devices: the slices of the latest generation, and whether they are complete and valid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING: Final[Mapping[CounterName, int]] = {}
 
 
 def pool_key(driver: str, pool: str) -> str:
-    """The pool's name in errors and in tables; drivers have no slash in their names."""
+    """Return the pool's name in errors and tables; driver names have no slash."""
     return f"{driver}/{pool}"
 
 
@@ -38,13 +38,13 @@ class PoolDevice:
         self.spec = spec
         self.content = content
         self.name = spec.name
-        # Text, because its hash is computed once and it is looked up often.
+        # A string, because its hash is cached.
         self.key = f"{entry.pool.key}/{spec.name}"
         self.consumes: Consumption = _consumption(spec) if spec.consumes_counters else ()
 
     @property
     def taints(self) -> tuple[DeviceTaint, ...]:
-        """Those of the slice; rules add to them."""
+        """Return the taints in the slice; rules add others."""
         return self.spec.taints
 
 
@@ -57,7 +57,7 @@ def _consumption(spec: Device) -> Consumption:
 
 
 class SliceEntry:
-    """A slice as the inventory keeps it; replaced, never changed."""
+    """A slice in the inventory. Immutable."""
 
     __slots__ = (
         "_segments",
@@ -84,11 +84,11 @@ class SliceEntry:
         self.per_device = False
         self.devices: tuple[PoolDevice, ...] = ()
         self.counter_sets: tuple[CounterSet, ...] = ()
-        # By the devices in them: usually one, more where devices choose their nodes themselves.
+        # By devices: usually one, more if devices select nodes themselves.
         self._segments: dict[tuple[Gates, int], Segment] = {}
 
     def segment(self, gates: Gates, members: int = -1) -> Segment:
-        """The usable devices among the members, shared by all nodes that see the same ones."""
+        """Return the usable devices among the members, shared by all nodes with the same ones."""
         segment = self._segments.get((gates, members))
         if segment is None:
             chosen = self.devices if members < 0 else [self.devices[index] for index in indices(members)]
@@ -98,14 +98,14 @@ class SliceEntry:
 
 
 def usable(spec: Device, gates: Gates) -> bool:
-    """Whether the device needs nothing that is switched off."""
+    """Return whether the device uses no disabled feature."""
     if spec.consumes_counters and not gates.partitionable:
         return False
     return gates.binding_conditions or not spec.binding_conditions
 
 
 class Pool:
-    """All slices of one pool, of every generation; changed by the inventory alone."""
+    """All slices of one pool, of all generations; changed by the inventory only."""
 
     __slots__ = (
         "_counters",
@@ -129,24 +129,24 @@ class Pool:
         self.key = pool_key(driver, name)
         self._generations: dict[int, dict[str, SliceEntry]] = {}
         self._dirty = True
-        # Of the newest generation, as of the last refresh.
+        # Of the latest generation, at the last refresh.
         self.generation = -1
         self.complete = False
         self.index: dict[str, PoolDevice] = {}
         self._problem: str | None = None
         self._counters: dict[CounterName, int] = {}
-        # Grows whenever something changes that a node must know.
+        # Grows with each change that affects nodes.
         self.version = 0
         self._used: Mapping[CounterName, int] = _NOTHING
         self._used_at: tuple[object, int, int] | None = None
 
     def add(self, entry: SliceEntry) -> None:
-        """A slice is there."""
+        """Add a slice."""
         self._generations.setdefault(entry.generation, {})[entry.name] = entry
         self._dirty = True
 
     def remove(self, entry: SliceEntry) -> None:
-        """A slice is gone."""
+        """Remove a slice."""
         entries = self._generations[entry.generation]
         del entries[entry.name]
         if not entries:
@@ -158,27 +158,27 @@ class Pool:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing may be taken from the pool although it is complete."""
+        """Return why the complete pool is invalid; None if it is valid."""
         return self._problem
 
     @property
     def counters(self) -> Mapping[CounterName, int]:
-        """The shared counters, in nano units."""
+        """Return the shared counters, in nano units."""
         return self._counters
 
     def entries(self) -> Iterator[SliceEntry]:
-        """The slices of the newest generation, by name."""
+        """Return the slices of the latest generation, by name."""
         newest = self._generations.get(max(self._generations, default=-1), {})
         return (newest[name] for name in sorted(newest))
 
     def refresh(self, *, counters: bool) -> int:
-        """Bring the pool's state up to date and return its version."""
+        """Refresh the pool's state and return its version."""
         if self._dirty:
             self._dirty = False
             before = (self.generation, self.complete, self._problem, self._counters)
             self._judge(counters=counters)
             after = (self.generation, self.complete, self._problem, self._counters)
-            # Where devices share counters, a change of one may matter to all.
+            # With shared counters a change of one device may affect all.
             if before != after or self._counters:
                 self.version += 1
         return self.version
@@ -188,7 +188,7 @@ class Pool:
         newest = self._generations.get(self.generation, {})
         self.complete = all(entry.slice_count == len(newest) for entry in newest.values())
         self.index, self._problem, self._counters = {}, None, {}
-        # Of a pool that is being updated nothing is used, so nothing is checked.
+        # An incomplete pool is not used, so it is not validated.
         if not self.complete:
             return
         for entry in newest.values():
@@ -221,7 +221,7 @@ class Pool:
         return None
 
     def used_counters(self, allocations: Allocations) -> Mapping[CounterName, int]:
-        """What the devices in use, on every node, take of the counters."""
+        """Return what the allocated devices, on all nodes, consume of the counters."""
         if not self._counters:
             return _NOTHING
         at = (allocations, allocations.stamp(self.key), self.version)
@@ -239,7 +239,7 @@ class Pool:
         return used
 
     def lacking_counter(self, device: PoolDevice, used: Mapping[CounterName, int]) -> CounterName | None:
-        """The first counter that has not enough left for the device."""
+        """Return the first counter that is insufficient for the device."""
         for counter, amount in device.consumes:
             if used.get(counter, 0) + amount > self._counters.get(counter, 0):
                 return counter

@@ -1,4 +1,4 @@
-"""The allocation of a claim as it is written to its status."""
+"""The allocation result of a claim, as written to its status."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from dray.api.types.resource_v1 import (
 _FROM_CLASS: Final = "FromClass"
 _FROM_CLAIM: Final = "FromClaim"
 _NO_CAPACITY: Final[Mapping[str, str]] = {}
-# The space of share ids: the same decision gives the same id again.
+# The namespace of share IDs: the same decision has the same ID.
 _SHARES: Final = UUID("5d0a0e5c-3c55-5a9e-9c55-3f7f5b1d4a6e")
 
 
 def results(search: Search) -> tuple[AllocationResult, ...]:
-    """The allocation of every claim, in the order of the claims."""
+    """Return the allocation of every claim, in order."""
     by_claim: list[list[Frame]] = [[] for _ in search.plan.claims]
     for frame in search.frames:
         by_claim[frame.claim].append(frame)
@@ -40,7 +40,7 @@ def results(search: Search) -> tuple[AllocationResult, ...]:
 def _result(search: Search, claim: PlannedClaim, frames: list[Frame]) -> AllocationResult:
     view = search.view
     devices = [view.device(frame.index) for frame in frames]
-    # One entry per request that got devices: the alternative that was chosen.
+    # The chosen alternative of each request that got devices.
     chosen = {frame.choice.alternative.name: frame.choice.alternative for frame in frames}
     return AllocationResult(
         devices=DeviceAllocationResult(
@@ -79,7 +79,7 @@ def _share_id(claim: ResourceClaim, alternative: Alternative, device: PoolDevice
 
 
 def _class_configs(chosen: Iterable[Alternative]) -> list[DeviceAllocationConfiguration]:
-    """Each class once, naming all the requests that use it."""
+    """Yield each class once, with all requests that use it."""
     requests: dict[str, list[str]] = {}
     classes = {}
     for alternative in chosen:
@@ -94,7 +94,7 @@ def _class_configs(chosen: Iterable[Alternative]) -> list[DeviceAllocationConfig
 
 
 def _claim_configs(claim: ResourceClaim, chosen: Mapping[str, Alternative]) -> list[DeviceAllocationConfiguration]:
-    """Those for all requests, and those that name a request, or the alternative of one that was chosen."""
+    """Yield the configurations for all requests, and those that name a request or its chosen alternative."""
     if not claim.spec.devices.config:
         return []
     names = set(chosen) | {name.partition("/")[0] for name in chosen}
@@ -106,7 +106,7 @@ def _claim_configs(claim: ResourceClaim, chosen: Mapping[str, Alternative]) -> l
 
 
 def _node_selector(view: NodeView, devices: Iterable[PoolDevice]) -> NodeSelector | None:
-    """The nodes from which all the devices can be used."""
+    """Return the nodes from which all devices can be used."""
     terms: list[NodeSelectorTerm] = []
     for device in devices:
         entry = device.entry
@@ -116,7 +116,7 @@ def _node_selector(view: NodeView, devices: Iterable[PoolDevice]) -> NodeSelecto
             return view.local_selector()
         selector = device.spec.node_selector if entry.per_device else entry.node_selector
         if selector is not None:
-            # More than one term is invalid; the one the node meets is then the one that counts.
+            # More than one term is invalid; the one that the node matches counts.
             term = matching_term(selector, view.name, view.node.metadata.labels)
             terms += () if term is None else (term,)
     return united_selector(terms)

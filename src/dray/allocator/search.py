@@ -1,9 +1,9 @@
-"""The search: requests in order, alternatives in order, devices in order; the first full solution wins.
+"""The search: requests, alternatives and devices in order; the first complete solution wins.
 
-It goes depth first with an explicit stack, so that its depth is bounded by memory alone. A first dive costs nothing
-beyond its steps; after the first dead end it learns (see `symmetry`): like devices are tried once, states that failed
-are remembered, and it returns straight to the last device that could have mattered. All of these only leave out what
-cannot hold a solution, so the first solution stays the first.
+It is a depth-first search with an explicit stack. Up to the first dead end it costs only its steps. After that it uses
+symmetry (see `symmetry`): one of several equivalent devices is tried, failed states are cached, and it backtracks
+straight to the last device that could have mattered. All of these only skip states without a solution, so that the
+first solution stays the first.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from dray.allocator.selection import SelectorFailure
 from dray.allocator.symmetry import Symmetry
 from dray.allocator.view import NodeView
 
-# Steps after which a search is given up: about two seconds, where Kubernetes allows ten.
+# Steps after which a search is stopped: about two seconds, where Kubernetes allows ten.
 STEPS_MAX: Final = 100_000
-# Steps between two looks at the deadline.
-_STEPS_PER_LOOK: Final = 128
-# Failed states kept; a search with more of them is at the mercy of the step bound.
+# Steps between two checks of the deadline.
+_STEPS_PER_CHECK: Final = 128
+# Cached failed states; beyond that only the step limit bounds the search.
 _FAILED_MAX: Final = 200_000
 
 StateKey = tuple[object, ...]
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """When a search is given up."""
+    """The limits of a search."""
 
     expired: Callable[[], bool]
     steps_max: int = STEPS_MAX
 
 
 class Trace(Protocol):
-    """Told about dead ends, for explanations."""
+    """Receives dead ends, for explanations."""
 
     def dead_end(self, search: Search, request: int, choice_number: int, ordinal: int) -> None:
-        """No device is left for the frame; the search is in the state in which it looked for one."""
+        """Handle a frame that no device is left for; the search is still in the state of the frame."""
 
 
 class Search:
-    """One attempt on one node; used once."""
+    """One search on one node; used once."""
 
     __slots__ = (
         "_bounds",
@@ -98,7 +98,7 @@ class Search:
         self._failed: set[StateKey] = set()
 
     def run(self) -> bool:
-        """Whether there is a solution; it is then in the frames."""
+        """Return whether there is a solution; it is then in the frames."""
         if not self.requests:
             return True
         if self._limits.expired():
@@ -112,9 +112,9 @@ class Search:
                 if last and frame.request + 1 == len(self.requests):
                     return True
                 if last:
-                    going_on = self._enter(frame.request + 1, 0) or self._retreat(frame.request + 1)
+                    going_on = self._enter(frame.request + 1, 0) or self._backtrack(frame.request + 1)
                 else:
-                    # Without a next device the loop comes back to this frame.
+                    # Without a candidate the next iteration continues with this frame.
                     self._push(frame.request, frame.choice_number, frame.ordinal + 1, frame.index)
                     going_on = True
             else:
@@ -123,11 +123,11 @@ class Search:
             if not going_on:
                 return False
 
-    # ---- moving
+    # --- Moving. ---
 
     def _enter(self, request: int, choice_number: int) -> bool:
-        """Start on the request with the first alternative from the number on that can be started on."""
-        if self._symmetry is not None and choice_number == 0 and self._is_hopeless(request):
+        """Enter the request with the first usable alternative from the number on."""
+        if self._symmetry is not None and choice_number == 0 and self._is_refuted(request):
             return False
         choices = self.requests[request].choices
         for number in range(choice_number, len(choices)):
@@ -144,7 +144,7 @@ class Search:
         return False
 
     def _push(self, request: int, choice_number: int, ordinal: int, after: int) -> bool:
-        """Start on the next device, unless there cannot be enough."""
+        """Push a frame for the next device, unless there cannot be enough."""
         choices = self.requests[request]
         choice = choices.choices[choice_number]
         start = self.attempt.candidates(choices.claim, choice, after)
@@ -167,11 +167,11 @@ class Search:
         return True
 
     def _next_device(self, frame: Frame) -> bool:
-        """Take the next device that is acceptable, in place of the one that is taken."""
+        """Take the next acceptable device instead of the current one."""
         if frame.index >= 0:
             tried = frame.index
             self.attempt.undo(frame)
-            frame.candidates &= ~self._alike(frame, tried)
+            frame.candidates &= ~self._equivalent(frame, tried)
         missing = 1 if frame.choice.alternative.takes_all else frame.choice.needed - frame.ordinal
         while frame.candidates.bit_count() >= missing:
             index = lowest(frame.candidates)
@@ -181,38 +181,38 @@ class Search:
                 raise self._selector_error(frame.request, frame.choice, index)
             if self.attempt.take(frame, index):
                 return True
-            frame.candidates &= ~self._alike(frame, index)
+            frame.candidates &= ~self._equivalent(frame, index)
         return False
 
-    def _alike(self, frame: Frame, index: int) -> int:
-        """The devices that would fail as this one did."""
+    def _equivalent(self, frame: Frame, index: int) -> int:
+        """Return the devices that are equivalent to one that failed."""
         if self._symmetry is None:
             return 0
-        alike = self._symmetry.alike(index)
+        alike = self._symmetry.equivalent(index)
         if frame.choice.alternative.admin_access:
-            # A device that another claim took in this attempt is not like one that is free.
+            # A device taken by another claim of this search is not equivalent to a free one.
             taken = self.attempt.taken
             alike &= taken if taken >> index & 1 else ~taken
         return alike
 
     def _exhausted(self, frame: Frame) -> bool:
-        """Nothing is left in the frame that was just popped; whether there is somewhere to go on."""
+        """Continue after a frame without candidates was popped; return False if the search is over."""
         if self._trace is not None:
             self._trace.dead_end(self, frame.request, frame.choice_number, frame.ordinal)
         symmetry = self._learn()
         if self._refuted:
             return False
-        self._record_event(self._frame_key(symmetry, frame))
+        self._cache_failed(self._frame_key(symmetry, frame))
         if frame.ordinal:
             return True
-        return self._enter(frame.request, frame.choice_number + 1) or self._retreat(frame.request)
+        return self._enter(frame.request, frame.choice_number + 1) or self._backtrack(frame.request)
 
-    def _retreat(self, request: int) -> bool:
-        """From here the request and those after it cannot be met: go back to what could have mattered to them."""
+    def _backtrack(self, request: int) -> bool:
+        """Backtrack to the last frame that could have mattered to an unsatisfiable request; False if there is none."""
         symmetry = self._learn()
         if self._refuted:
             return False
-        self._record_event(self._request_key(symmetry, request))
+        self._cache_failed(self._request_key(symmetry, request))
         while self.frames:
             if self._matters(symmetry, self.frames[-1], request):
                 return True
@@ -223,18 +223,18 @@ class Search:
 
     def _matters(self, symmetry: Symmetry, frame: Frame, request: int) -> bool:
         claim = self.requests[request].claim
-        together = self.plan.claims[claim].constraints or self._limited[claim] or self._has_admin[claim]
-        if together and frame.claim == claim:
+        same_claim_matters = self.plan.claims[claim].constraints or self._limited[claim] or self._has_admin[claim]
+        if same_claim_matters and frame.claim == claim:
             return True
         if frame.choice.alternative.admin_access:
             return False
         pool = self.view.device(frame.index).entry.pool.key if frame.took_counters else None
         return symmetry.concerns(frame.index, pool, request)
 
-    # ---- what can be tried
+    # --- Candidates. ---
 
     def _bounded(self, request: int, choice: Choice, candidates: int, missing: int) -> int:
-        """Without the candidates that the constraints rule out; none if they leave too few."""
+        """Return the candidates without those that the constraints rule out."""
         assert self._symmetry is not None, "only after a dead end"
         claim = self.requests[request].claim
         states = self.attempt.constraint_states[claim]
@@ -248,10 +248,10 @@ class Search:
                 candidates = constraint.prune(index, state, candidates, missing)
         return candidates
 
-    def _is_hopeless(self, request: int) -> bool:
-        """Whether this state failed before, or a later request has too few devices left."""
+    def _is_refuted(self, request: int) -> bool:
+        """Return whether this state failed before, or a later request has too few devices left."""
         assert self._symmetry is not None, "only after a dead end"
-        assert self._bounds is not None, "made together with it"
+        assert self._bounds is not None, "constructed with the symmetry"
         if self._bounds.refute(request, self.attempt.taken, self.attempt.counters_of):
             return True
         for later in self.requests[request:]:
@@ -268,17 +268,17 @@ class Search:
         assert self._bounds is not None, "only after a dead end"
         return self._bounds.most(choice, usable, self.attempt.counters_of) >= choice.needed
 
-    # ---- learning
+    # --- Learning. ---
 
     def _learn(self) -> Symmetry:
         if self._symmetry is None:
             self._symmetry = Symmetry(self.plan, self.requests, self.view)
             self._bounds = Bounds(self.requests, self.view, self.attempt.allocations)
-            # Counted once from the beginning: most of what cannot be met at all is known then.
+            # Most unsatisfiable requests are refuted by counting once from the start.
             self._refuted = self._bounds.refute(0, 0, _nothing)
         return self._symmetry
 
-    def _record_event(self, key: StateKey) -> None:
+    def _cache_failed(self, key: StateKey) -> None:
         if len(self._failed) < _FAILED_MAX:
             self._failed.add(key)
 
@@ -291,25 +291,25 @@ class Search:
         return (frame.request, frame.choice_number, frame.ordinal, frame.start, taken, *state)
 
     def _taken(self, symmetry: Symmetry, request: int) -> object:
-        # Administrative access sees which devices are whose, so counting them is not enough.
+        # Admin access depends on which devices are taken, so counting them is not enough.
         taken = self.attempt.taken
         return taken if any(self._has_admin) else symmetry.taken(taken, request)
 
     def _state(self, request: int) -> StateKey:
-        """All that earlier decisions can mean to this request and later ones, apart from devices used alone."""
+        """Return how earlier decisions affect this and later requests, apart from exclusively used devices."""
         claim = self.requests[request].claim
         attempt = self.attempt
         count = attempt.counts[claim] if self._limited[claim] else 0
         admin = (attempt.admin_used[claim], attempt.claim_used[claim]) if self._has_admin[claim] else None
         return (attempt.constraint_states[claim], count, attempt.parts(), admin)
 
-    # ---- stopping and telling
+    # --- Stopping. ---
 
     def _count_step(self, frame: Frame, index: int) -> None:
         self.steps += 1
         if self.steps > self._limits.steps_max:
             raise self._stopped(StopReason.STEPS, self.requests[frame.request], index)
-        if self.steps % _STEPS_PER_LOOK == 0 and self._limits.expired():
+        if self.steps % _STEPS_PER_CHECK == 0 and self._limits.expired():
             raise self._stopped(StopReason.DEADLINE, self.requests[frame.request], index)
 
     def _stopped(self, reason: StopReason, request: RequestChoices, index: int) -> SearchStoppedError:
@@ -330,7 +330,7 @@ class Search:
 
 
 def _forced(choice: Choice, candidates: int, after: int) -> int:
-    """Mode All has no choice: the next device must be the next of all, and none of the rest may be gone."""
+    """Return the next device of mode All, or none if one of the remaining devices is not a candidate."""
     rest = above(choice.everything, after)
     return 0 if rest & ~candidates else rest & -rest
 
@@ -340,7 +340,7 @@ def _nothing(_pool: Pool) -> Mapping[CounterName, int]:
 
 
 def _sizes(plan: Plan, requests: Sequence[RequestChoices]) -> tuple[list[int], list[bool]]:
-    """What later requests of the same claim need at least, and which claims could come to their limit."""
+    """Return what later requests of the same claim need at least, and which claims could exceed their limit."""
     least_after = [0] * len(requests)
     most = [0] * len(plan.claims)
     for number in reversed(range(len(requests))):

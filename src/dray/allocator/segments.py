@@ -1,4 +1,4 @@
-"""Runs of devices that nodes see together, with what is known about them kept until it changes.
+"""Segments: devices of one slice that nodes can use, with cached masks.
 
 A segment is shared by all nodes that see it, so that devices of the whole cluster are judged once and not once per
 node. Sets of its devices are integers, bit i for its i-th device.
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from dray.allocator.allocations import Allocations
     from dray.allocator.pools import Pool, PoolDevice
 
-# Sets kept per segment; beyond that claims are too varied for keeping to help.
+# Cached sets per segment; with more distinct claims caching does not help.
 _MASKS_MAX: Final = 256
 
 
 class TaintRules:
-    """The rules in force; replaced as a whole, so that identity tells whether they changed."""
+    """The current rules; replaced as a whole, so that identity shows a change."""
 
     __slots__ = ("rules",)
 
@@ -32,7 +32,7 @@ class TaintRules:
 
 
 class Segment:
-    """Devices of one slice that one or more nodes can use, in the slice's order."""
+    """Devices of one slice that one or more nodes can use, in slice order."""
 
     __slots__ = (
         "_blocked",
@@ -41,7 +41,7 @@ class Segment:
         "_rules",
         "_tainted",
         "_taints",
-        "_unbearable",
+        "_untolerated",
         "consumers",
         "devices",
         "has_binding_conditions",
@@ -53,7 +53,7 @@ class Segment:
         self.pool = pool
         self.devices = tuple(devices)
         self.has_binding_conditions = any(device.spec.binding_conditions for device in self.devices)
-        # Devices that consume shared counters, and those that several claims can use at once.
+        # Devices that consume shared counters, and shareable devices.
         self.consumers = _mask(bool(device.consumes) for device in self.devices)
         self.shared = (
             _mask(device.content.allow_multiple for device in self.devices) if gates.consumable_capacity else 0
@@ -64,18 +64,18 @@ class Segment:
         self._rules: TaintRules | None = None
         self._taints: dict[int, tuple[DeviceTaint, ...]] = {}
         self._tainted = 0
-        self._unbearable: dict[tuple[DeviceToleration, ...], int] = {}
+        self._untolerated: dict[tuple[DeviceToleration, ...], int] = {}
 
     def matches(self, group: SelectorGroup) -> tuple[int, int]:
-        """The devices for which all selectors are true, and those for which one gives no answer."""
+        """Return the devices that all selectors match, and those for which one fails."""
         known = self._matches.get(group)
         if known is None:
             if len(self._matches) >= _MASKS_MAX:
                 self._matches.clear()
-            known = self._matches[group] = self._judge(group)
+            known = self._matches[group] = self._evaluate(group)
         return known
 
-    def _judge(self, group: SelectorGroup) -> tuple[int, int]:
+    def _evaluate(self, group: SelectorGroup) -> tuple[int, int]:
         matching = failing = 0
         for index, device in enumerate(self.devices):
             verdict = group.verdict(device.content)
@@ -86,7 +86,7 @@ class Segment:
         return matching, failing
 
     def blocked(self, allocations: Allocations) -> int:
-        """The devices that an ordinary request cannot have: in use, or without counters left."""
+        """Return the devices that are in use or lack counters."""
         at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
         if self._blocked_at != at:
             self._blocked_at, self._blocked = at, self._find_blocked(allocations)
@@ -108,36 +108,36 @@ class Segment:
         used = self.pool.used_counters(allocations)
         lacking = 0
         for index, device in enumerate(self.devices):
-            # A shared device took its counters when it was first used.
+            # A shared device consumes counters once, for its first share.
             if device.consumes and not allocations.is_shared(device.key):
                 lacking |= (self.pool.lacking_counter(device, used) is not None) << index
         return lacking
 
     def untolerated(self, tolerations: tuple[DeviceToleration, ...], rules: TaintRules) -> int:
-        """The devices whose taints keep a request with these tolerations away."""
+        """Return the devices with untolerated taints."""
         if self._rules is not rules:
             self._find_taints(rules)
         if not self._tainted or not tolerations:
             return self._tainted
-        known = self._unbearable.get(tolerations)
+        known = self._untolerated.get(tolerations)
         if known is None:
-            if len(self._unbearable) >= _MASKS_MAX:
-                self._unbearable.clear()
+            if len(self._untolerated) >= _MASKS_MAX:
+                self._untolerated.clear()
             known = 0
             for index, taints in self._taints.items():
                 known |= (intolerable(taints, tolerations) is not None) << index
-            self._unbearable[tolerations] = known
+            self._untolerated[tolerations] = known
         return known
 
     def taints(self, index: int, rules: TaintRules) -> tuple[DeviceTaint, ...]:
-        """The blocking taints of a device, those of its slice first."""
+        """Return the blocking taints of a device, those of its slice first."""
         if self._rules is not rules:
             self._find_taints(rules)
         return self._taints.get(index, ())
 
     def _find_taints(self, rules: TaintRules) -> None:
         self._rules, self._taints, self._tainted = rules, {}, 0
-        self._unbearable.clear()
+        self._untolerated.clear()
         for index, device in enumerate(self.devices):
             taints = [taint for taint in device.taints if blocks(taint)]
             taints += [

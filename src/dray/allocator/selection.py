@@ -1,4 +1,4 @@
-"""Selectors of a class and a request together: what they say about a device's content."""
+"""The selectors of a class and a request, evaluated for device contents."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dray.allocator.content import Content, has_list
 from dray.cel.environments import CompiledSelector, DeviceView, compile_device_selector, device_view
 from dray.cel.errors import CELError, CELRuntimeError
 
-# Distinct expressions kept compiled. Kubernetes keeps 10; claims of a cluster have more, and each is a few KB.
+# Cached compiled expressions. Kubernetes caches 10; clusters use more, and each takes a few KB.
 _COMPILED_MAX: Final = 1024
-# Distinct pairs of class and request selectors that are remembered at the same time.
+# Cached pairs of class and request selectors.
 _GROUPS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class SelectorFailure:
-    """A selector that gave no answer; whose it is decides the text."""
+    """A selector that failed; the owner is part of the error text."""
 
     of_class: bool
     index: int
@@ -37,12 +37,12 @@ class Mismatch:
     expression: str
 
 
-# Nothing when all selectors are true.
+# None if all selectors match.
 Verdict = SelectorFailure | Mismatch | None
 
 
 class SelectorGroup:
-    """The selectors of a class followed by those of a request; the same texts are the same group."""
+    """The selectors of a class followed by those of a request; equal texts are one group."""
 
     __slots__ = ("class_expressions", "consumable_capacity", "list_attributes", "request_expressions")
 
@@ -60,12 +60,12 @@ class SelectorGroup:
         self.consumable_capacity = consumable_capacity
 
     def verdict(self, content: Content) -> Verdict:
-        """What the selectors say about the content; evaluated once."""
+        """Return the verdict on a content; evaluated once."""
         verdicts = content.verdicts
         if self in verdicts:
             return verdicts[self]
         verdict = self._evaluate(content)
-        content.remember(self, verdict)
+        content.cache_verdict(self, verdict)
         return verdict
 
     def _evaluate(self, content: Content) -> Verdict:
@@ -109,7 +109,7 @@ def _view(content: Content, *, list_attributes: bool) -> DeviceView:
 
 
 class SelectorGroups:
-    """The groups in use, so that claims made from one template share their verdicts."""
+    """Interns the groups, so that claims of one template share their verdicts."""
 
     def __init__(self, *, list_attributes: bool, consumable_capacity: bool) -> None:
         self._list_attributes = list_attributes
@@ -117,12 +117,12 @@ class SelectorGroups:
         self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], SelectorGroup] = {}
 
     def group(self, class_expressions: Sequence[str], request_expressions: Sequence[str]) -> SelectorGroup:
-        """The group with these texts."""
+        """Return the group with these texts."""
         key = (tuple(class_expressions), tuple(request_expressions))
         group = self._groups.get(key)
         if group is None:
             if len(self._groups) >= _GROUPS_MAX:
-                # The oldest goes; its verdicts go with the contents' own bound.
+                # Its verdicts are evicted by the bound of the contents.
                 del self._groups[next(iter(self._groups))]
             group = self._groups[key] = SelectorGroup(
                 *key, list_attributes=self._list_attributes, consumable_capacity=self._consumable_capacity

@@ -1,9 +1,8 @@
-"""What a search that ran into a dead end needs to know in order not to repeat itself.
+"""Symmetry: which devices and states are equivalent, so that a search does not repeat a dead end.
 
-Devices are alike when every request of the plan judges them alike: the same alternatives can use them, they have the
-same values of the constrained attributes, and they take the same of the same counters. A device that failed need not
-be tried again as a device that is like it, and a state that failed need not be tried again in a state that differs
-only in which of several like devices are taken.
+Devices are equivalent if the same alternatives can use them, they have the same values of the constrained attributes,
+and they consume the same of the same counters. After a device failed, equivalent ones need not be tried; a failed
+state need not be tried again if it differs only in which of several equivalent devices are taken.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dray.allocator.view import NodeView
 
 
 class Symmetry:
-    """Classes of like devices, and which of them later requests can use."""
+    """Equivalence classes of devices, and which of them later requests can use."""
 
     __slots__ = ("_classes", "_several", "_single", "_suffix_pools", "constraint_indexes", "suffix")
 
@@ -36,7 +35,7 @@ class Symmetry:
             device = view.device(index)
             values = tuple([constraint.signature(device.content) for constraint in constraints])
             counters = (device.entry.pool.key, device.consumes) if device.consumes else None
-            # Shares of a device are counted, so no other is like it.
+            # Shares of a device are counted, so that no other device is equivalent.
             alone = index if view.shared >> index & 1 else -1
             signature = (used_by, values, counters, alone)
             signatures[index] = signature
@@ -44,7 +43,7 @@ class Symmetry:
         self._classes = {index: classes[signature] for index, signature in signatures.items()}
         self._several = [mask for mask in classes.values() if mask.bit_count() > 1]
         self._single = sum(mask for mask in classes.values() if mask.bit_count() == 1)
-        # For each request, the devices and the counters that it or a later one can use.
+        # For each request, the devices and counters that it or a later one can use.
         self.suffix: list[int] = [0] * (len(requests) + 1)
         self._suffix_pools: list[frozenset[str]] = [frozenset()] * (len(requests) + 1)
         for number in reversed(range(len(requests))):
@@ -55,22 +54,22 @@ class Symmetry:
             self.suffix[number] = self.suffix[number + 1] | usable
             self._suffix_pools[number] = self._suffix_pools[number + 1] | pools
 
-    def alike(self, index: int) -> int:
-        """The devices that are like this one, itself included."""
+    def equivalent(self, index: int) -> int:
+        """Return the devices that are equivalent to this one, including itself."""
         return self._classes.get(index, 1 << index)
 
     def concerns(self, index: int, pool: str | None, request: int) -> bool:
-        """Whether having the device, and the counters of the pool, can matter to this request or a later one."""
+        """Return whether the device, or the counters of the pool, can matter to this request or a later one."""
         return bool(self.suffix[request] >> index & 1) or pool in self._suffix_pools[request]
 
     def taken(self, taken: int, request: int) -> tuple[int, tuple[int, ...]]:
-        """What is taken of the devices this request or a later one can use, like devices merely counted."""
+        """Return the taken devices that this or a later request can use; equivalent ones are only counted."""
         relevant = taken & self.suffix[request]
         return relevant & self._single, tuple((relevant & mask).bit_count() for mask in self._several)
 
 
 def _users(requests: Sequence[RequestChoices]) -> dict[int, int]:
-    """For each device that some alternative can use, the set of those alternatives."""
+    """Return for each usable device the set of alternatives that can use it."""
     users: dict[int, int] = {}
     number = 0
     for request in requests:

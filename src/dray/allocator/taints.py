@@ -1,4 +1,4 @@
-"""Taints of devices, from slices and from rules, and which of them keep a request away."""
+"""Device taints of slices and rules, and tolerations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.types.resource_v1 import DeviceTaint, DeviceToleration
 
-# `None` and effects of the future keep nobody away.
+# `None` and unknown effects do not block.
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True)
 class TaintRule:
-    """A DeviceTaintRule: whose devices it taints, and how."""
+    """A DeviceTaintRule: its device selector and taint."""
 
     name: str
     taint: DeviceTaint
@@ -32,14 +32,14 @@ class TaintRule:
         return cls(
             name=document["metadata"]["name"],
             taint=DeviceTaint(key=taint.get("key", ""), value=taint.get("value"), effect=taint.get("effect", "")),
-            # A driver cannot have an empty name, so this is met by none.
+            # Matches no device, since driver names are not empty.
             driver="" if selector is None else selector.get("driver"),
             pool=None if selector is None else selector.get("pool"),
             device=None if selector is None else selector.get("device"),
         )
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
-        """Whether the device is tainted; what the rule does not name does not matter."""
+        """Return whether the rule selects the device; an empty field matches all."""
         return (
             (self.driver is None or self.driver == driver)
             and (self.pool is None or self.pool == pool)
@@ -48,24 +48,24 @@ class TaintRule:
 
 
 def blocks(taint: DeviceTaint) -> bool:
-    """Whether the taint keeps anyone away."""
+    """Return whether the taint prevents allocation."""
     return taint.effect in _BLOCKING
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether the toleration covers the taint; what it leaves empty covers everything."""
+    """Return whether the toleration matches the taint; an empty field matches all."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator == "Exists":
         return True
-    # Without an operator it is Equal.
+    # The default operator is Equal.
     return toleration.operator in ("Equal", "", None) and (toleration.value or "") == (taint.value or "")
 
 
 def intolerable(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
-    """The first taint that keeps a request with these tolerations away."""
+    """Return the first taint that these tolerations do not match."""
     for taint in taints:
         if blocks(taint) and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint

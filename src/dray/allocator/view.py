@@ -1,4 +1,4 @@
-"""What one node can use: segments of devices in the order in which they are tried."""
+"""The view of a node: the segments of devices that it can use, in search order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NodeView:
-    """The devices of a node, numbered from 0 across its segments; made by the inventory, never changed."""
+    """The devices of a node, numbered from 0 across its segments; created by the inventory. Immutable."""
 
     __slots__ = (
         "_by_labels",
@@ -44,7 +44,7 @@ class NodeView:
         gates: Gates,
         versions: tuple[int, int],
         found: Sequence[tuple[SliceEntry, Segment]],
-        by_labels: bool,  # noqa: FBT001 - internal to the room
+        by_labels: bool,  # noqa: FBT001 - internal to the package
     ) -> None:
         self.node = node
         self.name = node.metadata.name or ""
@@ -53,7 +53,7 @@ class NodeView:
         self._by_labels = by_labels
         pools = {entry.pool.key: entry.pool for entry, _ in found}
         self._pools = tuple((pool, pool.refresh(counters=gates.partitionable)) for pool in pools.values())
-        # Slices of an older generation are as good as gone, even while the newer one is incomplete.
+        # Slices of an older generation are ignored, even while the latest one is incomplete.
         current = [item for item in found if item[0].generation == item[0].pool.generation]
         seen = sorted({entry.pool.key: entry.pool for entry, _ in current}.items())
         self.incomplete: tuple[Pool, ...] = tuple(pool for _, pool in seen if not pool.complete)
@@ -74,7 +74,7 @@ class NodeView:
             offset += len(segment.devices)
 
     def is_current(self, node: Node, gates: Gates, versions: tuple[int, int]) -> bool:
-        """Whether nothing of the node has changed since this was made."""
+        """Return whether nothing has changed since the view was created."""
         if self._versions != versions or (self.gates is not gates and self.gates != gates):
             return False
         if self.node is not node:
@@ -87,20 +87,20 @@ class NodeView:
         return True
 
     def device(self, index: int) -> PoolDevice:
-        """The device with the number."""
-        segment, place = self._place(index)
-        return segment.devices[place]
+        """Return the device with the number."""
+        segment, position = self._locate(index)
+        return segment.devices[position]
 
-    def _place(self, index: int) -> tuple[Segment, int]:
+    def _locate(self, index: int) -> tuple[Segment, int]:
         number = bisect_right(self._offsets, index) - 1
         return self.segments[number], index - self._offsets[number]
 
     def device_count(self) -> int:
-        """How many devices the node can use."""
+        """Return the number of devices."""
         return self._offsets[-1] + len(self.segments[-1].devices) if self.segments else 0
 
     def matches(self, group: SelectorGroup) -> tuple[int, int]:
-        """The devices that all selectors accept, and those where one gives no answer."""
+        """Return the devices that all selectors match, and those for which one fails."""
         if len(self.segments) == 1:
             return self.segments[0].matches(group)
         matching = failing = 0
@@ -111,7 +111,7 @@ class NodeView:
         return matching, failing
 
     def blocked(self, allocations: Allocations) -> int:
-        """The devices that an ordinary request cannot have now."""
+        """Return the devices that are in use or lack counters."""
         if len(self.segments) == 1:
             return self.segments[0].blocked(allocations)
         blocked = 0
@@ -120,7 +120,7 @@ class NodeView:
         return blocked
 
     def untolerated(self, tolerations: tuple[DeviceToleration, ...], rules: TaintRules) -> int:
-        """The devices whose taints keep a request with these tolerations away."""
+        """Return the devices with untolerated taints."""
         if not self.gates.taint_rules:
             rules = NO_RULES
         if len(self.segments) == 1:
@@ -131,12 +131,12 @@ class NodeView:
         return untolerated
 
     def taints(self, index: int, rules: TaintRules) -> tuple[DeviceTaint, ...]:
-        """The blocking taints of a device."""
-        segment, place = self._place(index)
-        return segment.taints(place, rules if self.gates.taint_rules else NO_RULES)
+        """Return the blocking taints of a device."""
+        segment, position = self._locate(index)
+        return segment.taints(position, rules if self.gates.taint_rules else NO_RULES)
 
     def local_selector(self) -> NodeSelector:
-        """Only this node."""
+        """Return a selector for this node only."""
         if self._local_selector is None:
             self._local_selector = local_selector(self.name)
         return self._local_selector
@@ -146,12 +146,12 @@ NO_RULES = TaintRules()
 
 
 def _ordered(found: Sequence[tuple[SliceEntry, Segment]]) -> tuple[Segment, ...]:
-    """Pools by driver and name, those with binding conditions last; in a pool the slices by name."""
+    """Return the segments by pool (driver, name) and slice name; pools with binding conditions go last."""
     usable = [(entry, segment) for entry, segment in found if entry.pool.complete and entry.pool.problem is None]
-    late = {entry.pool.key for entry, segment in usable if segment.has_binding_conditions}
+    last = {entry.pool.key for entry, segment in usable if segment.has_binding_conditions}
 
     def order(item: tuple[SliceEntry, Segment]) -> tuple[bool, str, str, str]:
         entry, _ = item
-        return entry.pool.key in late, entry.pool.driver, entry.pool.name, entry.name
+        return entry.pool.key in last, entry.pool.driver, entry.pool.name, entry.name
 
     return tuple(segment for _, segment in sorted(usable, key=order) if segment.devices)

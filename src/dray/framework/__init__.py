@@ -1,1 +1,1 @@
-"""The scheduler's extension points: plugin protocols, `Status`, `CycleState`, snapshot types; never I/O."""
+"""The scheduler framework: plugin protocols, `Status`, `CycleState` and snapshot types. No I/O."""

@@ -1,4 +1,4 @@
-"""What plugins keep for one attempt to place one Pod."""
+"""The state of one scheduling attempt."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dray.framework.pod_info import PodInfo
 
 
 class CycleState(dict[str, Any]):
-    """Values by key, each key written by one plugin; lives from PreFilter to PostBind or Unreserve."""
+    """Values of plugins by key, from PreFilter to PostBind or Unreserve; each key is written by one plugin."""
 
     __slots__ = ("device_resources", "pod_info", "pod_version", "skip_filter", "skip_score")
 
     def __init__(self, pod_info: PodInfo) -> None:
         super().__init__()
-        # The Pod of the attempt with what is computed from it once.
+        # The Pod, with the values computed from it.
         self.pod_info = pod_info
-        # Plugins whose PreFilter (PreScore) answered Skip; changed by the scheduler alone.
+        # Plugins whose PreFilter (PreScore) returned Skip; written by the scheduler.
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
-        # Told a node, the Pod's resources that devices of a claim would serve there; set by DynamicResources.
+        # Returns the Pod's extended resources that devices would serve on a node; set by DynamicResources.
         self.device_resources: Callable[[str], frozenset[str]] | None = None
-        # The version that the Pod must still have when it is bound; any when empty.
+        # The resourceVersion that the Pod must still have when it is bound; empty means any.
         self.pod_version = ""

@@ -1,4 +1,4 @@
-"""What happens in the cluster, as plugins are asked about it: could this make a rejected Pod schedulable?"""
+"""Cluster events that can make a rejected Pod schedulable, and the plugins' registrations for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from dray.api.types.core_v1 import Pod
 
-# Kinds of objects; other kinds are named `<plural>.<version>.<group>`.
+# Kinds of objects; a custom kind is named `<plural>.<version>.<group>`.
 POD: Final = "Pod"
 ASSIGNED_POD: Final = "AssignedPod"
 UNSCHEDULED_POD: Final = "UnscheduledPod"
@@ -26,7 +26,7 @@ WILDCARD: Final = "*"
 
 
 class Action(enum.Flag):
-    """What happened to the object."""
+    """What changed."""
 
     ADD = enum.auto()
     DELETE = enum.auto()
@@ -40,7 +40,7 @@ class Action(enum.Flag):
     UPDATE_POD_TOLERATION = enum.auto()
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = enum.auto()
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = enum.auto()
-    # A change that none of the above names.
+    # Any other change.
     UPDATE_OTHER = enum.auto()
     UPDATE = (
         UPDATE_NODE_ALLOCATABLE
@@ -59,54 +59,54 @@ class Action(enum.Flag):
 
 
 class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
-    """An action on a kind of object; in a registration the actions of interest."""
+    """An action on a kind of object; a registration combines several actions."""
 
     resource: str
     action: Action
-    # What the event is called in metrics; not part of its meaning.
+    # The label in metrics; ignored otherwise.
     label: str = ""
 
-    def covers(self, happened: ClusterEvent) -> bool:
-        """Whether a registration for this event is asked about what happened."""
-        mine, other = self.resource, happened.resource
+    def covers(self, event: ClusterEvent) -> bool:
+        """Return whether a registration for this event includes another event."""
+        mine, other = self.resource, event.resource
         if WILDCARD in (mine, other):
             return True
         if mine != other and not (mine == POD and other in (ASSIGNED_POD, UNSCHEDULED_POD)):
             return False
-        # Of the numbers, since combining the members makes a new one.
-        return bool(self.action.value & happened.action.value)
+        # Combines the numbers, because combining enum members would create a new member.
+        return bool(self.action.value & event.action.value)
 
 
-# Wakes every Pod, whoever rejected it.
+# Requeues every Pod.
 ANYTHING: Final = ClusterEvent(WILDCARD, Action.ALL, "Anything")
 
 
 class Hint(enum.Enum):
-    """A plugin's guess whether an event makes a Pod schedulable that it had rejected."""
+    """Whether an event may make a Pod schedulable that the plugin rejected."""
 
     SKIP = "QueueSkip"
     QUEUE = "Queue"
 
 
-# Told (pod, old, new); an addition has no old object, a deletion no new one. Must not fail.
+# Called with (pod, old, new); an addition has no old object, a deletion no new one. Must not raise.
 HintFunction: TypeAlias = Callable[[Pod, Any, Any], Hint]
 
 
 @dataclass(frozen=True, slots=True)
 class EventKeys:
-    """How Pods and changed objects belong together: only Pods that have a key in common are asked about.
+    """Keys that select the Pods for which a change calls the hint: those that have a key in common with it.
 
-    Worth it where many Pods wait and most changes concern one of them. Neither function may fail.
+    Use it where many Pods are pending and most changes affect one of them. Neither function may raise.
     """
 
     of_pod: Callable[[Pod], Iterable[str]]
-    # Told (old, new); None means that the change concerns every Pod.
+    # Called with (old, new); None means all Pods.
     of_change: Callable[[Any, Any], Iterable[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class EventRegistration:
-    """A plugin's interest in an event; without a hint function every such event queues the Pod."""
+    """A plugin's registration for an event. Without a hint function every such event requeues the Pod."""
 
     event: ClusterEvent
     hint: HintFunction | None = None

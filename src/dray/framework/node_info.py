@@ -1,4 +1,4 @@
-"""A node with the Pods on it: a value, so that a snapshot shares it with the cache at no cost."""
+"""A node with its Pods. Immutable, so that the cache and the snapshot share it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
 
 class NodeInfo:
-    """What filters and scores read; never changed once made: every change makes a new one."""
+    """The aggregated state of a node that plugins read. Immutable: a change creates a new object."""
 
     __slots__ = (
         "allocatable",
@@ -52,17 +52,17 @@ class NodeInfo:
         self.image_sizes: Mapping[str, int] = {
             name: image.size_bytes or 0 for image in node.status.images for name in image.names
         }
-        # What is left of the allocatable amounts; negative when overcommitted by others.
+        # Allocatable amounts that are not requested; negative on an overcommitted node.
         self.free_milli_cpu = self.allocatable.milli_cpu
         self.free_memory = self.allocatable.memory
         self.free_ephemeral_storage = self.allocatable.ephemeral_storage
         self.free_pods = amounts.get(PODS, 0)
         self.requested = NOTHING
-        # What devices of claims serve of the Pods' extended resources; not part of what is requested of the node.
+        # The Pods' extended resources that devices serve; not included in `requested`.
         self.device_requested = NOTHING
         self.non_zero_milli_cpu = 0
         self.non_zero_memory = 0
-        # By uid, in the order they came.
+        # By uid, in the order of arrival.
         self.pods: Mapping[str, PodInfo] = {}
         self.ports: Mapping[HostPort, int] = {}
         self.anti_affinity_pods: tuple[PodInfo, ...] = ()
@@ -72,7 +72,7 @@ class NodeInfo:
             self.pods = dict(pods)
 
     def with_pod(self, pod: PodInfo) -> NodeInfo:
-        """The node after the Pod came; a Pod of the same uid is replaced."""
+        """Return the node with the Pod; a Pod with the same uid is replaced."""
         base = self.without_pod(pod.uid) if pod.uid in self.pods else self
         info = _copy_of(base)
         _count(info, pod, 1)
@@ -80,7 +80,7 @@ class NodeInfo:
         return info
 
     def without_pod(self, uid: str) -> NodeInfo:
-        """The node after the Pod left."""
+        """Return the node without the Pod."""
         pod = self.pods[uid]
         info = _copy_of(self)
         _count(info, pod, -1)
@@ -90,7 +90,7 @@ class NodeInfo:
         return info
 
     def with_node(self, node: Node) -> NodeInfo:
-        """The same Pods on the node as it is now."""
+        """Return the changed node with the same Pods."""
         return NodeInfo(node, self.pods)
 
 
@@ -102,7 +102,7 @@ def _copy_of(node: NodeInfo) -> NodeInfo:
 
 
 def _count(info: NodeInfo, pod: PodInfo, sign: int) -> None:
-    """Add or take away the Pod's share; only while `info` is being made."""
+    """Add or subtract the Pod's requests; only while `info` is constructed."""
     needs = pod.requests
     info.requested = info.requested.plus(needs, sign)
     info.free_milli_cpu -= sign * needs.milli_cpu

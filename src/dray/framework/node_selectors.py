@@ -1,4 +1,4 @@
-"""Node selectors as functions on nodes, compiled once per Pod."""
+"""Node selectors compiled to functions on nodes, once per Pod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.framework.node_info import NodeInfo
 
 NodeMatcher: TypeAlias = Callable[[NodeInfo], bool]
 
-# The one field that node selectors may ask for.
+# The only field that node selectors can match.
 NAME_FIELD: Final = "metadata.name"
 _OPERATORS: Final = {
     "In": Operator.IN,
@@ -24,7 +24,7 @@ _OPERATORS: Final = {
 
 
 def compile_selector(selector: NodeSelector) -> NodeMatcher:
-    """Matches a node that any term matches; no terms match nothing."""
+    """Return a matcher for nodes that any term matches; without terms it matches nothing."""
     terms = [compile_term(term) for term in selector.node_selector_terms]
     if len(terms) == 1:
         return terms[0]
@@ -32,7 +32,7 @@ def compile_selector(selector: NodeSelector) -> NodeMatcher:
 
 
 def compile_term(term: NodeSelectorTerm) -> NodeMatcher:
-    """Matches a node that all requirements match; an empty term matches nothing."""
+    """Return a matcher for nodes that all requirements match; an empty term matches nothing."""
     if not term.match_expressions and not term.match_fields:
         return lambda _node: False
     labels = _compile(term.match_expressions)
@@ -43,7 +43,7 @@ def compile_term(term: NodeSelectorTerm) -> NodeMatcher:
 
 
 def compile_required(pod: Pod) -> NodeMatcher | None:
-    """Where the Pod may go by its node selector and required node affinity; None means anywhere."""
+    """Return a matcher for the Pod's node selector and required node affinity; None means all nodes."""
     equal = LabelSelector.from_labels(pod.spec.node_selector).matches if pod.spec.node_selector else None
     required = required_terms(pod)
     affinity = compile_selector(required) if required is not None else None
@@ -55,7 +55,7 @@ def compile_required(pod: Pod) -> NodeMatcher | None:
 
 
 def required_terms(pod: Pod) -> NodeSelector | None:
-    """The required node affinity."""
+    """Return the required node affinity."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return None
@@ -63,5 +63,5 @@ def required_terms(pod: Pod) -> NodeSelector | None:
 
 
 def _compile(requirements: Sequence[NodeSelectorRequirement]) -> Matcher:
-    # The API server has checked them, so they are compiled as they are.
+    # Already validated by the API server.
     return LabelSelector(Requirement(item.key, _OPERATORS[item.operator], item.values) for item in requirements).matches

@@ -92,10 +92,10 @@ class BatchFilter(FilterPlugin, Protocol):
 
 @runtime_checkable
 class RejectionExplainer(FilterPlugin, Protocol):
-    """A filter whose reasons can say more, at a price worth paying only when no node fits."""
+    """A filter plugin with detailed reasons that are computed only when no node is feasible."""
 
     def explain_rejections(self, state: CycleState, pod: Pod, statuses: dict[str, Status]) -> None:
-        """Replace this plugin's answers for nodes by better ones; the same reason is counted over all its nodes."""
+        """Replace this plugin's statuses by more detailed ones; equal reasons are counted in the condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class PostBindPlugin(Plugin, Protocol):
 
 @dataclass(frozen=True)
 class ExtensionPoint(Generic[P]):
-    """One extension point: what a configuration, a profile and the metrics need to know of it."""
+    """One extension point, as configuration, profiles and metrics need it."""
 
     # As in a KubeSchedulerConfiguration.
     name: str

@@ -1,4 +1,4 @@
-"""A Pod with what the scheduler computes from it, once."""
+"""A Pod with the values that the scheduler computes from it once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFAULTS: Final = {CPU: DEFAULT_MILLI_CPU, MEMORY: DEFAULT_MEMORY}
 
 
 class PodInfo:
-    """A Pod and its needs; never changed once made."""
+    """A Pod and its requests. Immutable."""
 
     __slots__ = (
         "device_requests",
@@ -41,16 +41,16 @@ class PodInfo:
         self.key = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
         self.priority: int = pod.spec.priority or 0
         requests = pod_requests(pod)
-        # Resources that devices of a claim serve where the Pod is: they take nothing of what the node itself has.
+        # Extended resources that devices serve on the Pod's node; they use nothing of the node's allocatable amounts.
         self.device_resources = device_resources(pod)
         self.requests, self.device_requests = Resources.of(requests).split(self.device_resources)
-        # For scores only: as if containers that ask for nothing asked for a little.
+        # For scores only: containers without requests count with a default.
         self.non_zero_milli_cpu, self.non_zero_memory = _non_zero(pod, requests)
         self.host_ports = host_ports(pod)
         self.required_anti_affinity = _required_anti_affinity(pod)
 
     def updated(self, pod: Pod) -> PodInfo:
-        """The Pod after a change; what its needs are is found out again only if that may be different."""
+        """Return the changed Pod; requests are computed again only if they may differ."""
         before, after = self.pod.status, pod.status
         if (
             self.pod.spec == pod.spec
@@ -62,7 +62,7 @@ class PodInfo:
         return PodInfo(pod)
 
     def with_pod(self, pod: Pod) -> PodInfo:
-        """The same needs of a Pod that differs in other things only."""
+        """Return the same requests for a Pod that differs in other fields only."""
         info = PodInfo.__new__(PodInfo)
         info.pod = pod
         info.uid, info.key, info.priority = self.uid, self.key, self.priority
@@ -73,7 +73,7 @@ class PodInfo:
         return info
 
     def on_node(self, node_name: str, served: frozenset[str] = NO_NAMES) -> PodInfo:
-        """The Pod as if it were bound to the node, with devices that serve some of its resources."""
+        """Return the Pod as bound to the node, with the extended resources that devices serve there."""
         spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
         info = self.with_pod(msgspec.structs.replace(self.pod, spec=spec))
         if served:
@@ -83,7 +83,7 @@ class PodInfo:
 
 
 def device_resources(pod: Pod) -> frozenset[str]:
-    """The resources of a Pod on a node that its special claim serves; what a Pod without node has is not settled."""
+    """Return the resources of a scheduled Pod that its extended-resource claim serves."""
     status = pod.status.extended_resource_claim_status
     if status is None or not pod.spec.node_name:
         return NO_NAMES
@@ -91,7 +91,7 @@ def device_resources(pod: Pod) -> frozenset[str]:
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """The node's ports that the Pod's containers and sidecars take."""
+    """Return the host ports of the Pod's containers and sidecars."""
     sidecars = (item for item in pod.spec.init_containers if item.restart_policy == "Always")
     return tuple(
         (port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
@@ -102,7 +102,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def ports_conflict(wanted: HostPort, taken: HostPort) -> bool:
-    """Whether two ports cannot be open on one node together."""
+    """Return whether two ports conflict on one node."""
     if wanted[1:] != taken[1:]:
         return False
     return wanted[0] == taken[0] or ANY_ADDRESS in (wanted[0], taken[0])

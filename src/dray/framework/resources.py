@@ -1,4 +1,4 @@
-"""How much a Pod asks for and a node has: whole numbers, cpu in thousandths."""
+"""Resource amounts of Pods and nodes as integers; cpu in thousandths."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
-# What a container that asks for nothing counts as in scores, so that such Pods spread too.
+# Requests assumed in scores for containers without any, so that such Pods are spread, too.
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
 _POD_LEVEL: Final = (CPU, MEMORY)
 
 
 class Resources:
-    """Amounts; never changed once made."""
+    """Amounts of resources. Immutable."""
 
     __slots__ = ("ephemeral_storage", "memory", "milli_cpu", "scalars")
 
@@ -33,17 +33,17 @@ class Resources:
         self.milli_cpu = milli_cpu
         self.memory = memory
         self.ephemeral_storage = ephemeral_storage
-        # Everything else: extended resources, huge pages.
+        # Extended resources and huge pages.
         self.scalars: Mapping[str, int] = scalars or {}
 
     @classmethod
     def of(cls, amounts: Mapping[str, int]) -> Resources:
-        """From amounts by name; pods are counted elsewhere, and none of something is the same as not to have it."""
+        """Return the amounts by name; `pods` and zero amounts are left out."""
         scalars = {name: amount for name, amount in amounts.items() if amount and name not in _NAMED}
         return cls(amounts.get(CPU, 0), amounts.get(MEMORY, 0), amounts.get(EPHEMERAL_STORAGE, 0), scalars)
 
     def plus(self, other: Resources, sign: int = 1) -> Resources:
-        """The sum; with `sign` -1 the difference."""
+        """Return the sum; with `sign` -1 the difference."""
         scalars = self.scalars
         if other.scalars:
             scalars = dict(scalars)
@@ -59,7 +59,7 @@ class Resources:
         )
 
     def split(self, names: frozenset[str]) -> tuple[Resources, Resources]:
-        """Everything but these scalars, and these alone."""
+        """Return the amounts without these scalars, and these scalars alone."""
         if not names or names.isdisjoint(self.scalars):
             return self, NOTHING
         rest = {name: amount for name, amount in self.scalars.items() if name not in names}
@@ -67,7 +67,7 @@ class Resources:
         return Resources(self.milli_cpu, self.memory, self.ephemeral_storage, rest), Resources(scalars=these)
 
     def amount(self, name: str) -> int:
-        """The amount of one resource."""
+        """Return the amount of one resource."""
         if name == CPU:
             return self.milli_cpu
         if name == MEMORY:
@@ -86,7 +86,7 @@ class Resources:
         )
 
     def __hash__(self) -> int:
-        # Few differ in their scalars alone.
+        # Few amounts differ in their scalars alone.
         return hash((self.milli_cpu, self.memory, self.ephemeral_storage))
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ _NAMED: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE, PODS})
 
 
 def amounts_of(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Quantities as whole numbers."""
+    """Return quantities as integers."""
     return {
         name: Quantity.parse(text).milli_value() if name == CPU else Quantity.parse(text).value()
         for name, text in quantities.items()
@@ -107,9 +107,9 @@ def amounts_of(quantities: Mapping[str, str]) -> dict[str, int]:
 
 
 def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[str, int]:
-    """What the Pod needs at its busiest moment; `defaults` stands in for what a container does not ask for.
+    """Return the Pod's effective requests; `defaults` are used for containers without a request.
 
-    Containers and sidecars run together. An ordinary init container runs alone with the sidecars before it.
+    Containers and sidecars run at the same time. An init container runs alone with the sidecars before it.
     """
     statuses = _statuses(pod)
     total: dict[str, int] = {}
@@ -150,7 +150,7 @@ def _container_requests(
     requests = amounts_of(container.resources.requests)
     status = statuses.get(container.name)
     if status is not None:
-        # While a resize is under way, the most of what is wanted, granted and in force is taken.
+        # During a resize the maximum of desired, allocated and actual resources counts.
         _raise_to(requests, amounts_of(status.allocated_resources))
         if status.resources is not None:
             _raise_to(requests, amounts_of(status.resources.requests))
@@ -165,10 +165,10 @@ def _statuses(pod: Pod) -> Mapping[str, ContainerStatus]:
 
 
 def _apply_pod_level(total: dict[str, int], pod: Pod) -> None:
-    """What is asked for the Pod as a whole replaces the sum of its containers."""
+    """Replace the sum of the containers by the Pod-level requests."""
     assert pod.spec.resources is not None
-    asked = amounts_of(pod.spec.resources.requests).items()
-    total.update({name: amount for name, amount in asked if name in _POD_LEVEL or name.startswith("hugepages-")})
+    requested = amounts_of(pod.spec.resources.requests).items()
+    total.update({name: amount for name, amount in requested if name in _POD_LEVEL or name.startswith("hugepages-")})
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

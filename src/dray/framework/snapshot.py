@@ -1,4 +1,4 @@
-"""The cluster as one scheduling cycle sees it."""
+"""The nodes as one scheduling cycle sees them."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Final
 
 from dray.framework.node_info import NodeInfo
 
-# Changes remembered; who asks less often has to look at all nodes again.
+# Length of the change log; a reader that falls further behind has to read all nodes.
 CHANGES_MAX: Final = 10_000
 
 
 class Snapshot:
-    """The nodes in the order they are tried; changed between cycles only, by the cache."""
+    """The nodes in the order in which they are tried; changed only between cycles, by the cache."""
 
     def __init__(self, nodes: Sequence[NodeInfo] = ()) -> None:
         self.nodes: list[NodeInfo] = []
-        self._positions: dict[str, int] = {}
-        # Grows with each change; the names of the nodes that changed last, newest last, while all keep their places.
+        self._indices: dict[str, int] = {}
+        # Grows with each change; the log has the names of the changed nodes since indices changed, newest last.
         self.version = 0
         self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
-        # Names of the nodes with properties that many clusters have none of: plugins then have nothing to do.
+        # Names of the nodes with rare properties: plugins skip their work if there are none.
         self._with_anti_affinity: dict[str, None] = {}
         self.unschedulable: dict[str, None] = {}
         self.hard_tainted: dict[str, None] = {}
         self.soft_tainted: dict[str, None] = {}
-        # How many nodes have each image.
+        # The number of nodes that have each image.
         self.image_counts: Counter[str] = Counter()
         self.replace_all(nodes)
 
     def get(self, name: str) -> NodeInfo | None:
-        """One node."""
-        position = self._positions.get(name)
-        return None if position is None else self.nodes[position]
+        """Return the node with the name."""
+        index = self._indices.get(name)
+        return None if index is None else self.nodes[index]
 
     def index_of(self, name: str) -> int | None:
-        """Where the node is in the order; None when there is no such node."""
-        return self._positions.get(name)
+        """Return the index of a node; None if there is no such node."""
+        return self._indices.get(name)
 
     def changed_since(self, version: int) -> Iterable[str] | None:
-        """The nodes that changed after the version; None when places did, or it is too long ago to tell."""
+        """Return the nodes changed after the version; None if indices changed, or the log is too short."""
         count = self.version - version
         return None if count > len(self._changes) else islice(reversed(self._changes), count)
 
@@ -52,13 +52,13 @@ class Snapshot:
         return iter(self.nodes)
 
     def nodes_with_anti_affinity(self) -> tuple[NodeInfo, ...]:
-        """The nodes that have Pods with required anti-affinity."""
-        return tuple(self.nodes[self._positions[name]] for name in self._with_anti_affinity)
+        """Return the nodes that have Pods with required anti-affinity."""
+        return tuple(self.nodes[self._indices[name]] for name in self._with_anti_affinity)
 
     def replace_all(self, nodes: Sequence[NodeInfo]) -> None:
-        """Take another set of nodes."""
+        """Replace all nodes."""
         self.nodes = list(nodes)
-        self._positions = {node.name: position for position, node in enumerate(self.nodes)}
+        self._indices = {node.name: index for index, node in enumerate(self.nodes)}
         self.version += 1
         self._changes.clear()
         for names in (
@@ -70,27 +70,27 @@ class Snapshot:
             names.clear()
         self.image_counts.clear()
         for node in self.nodes:
-            self._note_properties(node)
+            self._update_properties(node)
             self.image_counts.update(node.image_sizes.keys())
 
     def replace(self, node: NodeInfo) -> None:
-        """Take another state of a node that is already there."""
-        index = self._positions[node.name]
+        """Replace one node."""
+        index = self._indices[node.name]
         before, self.nodes[index] = self.nodes[index], node
         self.version += 1
         self._changes.append(node.name)
-        self._note_properties(node)
-        # Pods come and go without making a new one.
+        self._update_properties(node)
+        # A change of Pods keeps the same object.
         if node.image_sizes is not before.image_sizes:
-            self._note_images(before, node)
+            self._update_images(before, node)
 
-    def _note_properties(self, node: NodeInfo) -> None:
+    def _update_properties(self, node: NodeInfo) -> None:
         _set(self._with_anti_affinity, node.name, present=bool(node.anti_affinity_pods))
         _set(self.unschedulable, node.name, present=node.unschedulable)
         _set(self.hard_tainted, node.name, present=bool(node.hard_taints))
         _set(self.soft_tainted, node.name, present=bool(node.soft_taints))
 
-    def _note_images(self, before: NodeInfo, after: NodeInfo) -> None:
+    def _update_images(self, before: NodeInfo, after: NodeInfo) -> None:
         self.image_counts.update(after.image_sizes.keys())
         self.image_counts.subtract(before.image_sizes.keys())
         for name in before.image_sizes:

@@ -1,6 +1,6 @@
-"""What a plugin answers: a code that says what happens next to the Pod, and reasons for its user.
+"""The result of a plugin call: a code that decides what the scheduler does next, and reasons for the user.
 
-Reasons of rejected nodes are counted in the Pod's condition, so they must not name the node.
+Reasons are aggregated over nodes in the Pod's condition, so they must not name the node.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import msgspec
 
 
 class Code(enum.Enum):
-    """The outcome of one plugin call; the values are Kubernetes' spellings in metrics and logs."""
+    """The result of a plugin call; the values are Kubernetes' labels in metrics and logs."""
 
     SUCCESS = "Success"
-    # Something broke; the Pod is tried again after a backoff.
+    # A failure; the Pod is retried after a backoff.
     ERROR = "Error"
-    # No now; a change in the cluster, or room made by PostFilter, may turn it into yes.
+    # Rejected; a cluster event or PostFilter can make it schedulable.
     UNSCHEDULABLE = "Unschedulable"
-    # No, and making room does not help.
+    # Rejected, and preemption does not help.
     UNSCHEDULABLE_AND_UNRESOLVABLE = "UnschedulableAndUnresolvable"
-    # Permit: hold the Pod until someone allows or rejects it.
+    # Permit: wait until the Pod is allowed or rejected.
     WAIT = "Wait"
-    # Bind: not mine. PreFilter, PreScore: leave this plugin's Filter or Score out for the Pod.
+    # Bind: leave the Pod to the next plugin. PreFilter, PreScore: skip this plugin's Filter or Score.
     SKIP = "Skip"
-    # Reserve, PreBind: something was started that will decide; do not make the Pod back off for it.
+    # Reserve, PreBind: waiting for something that was started; the Pod is requeued without backoff.
     PENDING = "Pending"
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A plugin's answer; `plugin` is filled in by the caller of the plugin."""
+    """The result of a plugin call; `plugin` is set by the caller."""
 
     code: Code
     reasons: tuple[str, ...] = ()
@@ -38,23 +38,23 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def is_success(self) -> bool:
-        """Whether the Pod may go on."""
+        """Return whether the Pod may proceed."""
         return self.code is Code.SUCCESS
 
     @property
     def is_rejected(self) -> bool:
-        """Whether this is an expected no, and not a failure."""
-        # Compared one by one: hashing an enumeration's member costs more, and this runs for every rejected node.
+        """Return whether this is a rejection, not a failure."""
+        # Comparisons are faster than hashing an enum member, and this runs for every rejected node.
         code = self.code
         return code is Code.UNSCHEDULABLE or code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE or code is Code.PENDING
 
     @property
     def message(self) -> str:
-        """All reasons in one line."""
+        """Return all reasons in one line."""
         return ", ".join(self.reasons)
 
     def with_plugin(self, plugin: str) -> Status:
-        """The same answer with its author; an author already named is kept."""
+        """Return the status with the plugin's name; a name that is already set is kept."""
         return self if self.plugin else msgspec.structs.replace(self, plugin=plugin)
 
 
@@ -63,15 +63,15 @@ SKIP: Final = Status(Code.SKIP)
 
 
 def unschedulable(*reasons: str) -> Status:
-    """No now."""
+    """Return a rejection that preemption or a cluster event can resolve."""
     return Status(Code.UNSCHEDULABLE, reasons)
 
 
 def unresolvable(*reasons: str) -> Status:
-    """No, and making room does not help."""
+    """Return a rejection that preemption cannot resolve."""
     return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)
 
 
 def error(*reasons: str) -> Status:
-    """Something broke."""
+    """Return a failure."""
     return Status(Code.ERROR, reasons)
