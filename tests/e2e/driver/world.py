@@ -69,7 +69,7 @@ def identity_of(path: Path) -> Identity:
 def is_registered(plugins: PluginManager, socket: Path, before: Identity) -> bool:
     """Whether the plugin whose file has the path now is registered, and not the one that had it before."""
     plugins.rescan()
-    found, now = plugins._book._entries.get(str(socket)), identity_of(socket)
+    found, now = plugins._sockets._entries.get(str(socket)), identity_of(socket)
     return found is not None and found.plugin is not None and found.socket.identity == now != before
 
 

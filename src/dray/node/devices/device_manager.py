@@ -44,7 +44,7 @@ from dray.node.resource_manager import (
     RunOptions,
 )
 from dray.node.topology.containers import containers_of, reusable
-from dray.node.topology.hint_provider import AllocationError
+from dray.node.topology.hint_provider import AllocationError, PodReservations
 from dray.node.topology.hints import NUMA_NODES_MAX, Hint
 from dray.rpc.sockets import listen
 from dray.runtime.logs import fields
@@ -103,7 +103,7 @@ class HeldDevice:
     numa_node: int | None
 
 
-class DeviceManager:
+class DeviceManager(PodReservations):
     """See the module."""
 
     def __init__(
@@ -115,6 +115,7 @@ class DeviceManager:
         settings: DeviceSettings = DeviceSettings(),  # noqa: B008 - immutable
     ) -> None:
         self._folder = folder
+        super().__init__(pods.holders)
         self._pods = pods
         self._clock = clock
         self._metrics = DeviceMetrics(metrics)
@@ -126,13 +127,11 @@ class DeviceManager:
         saved = load_checkpoint(path)
         inventory = Inventory(settings.grace_seconds)
         inventory.restore(saved.registered, clock.monotonic())
-        self._book = DeviceAllocator(inventory, saved.assigned, settings.machine)
+        self._allocator = DeviceAllocator(inventory, saved.assigned, settings.machine)
         # Registers plugins, also those of the registration folder: the handler of type `DevicePlugin`.
-        self.plugin_handler = DevicePluginHandler(inventory, clock, self._told)
-        # Its devices must not be freed while it is being admitted, though it is not active yet.
-        self._admitting = ""
+        self.plugin_handler = DevicePluginHandler(inventory, clock, self._devices_changed)
         self._allocating = asyncio.Lock()
-        self._save = CoalescedCall(self._write)
+        self._saves = CoalescedCall(self._write)
         self._written = checkpoint.Written()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         self._group: TaskGroup | None = None
@@ -166,28 +165,28 @@ class DeviceManager:
     async def _expire_forever(self) -> None:
         while True:
             self._wake.clear()
-            due = self._book.inventory.next_expiry
+            due = self._allocator.inventory.next_expiry
             await pause(self._clock, self._wake, None if due is None else due - self._clock.monotonic())
-            if self._book.inventory.expire(self._clock.monotonic()):
-                await self._save_quietly()
-                self._tell(())
+            if self._allocator.inventory.expire(self._clock.monotonic()):
+                await self._save_or_log()
+                self._notify(())
 
     # --- Devices. ---
 
-    async def _told(self, resource: str, ids: frozenset[str], *, save: bool) -> None:
+    async def _devices_changed(self, resource: str, ids: frozenset[str], *, save: bool) -> None:
         if save:
-            await self._save_quietly()
+            await self._save_or_log()
         self._wake.set()
-        self._tell(())
-        users = self._book.assignments.users_of(resource, ids)
+        self._notify(())
+        users = self._allocator.assignments.users_of(resource, ids)
         if users:
-            self._tell(sorted(users))
+            self._notify(sorted(users))
 
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
         """Call the listener with the UIDs of Pods whose devices' health changed; none means the Node's resources."""
         self._listeners.append(listener)
 
-    def _tell(self, uids: Sequence[str]) -> None:
+    def _notify(self, uids: Sequence[str]) -> None:
         for listener in self._listeners:
             listener(uids)
 
@@ -195,7 +194,7 @@ class DeviceManager:
 
     def node_resources(self) -> NodeResources:
         """Capacity and allocatable of every resource that device plugins have or had."""
-        capacity, allocatable = self._book.inventory.amounts()
+        capacity, allocatable = self._allocator.inventory.amounts()
         return NodeResources(
             {name: str(amount) for name, amount in capacity.items()},
             {name: str(amount) for name, amount in allocatable.items()},
@@ -204,47 +203,40 @@ class DeviceManager:
     def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
         """For the check of a Pod that has devices already: at least what is in use, whatever plugins report now."""
         raised = dict(allocatable)
-        if self._book.assignments.of_pod(pod.metadata.uid or ""):
-            for resource in sorted(self._book.assignments.resources()):
-                raised[resource] = max(raised.get(resource, 0), len(self._book.in_use(resource)))
+        if self._allocator.assignments.of_pod(pod.metadata.uid or ""):
+            for resource in sorted(self._allocator.assignments.resources()):
+                raised[resource] = max(raised.get(resource, 0), len(self._allocator.in_use(resource)))
         return raised
 
     # --- Handing out: a hint provider. ---
 
-    async def refresh(self, admitting: str | None = None) -> None:
-        """Free the devices of Pods that are gone or finished; not before all Pods are known."""
-        if admitting is not None:
-            self._admitting = admitting
-        holders = self._pods.holders()
-        if holders is None:
-            return
-        gone = [uid for uid in self._book.assignments.pod_uids() if uid not in holders and uid != self._admitting]
-        for uid in gone:
-            self._book.free_pod(uid)
-        if gone:
-            await self._save_quietly()
+    def _holders(self) -> Sequence[str]:
+        return self._allocator.assignments.pod_uids()
+
+    def _free(self, pod_uid: str) -> bool:
+        return self._allocator.free_pod(pod_uid)
 
     def hints(self, pod: Pod, container: Container) -> dict[str, Sequence[Hint] | None]:
         """Where the container's devices could come from, by resource."""
         uid = pod.metadata.uid or ""
         return {
-            resource: self._book.hints(
+            resource: self._allocator.hints(
                 resource,
                 amount,
                 self._held(uid, container.name, resource),
                 self._reusable(pod, container.name, resource),
             )
-            for resource, amount in container_request(pod, container, self._book.knows).items()
+            for resource, amount in container_request(pod, container, self._allocator.knows).items()
         }
 
     def pod_hints(self, pod: Pod) -> dict[str, Sequence[Hint] | None]:
         """Where the devices of all containers could come from."""
         held: dict[str, frozenset[str]] = {}
-        for slot, assignment in self._book.assignments.of_pod(pod.metadata.uid or ""):
+        for slot, assignment in self._allocator.assignments.of_pod(pod.metadata.uid or ""):
             held[slot.resource] = held.get(slot.resource, frozenset()) | assignment.ids
         return {
-            resource: self._book.hints(resource, amount, held.get(resource, frozenset()), frozenset())
-            for resource, amount in pod_request(pod, self._book.knows).items()
+            resource: self._allocator.hints(resource, amount, held.get(resource, frozenset()), frozenset())
+            for resource, amount in pod_request(pod, self._allocator.knows).items()
         }
 
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
@@ -253,12 +245,7 @@ class DeviceManager:
 
     def holds(self, pod_uid: str) -> bool:
         """Whether the Pod has devices."""
-        return bool(self._book.assignments.of_pod(pod_uid))
-
-    async def free(self, pod_uid: str) -> None:
-        """Take back the Pod's devices."""
-        if self._book.free_pod(pod_uid):
-            await self._save_quietly()
+        return bool(self._allocator.assignments.of_pod(pod_uid))
 
     def _runs(self, pod: Pod, container: str) -> bool:
         return (pod.metadata.uid or "", container) in self._pods.running
@@ -269,7 +256,7 @@ class DeviceManager:
         uid = pod.metadata.uid or ""
         async with self._allocating:
             changed = False
-            for resource, amount in container_request(pod, container, self._book.knows).items():
+            for resource, amount in container_request(pod, container, self._allocator.knows).items():
                 spare = self._reusable(pod, container.name, resource)
                 need = AllocationRequest(AssignmentKey(uid, container.name, resource), amount, spare, runs_already)
                 changed |= await self._allocate_one(need, affinity)
@@ -279,13 +266,13 @@ class DeviceManager:
     async def _allocate_one(self, need: AllocationRequest, affinity: int | None) -> bool:
         endpoint = self.plugin_handler.get(need.slot.resource)
         asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
-        step = self._book.begin(need, affinity, asks=asks)
+        step = self._allocator.begin(need, affinity, asks=asks)
         try:
             if isinstance(step, AskPreference):
                 assert endpoint is not None
                 preference = await endpoint.preferred(step.question)
                 # Devices may have become unhealthy meanwhile: everything is looked at again.
-                step = self._book.begin(need, affinity, asks=asks, preference=preference)
+                step = self._allocator.begin(need, affinity, asks=asks, preference=preference)
             if isinstance(step, Refused):
                 raise AllocationError(step.message)
             if isinstance(step, Nothing):
@@ -301,15 +288,15 @@ class DeviceManager:
         try:
             response = await _endpoint(endpoint, slot.resource).allocate(step.ids)
         except BaseException:
-            self._book.failed(step.ticket)
+            self._allocator.failed(step.ticket)
             raise
         finally:
             self._metrics.allocated(slot.resource, self._clock.monotonic() - started)
-        if not self._book.succeeded(step.ticket, response):
+        if not self._allocator.succeeded(step.ticket, response):
             raise AllocationError(f"pod {slot.pod_uid} was removed while its devices were allocated")
 
     def _held(self, pod_uid: str, container: str, resource: str) -> frozenset[str]:
-        found = self._book.assignments.get(AssignmentKey(pod_uid, container, resource))
+        found = self._allocator.assignments.get(AssignmentKey(pod_uid, container, resource))
         return frozenset() if found is None else found.ids
 
     def _reusable(self, pod: Pod, container: str, resource: str) -> frozenset[str]:
@@ -339,11 +326,11 @@ class DeviceManager:
                 f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}"
             )
             raise ResourceError(CONFIG_ERROR, text)
-        return run_options(self._book.assignments.of_container(uid, container))
+        return run_options(self._allocator.assignments.of_container(uid, container))
 
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Tell the plugins that want to know; raises `ResourceError`."""
-        for slot, assignment in self._book.assignments.of_container(pod.metadata.uid or "", container):
+        for slot, assignment in self._allocator.assignments.of_container(pod.metadata.uid or "", container):
             endpoint = self.plugin_handler.get(slot.resource)
             if endpoint is None or not endpoint.options.pre_start_required:
                 continue
@@ -360,8 +347,10 @@ class DeviceManager:
 
     def _missing(self, pod: Pod, container: Container) -> list[str]:
         uid = pod.metadata.uid or ""
-        wanted = container_request(pod, container, self._book.knows)
-        return [name for name in wanted if self._book.assignments.get(AssignmentKey(uid, container.name, name)) is None]
+        wanted = container_request(pod, container, self._allocator.knows)
+        return [
+            name for name in wanted if self._allocator.assignments.get(AssignmentKey(uid, container.name, name)) is None
+        ]
 
     # --- What is known about Pods. ---
 
@@ -369,33 +358,35 @@ class DeviceManager:
         """Why the Pod has to be failed now: a device it uses is unhealthy, and that is what the node is set to do."""
         if not self._settings.fail_unhealthy:
             return None
-        return unhealthy_device(pod, self._book.assignments.of_pod(pod.metadata.uid or ""), self._book.inventory)
+        return unhealthy_device(
+            pod, self._allocator.assignments.of_pod(pod.metadata.uid or ""), self._allocator.inventory
+        )
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """The container's `allocatedResourcesStatus`."""
         if not self._settings.report_health:
             return ()
         return resource_statuses(
-            self._book.assignments.of_container(pod.metadata.uid or "", container), self._book.inventory
+            self._allocator.assignments.of_container(pod.metadata.uid or "", container), self._allocator.inventory
         )
 
     @property
     def revision(self) -> int:
         """Another number whenever some container has other devices."""
-        return self._book.assignments.revision
+        return self._allocator.assignments.revision
 
     def container_devices(self, pod_uid: str, container: str) -> tuple[HeldDevice, ...]:
         """The container's devices, for PodResources."""
         return tuple(
             HeldDevice(slot.resource, name, None if node == NO_NUMA_NODE else node)
-            for slot, assignment in self._book.assignments.of_container(pod_uid, container)
+            for slot, assignment in self._allocator.assignments.of_container(pod_uid, container)
             for node, names in assignment.devices.items()
             for name in names
         )
 
     def allocatable_devices(self) -> tuple[HeldDevice, ...]:
         """All healthy devices, whether or not somebody has them."""
-        inventory = self._book.inventory
+        inventory = self._allocator.inventory
         return tuple(
             HeldDevice(resource, device.id, node)
             for resource in inventory.resources
@@ -405,10 +396,13 @@ class DeviceManager:
 
     # --- Inside. ---
 
+    async def _save(self) -> None:
+        await self._saves()
+
     async def _write(self) -> None:
-        inventory = self._book.inventory
+        inventory = self._allocator.inventory
         registered = {name: inventory.healthy(name) for name in inventory.resources}
-        state = checkpoint.sample(self._book.assignments.all(), registered)
+        state = checkpoint.sample(self._allocator.assignments.all(), registered)
         try:
             await asyncio.to_thread(self._write_down, state)
         except OSError as error:
@@ -416,12 +410,6 @@ class DeviceManager:
 
     def _write_down(self, state: checkpoint.Checkpoint) -> None:
         self._file.replace(checkpoint.encode(state, self._written))
-
-    async def _save_quietly(self) -> None:
-        try:
-            await self._save()
-        except AllocationError as error:
-            _log.error("%s", error)
 
     def _spawn(self, work: Any, name: str) -> None:
         if self._group is None:

@@ -50,7 +50,7 @@ class PluginManager:
         self._folder = folder
         self._handlers = handlers
         self._clock = clock
-        self._book = SocketStates()
+        self._sockets = SocketStates()
         self._wake = asyncio.Event()
         self._gauge = metrics.gauge(
             "plugin_manager_total_plugins", "Number of plugins by socket and state", ["socket_path", "state"]
@@ -60,7 +60,7 @@ class PluginManager:
     @property
     def plugins(self) -> tuple[Plugin, ...]:
         """The registered plugins by socket path."""
-        return self._book.plugins
+        return self._sockets.plugins
 
     def rescan(self) -> None:
         """Look at the folder now rather than within a second."""
@@ -72,14 +72,14 @@ class PluginManager:
         async with TaskGroup("plugins") as group:
             while True:
                 self._wake.clear()
-                self._book.scanned(find_sockets(self._folder))
-                for action in self._book.plan(self._clock.monotonic()):
+                self._sockets.scanned(find_sockets(self._folder))
+                for action in self._sockets.plan(self._clock.monotonic()):
                     group.spawn(self._perform(action), f"{type(action).__name__} {action.socket.path}")
                 self._show()
                 await self._pause()
 
     async def _pause(self) -> None:
-        due = self._book.next_due()
+        due = self._sockets.next_due()
         seconds = SCAN_SECONDS if due is None else min(SCAN_SECONDS, due - self._clock.monotonic())
         await pause(self._clock, self._wake, seconds)
 
@@ -94,21 +94,21 @@ class PluginManager:
 
     async def _deregister(self, action: Deregister) -> None:
         await self._handlers[action.plugin.type].deregister(action.plugin)
-        self._book.deregistered(action.socket)
+        self._sockets.deregistered(action.socket)
         _log.info("plugin gone", extra=fields(type=action.plugin.type, plugin=action.plugin.name))
 
     async def _register(self, action: Register) -> None:
         try:
             plugin = await self._introduce(action.socket)
         except RegistrationError as error:
-            delay = self._book.failed(action.socket, self._clock.monotonic())
+            delay = self._sockets.failed(action.socket, self._clock.monotonic())
             _log.warning("%s", error, extra=fields(socket=action.socket.path, retry_seconds=delay))
             return
         except Exception as error:  # noqa: BLE001 - the edge to handlers: one plugin must not end the others
-            self._book.failed(action.socket, self._clock.monotonic())
+            self._sockets.failed(action.socket, self._clock.monotonic())
             _log.error("registration crashed", exc_info=error, extra=fields(socket=action.socket.path))
             return
-        self._book.registered(action.socket, plugin)
+        self._sockets.registered(action.socket, plugin)
         _log.info("plugin registered", extra=fields(type=plugin.type, plugin=plugin.name, endpoint=plugin.endpoint))
 
     async def _introduce(self, socket: SocketFile) -> Plugin:
@@ -146,8 +146,8 @@ class PluginManager:
             raise
 
     def _show(self) -> None:
-        paths = {(path, DESIRED) for path in self._book.wanted}
-        shown = frozenset(paths | {(plugin.socket_path, ACTUAL) for plugin in self._book.plugins})
+        paths = {(path, DESIRED) for path in self._sockets.wanted}
+        shown = frozenset(paths | {(plugin.socket_path, ACTUAL) for plugin in self._sockets.plugins})
         for labels in self._shown - shown:
             self._gauge.remove(*labels)
         for labels in shown - self._shown:

@@ -15,6 +15,7 @@ from dray.node.topology.cpu_assignment import take
 from dray.node.topology.hint_provider import AllocationError
 from dray.node.topology.hints import Hint, item_hints, mask_of, nodes_of
 from dray.node.topology.machine import Machine, format_cpus, parse_cpus
+from dray.node.topology.reserved_resource import Assignments
 from dray.node.topology.state_file import StateError, decode, encode
 
 FILE_NAME: Final = "cpu_manager_state"
@@ -22,8 +23,8 @@ POLICY: Final = "static"
 CPU_RESOURCE: Final = "cpu"
 
 
-class CPUManager:
-    """The assignments; changed only by `allocate`, `free` and `restore`."""
+class CPUManager(Assignments[frozenset[int]]):
+    """The CPU assignments; changed only by `allocate`, `free` and `restore`."""
 
     def __init__(self, machine: Machine, reserved: frozenset[int]) -> None:
         if not reserved:
@@ -34,11 +35,9 @@ class CPUManager:
             raise StateError(
                 f"[cpumanager] the machine has no CPUs {format_cpus(reserved - machine.cpu_ids)} to reserve"
             )
+        super().__init__()
         self._machine = machine
         self._reserved = reserved
-        self._pods: dict[str, dict[str, frozenset[int]]] = {}
-        # Another number whenever some container has other CPUs.
-        self.revision = 0
 
     # --- What is. ---
 
@@ -56,10 +55,6 @@ class CPUManager:
     def exclusive(self, pod_uid: str, container: str) -> frozenset[int]:
         """The CPUs that the container has alone."""
         return self._pods.get(pod_uid, {}).get(container, frozenset())
-
-    def pod_uids(self) -> tuple[str, ...]:
-        """The Pods that have any."""
-        return tuple(sorted(self._pods))
 
     # --- Handing out. ---
 
@@ -98,15 +93,7 @@ class CPUManager:
         for source in (spare & aligned, aligned, free):
             left = source - chosen
             chosen |= take(self._machine, left, min(request - len(chosen), len(left)))
-        self._pods.setdefault(uid, {})[container.name] = chosen
-        self.revision += 1
-        return True
-
-    def free(self, pod_uid: str) -> bool:
-        """Take back the Pod's CPUs; whether it had any."""
-        if self._pods.pop(pod_uid, None) is None:
-            return False
-        self.revision += 1
+        self._assign(uid, container.name, chosen)
         return True
 
     def _reusable(self, pod: Pod, container: str) -> frozenset[int]:

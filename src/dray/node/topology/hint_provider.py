@@ -1,35 +1,39 @@
-"""The seam between aligned admission and those whose resources it aligns: device plugins, CPUs, memory."""
+"""The interface of resources that the topology manager aligns: devices, CPUs, memory."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.topology.hints import ResourceHints
 
+_log = logging.getLogger(__name__)
+
 
 class AllocationError(Exception):
-    """A container cannot have what it asks for; the text ends up in the Pod's status."""
+    """A container cannot have what it requests; the message is shown in the Pod's status."""
 
 
 class HintProvider(Protocol):
-    """Has a resource that is close to some NUMA nodes."""
+    """Allocates a resource that has an affinity to NUMA nodes."""
 
     async def refresh(self, admitting: str | None = None) -> None:
-        """Take back what Pods hold that are gone; comes before hints are asked for.
+        """Free what deleted Pods hold; called before hints are requested.
 
-        From now on the Pod of this UID is the one being admitted: the agent may not know it yet, still it keeps what
-        it is given.
+        `admitting` is the UID of the Pod that is being admitted: it keeps what it is given, although the agent may not
+        list it yet.
         """
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
-        """Where the container's request could be served from."""
+        """Return the NUMA nodes that could serve the container's request."""
 
     def pod_hints(self, pod: Pod) -> ResourceHints:
-        """Where the requests of all containers together could be served from."""
+        """Return the NUMA nodes that could serve the requests of all containers."""
 
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
-        """Give the container what it asks for, from these NUMA nodes if possible; raises `AllocationError`.
+        """Allocate what the container requests, from these NUMA nodes if possible; raises `AllocationError`.
 
         A container that has it already keeps it.
         """
@@ -38,4 +42,54 @@ class HintProvider(Protocol):
         """Whether the Pod has anything."""
 
     async def free(self, pod_uid: str) -> None:
-        """Take back everything the Pod holds."""
+        """Free everything the Pod holds."""
+
+
+class PodReservations:
+    """The part of a hint provider that frees what Pods hold; the base of all of them.
+
+    `known_pods` returns the UIDs of Pods that may hold something, None while they are not all known.
+    """
+
+    def __init__(self, known_pods: Callable[[], Collection[str] | None]) -> None:
+        self._known_pods = known_pods
+        # The Pod admitted last: the agent may not list it as admitted yet.
+        self._admitting = ""
+
+    # For subclasses.
+
+    def _holders(self) -> Sequence[str]:
+        """Return the UIDs of Pods that hold something."""
+        raise NotImplementedError
+
+    def _free(self, pod_uid: str) -> bool:
+        """Free what the Pod holds; return whether it held anything."""
+        raise NotImplementedError
+
+    async def _save(self) -> None:
+        """Write the checkpoint; raises `AllocationError`."""
+        raise NotImplementedError
+
+    # See `HintProvider`.
+
+    async def refresh(self, admitting: str | None = None) -> None:
+        """Free what deleted and finished Pods hold, once all Pods are known."""
+        if admitting is not None:
+            self._admitting = admitting
+        known = self._known_pods()
+        if known is None:
+            return
+        freed = [self._free(uid) for uid in self._holders() if uid not in known and uid != self._admitting]
+        if any(freed):
+            await self._save_or_log()
+
+    async def free(self, pod_uid: str) -> None:
+        """Free everything the Pod holds."""
+        if self._free(pod_uid):
+            await self._save_or_log()
+
+    async def _save_or_log(self) -> None:
+        try:
+            await self._save()
+        except AllocationError as error:
+            _log.error("%s", error)

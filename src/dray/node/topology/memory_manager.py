@@ -16,6 +16,7 @@ from dray.node.topology.containers import is_guaranteed, is_ordinary_init, peak
 from dray.node.topology.hint_provider import AllocationError
 from dray.node.topology.hints import Hint, mask_of, nodes_of, subsets
 from dray.node.topology.machine import MEMORY, Machine
+from dray.node.topology.reserved_resource import Assignments
 from dray.node.topology.state_file import StateError, decode, encode
 
 FILE_NAME: Final = "memory_manager_state"
@@ -32,20 +33,18 @@ class Block:
     size: int
 
 
-class MemoryManager:
-    """The assignments; changed only by `allocate`, `free` and `restore`."""
+class MemoryManager(Assignments[tuple[Block, ...]]):
+    """The memory assignments; changed only by `allocate`, `free` and `restore`."""
 
     def __init__(self, machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
         """`reserved` is what the system keeps, in bytes by NUMA node and kind."""
+        super().__init__()
         self._machine = machine
         self._reserved = reserved
         self._allocatable = {
             node.id: {kind: max(size - reserved.get(node.id, {}).get(kind, 0), 0) for kind, size in node.memory.items()}
             for node in machine.nodes
         }
-        self._pods: dict[str, dict[str, tuple[Block, ...]]] = {}
-        # Another number whenever some container has other memory.
-        self.revision = 0
 
     # --- What is. ---
 
@@ -61,10 +60,6 @@ class MemoryManager:
             for kind, size in sorted(kinds.items())
             if size
         )
-
-    def pod_uids(self) -> tuple[str, ...]:
-        """The Pods that have any."""
-        return tuple(sorted(self._pods))
 
     # --- Handing out. ---
 
@@ -99,15 +94,7 @@ class MemoryManager:
         group = self._group(request, spare, affinity)
         self._take_over(pod, container.name, group, request)
         blocks = tuple(Block(nodes_of(group), kind, size) for kind, size in request.items())
-        self._pods.setdefault(uid, {})[container.name] = blocks
-        self.revision += 1
-        return True
-
-    def free(self, pod_uid: str) -> bool:
-        """Take back the Pod's memory; whether it had any."""
-        if self._pods.pop(pod_uid, None) is None:
-            return False
-        self.revision += 1
+        self._assign(uid, container.name, blocks)
         return True
 
     def _group(self, request: Mapping[str, int], spare: Mapping[int, Mapping[str, int]], affinity: int | None) -> int:

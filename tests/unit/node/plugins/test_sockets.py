@@ -1,4 +1,4 @@
-"""Which sockets are registered when: the pure book, and the scan of a folder."""
+"""Which sockets are registered when: the pure sockets, and the scan of a folder."""
 
 from __future__ import annotations
 
@@ -22,74 +22,74 @@ def plugin(path: str) -> Plugin:
     return Plugin("DRAPlugin", f"driver-{path}", path, ("v1.DRAPlugin",), path)
 
 
-def registered_book(*sockets: SocketFile) -> SocketStates:
-    book = SocketStates()
-    book.scanned(sockets)
-    assert book.plan(0.0) == tuple(Register(item) for item in sorted(sockets))
+def registered_sockets(*sockets: SocketFile) -> SocketStates:
+    sockets = SocketStates()
+    sockets.scanned(sockets)
+    assert sockets.plan(0.0) == tuple(Register(item) for item in sorted(sockets))
     for item in sockets:
-        book.registered(item, plugin(item.path))
-    return book
+        sockets.registered(item, plugin(item.path))
+    return sockets
 
 
 @pytest.mark.behaviour("SP-130")
 def test_a_removed_socket_is_deregistered() -> None:
-    book = registered_book(at("a"), at("b"))
-    book.scanned([at("b")])
-    assert book.plan(1.0) == (Deregister(at("a"), plugin("a")),)
+    sockets = registered_sockets(at("a"), at("b"))
+    sockets.scanned([at("b")])
+    assert sockets.plan(1.0) == (Deregister(at("a"), plugin("a")),)
     # Until it is done it is still there, and nothing is planned twice.
-    assert book.plan(1.0) == ()
-    book.deregistered(at("a"))
-    assert book.plugins == (plugin("b"),)
+    assert sockets.plan(1.0) == ()
+    sockets.deregistered(at("a"))
+    assert sockets.plugins == (plugin("b"),)
 
 
 @pytest.mark.behaviour("SP-130")
 def test_a_socket_made_again_is_deregistered_then_registered_and_removals_come_first() -> None:
-    book = registered_book(at("b"))
-    book.scanned([at("a"), at("b", 2)])
-    assert book.plan(1.0) == (Deregister(at("b"), plugin("b")), Register(at("a")))
-    book.deregistered(at("b"))
-    assert book.plan(1.0) == (Register(at("b", 2)),)
+    sockets = registered_sockets(at("b"))
+    sockets.scanned([at("a"), at("b", 2)])
+    assert sockets.plan(1.0) == (Deregister(at("b"), plugin("b")), Register(at("a")))
+    sockets.deregistered(at("b"))
+    assert sockets.plan(1.0) == (Register(at("b", 2)),)
 
 
 @pytest.mark.behaviour("SP-130")
 def test_a_socket_made_again_while_it_is_being_registered_is_registered_anew() -> None:
-    book = SocketStates()
-    book.scanned([at("a")])
-    assert book.plan(0.0) == (Register(at("a")),)
-    book.scanned([at("a", 2)])
-    assert book.plan(0.0) == ()
-    book.registered(at("a"), plugin("a"))
-    assert book.plan(0.0) == (Deregister(at("a"), plugin("a")),)
+    sockets = SocketStates()
+    sockets.scanned([at("a")])
+    assert sockets.plan(0.0) == (Register(at("a")),)
+    sockets.scanned([at("a", 2)])
+    assert sockets.plan(0.0) == ()
+    sockets.registered(at("a"), plugin("a"))
+    assert sockets.plan(0.0) == (Deregister(at("a"), plugin("a")),)
 
 
 @pytest.mark.behaviour("SP-128")
 def test_a_failed_registration_backs_off_from_half_a_second_to_two_minutes() -> None:
-    book = SocketStates()
-    book.scanned([at("a")])
+    sockets = SocketStates()
+    sockets.scanned([at("a")])
     now, delays = 0.0, []
     for _ in range(12):
-        assert book.plan(now) == (Register(at("a")),)
-        delays.append(book.failed(at("a"), now))
-        assert book.plan(now + delays[-1] - 0.01) == ()
-        assert book.next_due() == now + delays[-1]
+        assert sockets.plan(now) == (Register(at("a")),)
+        delays.append(sockets.failed(at("a"), now))
+        assert sockets.plan(now + delays[-1] - 0.01) == ()
+        assert sockets.next_due() == now + delays[-1]
         now += delays[-1]
     assert delays[:4] == [0.5, 1.0, 2.0, 4.0]
     assert delays[-1] == RETRY_MAX_SECONDS
 
 
 def test_a_new_socket_does_not_inherit_the_backoff_of_the_old_one() -> None:
-    book = SocketStates()
-    book.scanned([at("a")])
-    book.plan(0.0)
-    book.failed(at("a"), 0.0)
-    book.scanned([at("a", 2)])
-    assert book.plan(0.0) == (Register(at("a", 2)),)
+    sockets = SocketStates()
+    sockets.scanned([at("a")])
+    sockets.plan(0.0)
+    sockets.failed(at("a"), 0.0)
+    sockets.scanned([at("a", 2)])
+    assert sockets.plan(0.0) == (Register(at("a", 2)),)
 
 
 def test_what_the_table_lacks_is_a_bug() -> None:
-    book = registered_book(at("a"))
+    sockets = registered_sockets(at("a"))
     with pytest.raises(AssertionError, match="succeeded while a is registered"):
-        book.registered(at("a"), plugin("a"))
+        sockets.registered(at("a"), plugin("a"))
 
 
 @contextmanager
