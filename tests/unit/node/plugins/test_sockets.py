@@ -1,4 +1,4 @@
-"""Which sockets are registered when: the pure sockets, and the scan of a folder."""
+"""Which sockets are registered when: the state of sockets, and the scan of a folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def plugin(path: str) -> Plugin:
     return Plugin("DRAPlugin", f"driver-{path}", path, ("v1.DRAPlugin",), path)
 
 
-def registered_sockets(*sockets: SocketFile) -> SocketStates:
+def registered_sockets(*found: SocketFile) -> SocketStates:
     sockets = SocketStates()
-    sockets.scanned(sockets)
-    assert sockets.plan(0.0) == tuple(Register(item) for item in sorted(sockets))
-    for item in sockets:
+    sockets.scanned(found)
+    assert sockets.plan(0.0) == tuple(Register(item) for item in sorted(found))
+    for item in found:
         sockets.registered(item, plugin(item.path))
     return sockets
 
