@@ -54,9 +54,9 @@ EVENTS: dict[str, Sequence[Row]] = {
             "the Pod is bound without an optional classic claim", is_extension=True),
     ),
     "Claim controllers": (
-        Row("FailedResourceClaimCreation", W, "Pod", "controllers/resource_claim",
+        Row("FailedResourceClaimCreation", W, "Pod", "controllers",
             "a claim could not be created from the Pod's template"),
-        Row("FailedResourceClaimCreation", W, "Pod", "controllers/classic_claim",
+        Row("FailedResourceClaimCreation", W, "Pod", "controllers",
             "a classic claim could not be created from the Pod's template"),
         Row("DeviceTaintManagerEviction", N, "Pod", "controllers/device_taint_eviction",
             "the Pod is or will be deleted because one of its devices is tainted, or the deletion was cancelled"),
