@@ -39,7 +39,7 @@ class Row:
 N, W = "Normal", "Warning"
 _POD_CONTROL = "controllers/pod_control"
 _JOB = "controllers/job"
-_AGENT = "node/agent"
+_AGENT = "node"
 _OWNERS = "ReplicaSet, DaemonSet, Job"
 
 EVENTS: dict[str, Sequence[Row]] = {
@@ -106,14 +106,14 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("FailedMount", W, "Pod", _AGENT, "a volume is not available"),
         Row("DeadlineExceeded", N, "Pod", _AGENT, "the Pod was active longer than `activeDeadlineSeconds`"),
         Row("RuntimeLimitation", W, "Pod", _AGENT, "the runtime lacks a feature that the Pod uses", is_extension=True),
-        Row("FailedPrepareDynamicResources", W, "Pod", "node/dra", "a driver could not prepare a claim"),
+        Row("FailedPrepareDynamicResources", W, "Pod", _AGENT, "a driver could not prepare a claim"),
         Row("FailedUnprepareDynamicResources", W, "Pod", _AGENT, "a driver could not unprepare a claim"),
         Row("UnexpectedAdmissionError", W, "Pod", "node", "devices, CPUs or memory could not be allocated"),
-        Row("TopologyAffinityError", W, "Pod", "node/topology", "the topology policy cannot be satisfied"),
+        Row("TopologyAffinityError", W, "Pod", _AGENT, "the topology policy cannot be satisfied"),
         Row("NodeAffinity", W, "Pod", _AGENT, "the Pod's node affinity or selector does not match the node"),
         Row("OutOf", W, "Pod", _AGENT, "the node has insufficient resources, e.g. `OutOfcpu`"),
-        Row("UnhealthyDevice", W, "Pod", "node/devices", "a device of the Pod became unhealthy", is_extension=True),
-        Row("CreateContainerConfigError", W, "Pod", "node/devices", "a device plugin does not respond"),
+        Row("UnhealthyDevice", W, "Pod", _AGENT, "a device of the Pod became unhealthy", is_extension=True),
+        Row("CreateContainerConfigError", W, "Pod", _AGENT, "a device plugin does not respond"),
     ),
     "Classic drivers": (
         Row("FailedAllocation", W, "ResourceClaim", "driver/classic", "allocation failed", is_extension=True),
