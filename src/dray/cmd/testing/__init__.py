@@ -1,1 +1,1 @@
-"""A whole cluster in a test's process: `running_cluster()` for any program, `pytest --dray` for tests of drivers."""
+"""A whole cluster in the test process: `running_cluster()` for any program, `pytest --dray` for tests of drivers."""

@@ -1,4 +1,4 @@
-"""When what a test waits for has come, and when it never will. Pure."""
+"""Conditions that a test waits for. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from dray.api.document import Document
 
-# A phase, the type of a condition, one of the words below, or a function of the object.
+# A phase, the type of a condition, one of the constants below, or a function of the object.
 Condition: TypeAlias = "str | Callable[[Document], object]"
 
 EXISTS: Final = "exists"
@@ -18,8 +18,8 @@ PHASES: Final = frozenset({"Pending", "Running", "Succeeded", "Failed"})
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-def reached(obj: Document | None, condition: Condition) -> bool:
-    """Whether the object, None when there is none, is as wanted."""
+def is_met(obj: Document | None, condition: Condition) -> bool:
+    """Return whether the object, None if it does not exist, meets the condition."""
     if condition == DELETED:
         return obj is None
     if obj is None:
@@ -34,20 +34,20 @@ def reached(obj: Document | None, condition: Condition) -> bool:
     return status.get("phase") == condition or _true(status, condition)
 
 
-def hopeless(obj: Document | None, condition: Condition) -> str:
-    """Why it can never come to that, if so; a Pod that has ended does not run again."""
+def impossible_reason(obj: Document | None, condition: Condition) -> str:
+    """Return why the condition can no longer be met: a finished Pod does not run again. Empty otherwise."""
     phase = ((obj or {}).get("status") or {}).get("phase")
     if (obj or {}).get("kind") != "Pod" or phase not in _FINAL or condition in (EXISTS, DELETED, phase):
         return ""
-    return f"it is {phase} already" if isinstance(condition, str) else ""
+    return f"it is already {phase}" if isinstance(condition, str) else ""
 
 
 def describe(condition: Condition) -> str:
-    """The condition in a sentence that begins with `did not`."""
+    """Return the condition as a phrase that follows `did not`."""
     if not isinstance(condition, str):
         return f"satisfy {getattr(condition, '__name__', condition)}"
-    words = {EXISTS: "come to exist", DELETED: "go", ALLOCATED: "get allocated", RESERVED: "get reserved"}
-    return words.get(condition, f"become {condition}")
+    phrases = {EXISTS: "exist", DELETED: "get deleted", ALLOCATED: "get allocated", RESERVED: "get reserved"}
+    return phrases.get(condition, f"become {condition}")
 
 
 def _true(status: Document, kind: str) -> bool:

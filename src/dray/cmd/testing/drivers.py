@@ -1,4 +1,4 @@
-"""Drivers and device plugins that a test runs: in the cluster's own thread, or as processes."""
+"""Drivers and device plugins of a test: tasks in the cluster's event loop, or processes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from pathlib import Path
 from typing import Any, Final
 
 from dray.cmd.testing.stack import Stack
-from dray.cmd.testing.threads import LoopThread
+from dray.cmd.testing.threads import EventLoopThread
 from dray.driver import Driver, DriverRunner, Options
 from dray.driver.device_plugin import DevicePlugin, serve
 from dray.driver.device_plugin import Options as PluginOptions
 from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 STOP_SECONDS_MAX: Final = 10.0
-# Slices that a test deletes come back at once, rather than after a production's pause.
+# Deleted slices are published again without the delay of production.
 REPAIR_SECONDS: Final = 0.1
 OUTPUT_LENGTH_MAX: Final = 4000
 
 
-class _InProcess:
-    """A task in the cluster's loop."""
+class _InProcessTask:
+    """A task in the cluster's event loop; a crash is raised by `check` or `stop`."""
 
-    def __init__(self, thread: LoopThread, stack: Stack) -> None:
+    def __init__(self, thread: EventLoopThread, stack: Stack) -> None:
         self._thread = thread
         self._stack = stack
+        self._tasks = ChildTasks("in-process driver")
         self._task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Stop it as SIGTERM would."""
-        self._thread.call(self._end())
+        """Stop it as SIGTERM does; raise its error if it crashed."""
+        self._thread.call(self._stop_task())
 
     def restart(self) -> None:
         """Stop it and start it again."""
@@ -41,30 +43,30 @@ class _InProcess:
         self.start()
 
     def start(self) -> None:
-        """Start it again after `stop`."""
-        self._thread.call(self._begin())
+        """Start it."""
+        self._thread.call(self._start())
 
     def check(self) -> None:
-        """Raise what it ended with, if it has ended by itself."""
+        """Raise its error if it crashed."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
-            error = self._task.exception()
-            if error is not None:
-                raise error
+            task, self._task = self._task, None
+            task.result()
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         raise NotImplementedError
 
-    async def _end(self) -> None:
+    async def _stop_task(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait({task})
+            if not task.cancelled():
+                task.result()
 
 
-class RunningDriver(_InProcess):
-    """A driver of the SDK; `errors` is what went wrong with publishing its devices."""
+class RunningDriver(_InProcessTask):
+    """A driver of the SDK; `errors` are the errors while publishing its devices."""
 
-    def __init__(self, thread: LoopThread, stack: Stack, driver: Driver, options: Mapping[str, Any]) -> None:
+    def __init__(self, thread: EventLoopThread, stack: Stack, driver: Driver, options: Mapping[str, Any]) -> None:
         super().__init__(thread, stack)
         self.driver = driver
         self.errors: list[Exception] = []
@@ -74,19 +76,19 @@ class RunningDriver(_InProcess):
 
     @property
     def registered(self) -> bool:
-        """Whether the node agent's last word was that it uses the driver."""
+        """Return whether the node agent has registered the driver."""
         return self._runner is not None and self._runner.registered.is_set()
 
     @property
     def output(self) -> str:
-        """What it had to say."""
+        """Return its errors."""
         return "\n".join(str(error) for error in self.errors)
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does."""
-        self._thread.call(super()._end())
+        """Stop it without cleanup."""
+        self._thread.call(super()._stop_task())
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         stack = self._stack
         options = Options(
             **{
@@ -100,30 +102,30 @@ class RunningDriver(_InProcess):
         )
         self._stop = asyncio.Event()
         self._runner = DriverRunner(self.driver, stack.client, options, stack.running.clock, Metrics())
-        self._task = asyncio.create_task(self._runner.run(self._stop), name=f"driver {self.driver.name}")
+        self._task = self._tasks.spawn(self._runner.run(self._stop), f"driver {self.driver.name}")
 
-    async def _end(self) -> None:
+    async def _stop_task(self) -> None:
         self._stop.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=STOP_SECONDS_MAX)
-        await super()._end()
+        await super()._stop_task()
 
 
-class RunningPlugin(_InProcess):
+class RunningPlugin(_InProcessTask):
     """A device plugin of the SDK."""
 
-    def __init__(self, thread: LoopThread, stack: Stack, plugin: DevicePlugin, options: Mapping[str, Any]) -> None:
+    def __init__(self, thread: EventLoopThread, stack: Stack, plugin: DevicePlugin, options: Mapping[str, Any]) -> None:
         super().__init__(thread, stack)
         self.plugin = plugin
         self._options = options
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         options = PluginOptions(**{"folder": str(self._stack.root / "device-plugins"), **self._options})
-        self._task = asyncio.create_task(serve(self.plugin, options), name=f"plugin {self.plugin.resource_name}")
+        self._task = self._tasks.spawn(serve(self.plugin, options), f"plugin {self.plugin.resource_name}")
 
 
 class DriverProcess:
-    """A driver or plugin in any language; `log` has its output."""
+    """A driver or device plugin in any language; `log` is the file with its output."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.command = tuple(command)
@@ -133,16 +135,16 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """The running process's number; 0 when none runs."""
+        """Return the process id; 0 if it is not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else 0
 
     @property
     def output(self) -> str:
-        """The end of what it has written."""
+        """Return the end of its output."""
         return self.log.read_text(errors="replace")[-OUTPUT_LENGTH_MAX:] if self.log.exists() else ""
 
     def start(self) -> None:
-        """Start it; its output is added to the log."""
+        """Start it; its output is appended to the log."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the test's own command
                 self.command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -150,7 +152,7 @@ class DriverProcess:
             )  # fmt: skip
 
     def stop(self) -> None:
-        """Ask it to end, and insist after a while."""
+        """Terminate it, and kill it after a timeout."""
         self._signal(signal.SIGTERM)
         if self._process is not None:
             try:
@@ -159,7 +161,7 @@ class DriverProcess:
                 self.kill()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(STOP_SECONDS_MAX)
@@ -170,9 +172,9 @@ class DriverProcess:
         self.start()
 
     def check(self) -> None:
-        """Raise when it has ended by itself."""
+        """Raise an error if it exited by itself."""
         if self._process is not None and self._process.poll() is not None:
-            raise AssertionError(f"{self.command[0]} ended with code {self._process.returncode}:\n{self.output}")
+            raise AssertionError(f"{self.command[0]} exited with code {self._process.returncode}:\n{self.output}")
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid:

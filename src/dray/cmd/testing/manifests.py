@@ -1,4 +1,4 @@
-"""Objects from what a test has at hand: documents, YAML text, files and folders."""
+"""Objects from documents, YAML text, files and directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 def read_manifests(source: Source) -> tuple[Document, ...]:
-    """Every object, in order; lists are taken apart."""
+    """Return every object, in order; lists are flattened."""
     return tuple(found for document in _documents(source) for found in _objects(document))
 
 
@@ -27,7 +27,7 @@ def _documents(source: Source) -> Iterator[Document]:
         for path in _files(source):
             yield from _parsed(path.read_text(encoding="utf-8"), str(path))
     elif isinstance(source, str):
-        # A path is one line that is no YAML mapping.
+        # A single line that is not a YAML mapping is a path.
         if "\n" not in source and ":" not in source:
             yield from _documents(Path(source))
         else:

@@ -1,4 +1,4 @@
-"""What a test asks of the API server, in the cluster's event loop."""
+"""Requests of a test to the API server, run in the cluster's event loop."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from dray.client.interface import (
     WriteOptions,
 )
 from dray.client.resources import EVENTS, FieldManager
-from dray.cmd.testing.conditions import Condition, describe, hopeless, reached
+from dray.cmd.testing.conditions import Condition, describe, impossible_reason, is_met
+from dray.cmd.testing.diagnosis import Related, diagnose
 from dray.cmd.testing.stack import Stack
-from dray.cmd.testing.story import Surroundings, story
 
-LOOK_SECONDS: Final = 0.01
-# A new namespace has its account a moment later; Pods are refused until then.
+POLL_SECONDS: Final = 0.01
+# Pods are rejected until a new namespace has its default service account.
 ACCOUNT_SECONDS_MAX: Final = 10.0
 LOG_LINES: Final = 20
 PODS: Final = resources.PODS.unstructured
 
 
 class WaitError(AssertionError):
-    """Something did not come to pass; the text says all that is known about why."""
+    """A condition was not met; the message contains a diagnosis."""
 
 
 class Requests:
-    """The verbs of `Cluster`, as coroutines."""
+    """The methods of `Cluster` as coroutines."""
 
     def __init__(self, stack: Stack, outputs: Callable[[], dict[str, str]]) -> None:
         self._stack = stack
@@ -48,40 +48,40 @@ class Requests:
 
     @property
     def client(self) -> Client:
-        """An administrator's."""
+        """Return the administrator's client."""
         return self._stack.client
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._logs is not None:
             await self._logs.close()
 
     # --- Objects. ---
 
     async def apply(self, documents: Sequence[Document], namespace: str) -> Sequence[Document]:
-        """Create or change each, in order."""
-        return [await self._with_account(document, namespace) for document in documents]
+        """Apply each document, in order."""
+        return [await self._apply(document, namespace) for document in documents]
 
     async def get(self, target: str, namespace: str) -> Document:
-        """One object."""
+        """Return an object."""
         resource, name = await self._target(target)
         found = await self.client.get(resource, name, namespace)
         return {"apiVersion": str(resource.group_version), "kind": resource.kind, **found}
 
     async def find(self, target: str, namespace: str) -> Document | None:
-        """One object, or None."""
+        """Return an object, or None if it does not exist."""
         try:
             return await self.get(target, namespace)
         except NotFoundError:
             return None
 
     async def list(self, kind: str, namespace: str, options: ListOptions) -> Sequence[Document]:
-        """Every object of a kind."""
+        """List the objects of a kind."""
         resource = await self._resource(kind)
         return list((await self.client.list(resource, namespace, options)).items)
 
     async def delete(self, target: str, namespace: str, grace_seconds: int | None) -> None:
-        """Delete; nothing there is fine."""
+        """Delete an object, if it exists."""
         resource, name = await self._target(target)
         try:
             await self.client.delete(resource, name, namespace, DeleteOptions(grace_period_seconds=grace_seconds))
@@ -89,7 +89,7 @@ class Requests:
             return
 
     async def logs(self, pod: str, namespace: str, query: dict[str, str]) -> str:
-        """A container's output, by the API server as kubectl has it."""
+        """Return a container's log through the API server, as kubectl does."""
         if self._logs is None:
             access = load_access({}, path=str(self._stack.running.kubeconfig))
             self._logs = HttpTransport(access, self._stack.running.clock, user_agent="dray-test")
@@ -97,7 +97,7 @@ class Requests:
         return b"".join(chunks).decode(errors="replace")
 
     async def events(self, name: str, namespace: str) -> Sequence[Document]:
-        """Events in the order they were last seen, of one object if it is named."""
+        """Return Events, or those of one object, sorted by the time they were last seen."""
         options = ListOptions(field_selector=f"involvedObject.name={name}" if name else "")
         found = (await self.client.list(EVENTS, namespace, options)).items
         return sorted(found, key=lambda item: item.get("lastTimestamp") or item.get("eventTime") or "")
@@ -107,45 +107,45 @@ class Requests:
     async def wait_for(
         self, target: str, condition: Condition, namespace: str, timeout_seconds: float
     ) -> Document | WaitError:
-        """The object as soon as it is as wanted, empty when it was to go; or why it is not."""
+        """Wait for a condition; return the object, empty if it was deleted, or an error with a diagnosis."""
         obj: Document | None = None
-        hurdle = f"within {timeout_seconds:g} s"
+        suffix = f" within {timeout_seconds:g} s"
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
                     obj = await self.find(target, namespace)
-                    if reached(obj, condition):
+                    if is_met(obj, condition):
                         return obj or {}
-                    if why := hopeless(obj, condition):
-                        hurdle = f"and never will: {why}"
+                    if reason := impossible_reason(obj, condition):
+                        suffix = f": {reason}"
                         break
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             pass
-        what = f"{target} did not {describe(condition)} {hurdle}"
+        what = f"{target} did not {describe(condition)}{suffix}"
         return WaitError(f"{what}\n{await self.explain(target, namespace)}")
 
     async def explain(self, target: str, namespace: str) -> str:
-        """All that is known about why an object is as it is."""
+        """Return a diagnosis of an object's state."""
         obj = await self.find(target, namespace)
-        around = await self._surroundings(obj, target.rpartition("/")[2], namespace)
-        return story(obj, around)
+        related = await self._related(obj, target.rpartition("/")[2], namespace)
+        return diagnose(obj, related)
 
-    async def _surroundings(self, obj: Document | None, name: str, namespace: str) -> Surroundings:
+    async def _related(self, obj: Document | None, name: str, namespace: str) -> Related:
         stack, resource = self._stack, "resource.k8s.io"
         node = stack.node
-        return Surroundings(
+        return Related(
             events=await self.events(name, namespace),
             claims=await stack.objects(resource, "v1", "resourceclaims", namespace),
             slices=await stack.objects(resource, "v1", "resourceslices"),
             classes=await stack.objects(resource, "v1", "deviceclasses"),
             nodes=await stack.objects("", "v1", "nodes"),
             drivers=node.drivers() if node is not None else None,
-            outputs={**self._outputs(), **await self._last_words(obj, namespace)},
+            outputs={**self._outputs(), **await self._container_logs(obj, namespace)},
             gates=stack.gates,
         )
 
-    async def _last_words(self, obj: Document | None, namespace: str) -> dict[str, str]:
+    async def _container_logs(self, obj: Document | None, namespace: str) -> dict[str, str]:
         found = {}
         if obj is not None and obj["kind"] == "Pod":
             for container in (obj.get("status") or {}).get("containerStatuses") or ():
@@ -155,13 +155,13 @@ class Requests:
                         found[f"container {container['name']}"] = await self.logs(
                             obj["metadata"]["name"], namespace, query
                         )
-                    except Exception as error:  # noqa: BLE001 - an explanation must not fail for want of one part
+                    except Exception as error:  # noqa: BLE001 - a diagnosis without a log is still useful
                         found[f"container {container['name']}"] = f"({error})"
         return found
 
     # --- Kinds. ---
 
-    async def _with_account(self, document: Document, namespace: str) -> Document:
+    async def _apply(self, document: Document, namespace: str) -> Document:
         resource = await self._kind(document)
         deadline = asyncio.get_running_loop().time() + ACCOUNT_SECONDS_MAX
         while True:
@@ -170,7 +170,7 @@ class Requests:
             except ForbiddenError as error:
                 if "service account" not in str(error) or asyncio.get_running_loop().time() > deadline:
                     raise
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def _write(self, resource: Resource[Document], document: Document, namespace: str) -> Document:
         metadata = document.setdefault("metadata", {})
@@ -188,21 +188,21 @@ class Requests:
                 if (item.group, item.version, item.kind) == (group, version, kind):
                     return item.resource()
             self._served = await self.client.resources()
-        raise LookupError(f"the server has no kind {kind} in {document.get('apiVersion')}")
+        raise LookupError(f"the server does not serve kind {kind} in {document.get('apiVersion')}")
 
     async def _target(self, target: str) -> tuple[Resource[Document], str]:
         kind, slash, name = target.partition("/")
         if not slash:
-            raise LookupError(f'"{target}": say which kind, as in pod/{target}')
+            raise LookupError(f'"{target}": specify the kind, for example pod/{target}')
         return await self._resource(kind), name
 
     async def _resource(self, kind: str) -> Resource[Document]:
-        """By any name that kubectl takes: plural, singular, short, kind, with or without its group."""
-        wanted, _, group = kind.lower().partition(".")
+        """Find a resource by any name that kubectl accepts: plural, singular, short name or kind, also with a group."""
+        name, _, group = kind.lower().partition(".")
         for _ in range(2):
             for item in self._served:
                 names = (item.plural, item.singular, item.kind.lower(), *item.short_names)
-                if item.preferred and wanted in names and group in ("", item.group):
+                if item.preferred and name in names and group in ("", item.group):
                     return item.resource()
             self._served = await self.client.resources()
-        raise LookupError(f'the server has no kind "{kind}"')
+        raise LookupError(f'the server does not serve kind "{kind}"')

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that a cluster runs while a test blocks."""
+"""An event loop in its own thread, so that a cluster runs while a test blocks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 CLOSE_SECONDS_MAX: Final = 10.0
 
 
-class LoopThread:
-    """One loop for all clusters of a process: gRPC's library works best with a single one."""
+class EventLoopThread:
+    """An event loop for all clusters of a process: gRPC works best with a single loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -21,10 +21,10 @@ class LoopThread:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for its end; interrupting the wait cancels it."""
+        """Run a coroutine in the loop and wait for its result; interrupting the wait cancels it."""
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("the cluster's own thread cannot wait for the cluster: call it from another")
+            raise RuntimeError("called from the cluster's own thread, which would block; call it from another thread")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -33,7 +33,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the loop and its thread."""
+        """Stop the loop and its thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(CLOSE_SECONDS_MAX)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dray.cmd.testing.conditions import describe, hopeless, reached
+from dray.cmd.testing.conditions import describe, impossible_reason, is_met
 
 RUNNING = {
     "kind": "Pod",
@@ -37,15 +37,15 @@ ENDED = {"kind": "Pod", "status": {"phase": "Succeeded"}}
         ({"status": {"reservedFor": [{}]}}, "reserved", True),
     ],
 )
-def test_reached(obj: Any, condition: Any, expected: bool) -> None:
-    assert reached(obj, condition) is expected
+def test_is_met(obj: Any, condition: Any, expected: bool) -> None:
+    assert is_met(obj, condition) is expected
 
 
 @pytest.mark.parametrize(
     ("obj", "condition", "expected"),
     [
-        (ENDED, "Running", "it is Succeeded already"),
-        (ENDED, "Ready", "it is Succeeded already"),
+        (ENDED, "Running", "it is already Succeeded"),
+        (ENDED, "Ready", "it is already Succeeded"),
         (ENDED, "Succeeded", ""),
         (ENDED, "deleted", ""),
         (ENDED, lambda obj: False, ""),
@@ -54,17 +54,17 @@ def test_reached(obj: Any, condition: Any, expected: bool) -> None:
         ({"kind": "Job", "status": {"phase": "Failed"}}, "Running", ""),
     ],
 )
-def test_hopeless(obj: Any, condition: Any, expected: str) -> None:
-    assert hopeless(obj, condition) == expected
+def test_impossible_conditions(obj: Any, condition: Any, expected: str) -> None:
+    assert impossible_reason(obj, condition) == expected
 
 
-def test_described() -> None:
+def test_describe() -> None:
     def lit(obj: object) -> bool:
         return True
 
     assert [describe(item) for item in ("Running", "deleted", "allocated", lit)] == [
         "become Running",
-        "go",
+        "get deleted",
         "get allocated",
         "satisfy lit",
     ]

@@ -1,4 +1,4 @@
-"""What is known of an object that does not come as far as wanted, as text for the one who waits. Pure."""
+"""Diagnosis of an object that does not reach the expected state, as text. Pure."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ INDENT: Final = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Everything that may explain it, as documents."""
+class Related:
+    """Related objects that may explain the state."""
 
     events: Sequence[Document] = ()
     claims: Sequence[Document] = ()
     slices: Sequence[Document] = ()
     classes: Sequence[Document] = ()
     nodes: Sequence[Document] = ()
-    # Drivers that the node agent has registered; None when no agent runs.
+    # Drivers registered with the node agent; None if no agent is running.
     drivers: Sequence[str] | None = None
-    # Last words of drivers and containers, by name.
+    # The end of the output of drivers and containers, by name.
     outputs: dict[str, str] = field(default_factory=dict)
     gates: FeatureGates = field(default_factory=FeatureGates)
 
 
-def story(obj: Document | None, around: Surroundings) -> str:
-    """All that is known, most telling first, indented."""
-    lines = [*_state(obj), *_claims(obj, around), *_events(around.events), *_devices(around), *_outputs(around)]
+def diagnose(obj: Document | None, related: Related) -> str:
+    """Return all facts, the most important first, indented."""
+    lines = [*_state(obj), *_claims(obj, related), *_events(related.events), *_devices(related), *_outputs(related)]
     return "\n".join(INDENT + line for line in lines)
 
 
@@ -61,7 +61,7 @@ def _state(obj: Document | None) -> Iterator[str]:
 def _container(container: Document) -> Iterator[str]:
     for kind, state in (container.get("state") or {}).items():
         if kind == "running":
-            yield f"container {container['name']} runs"
+            yield f"container {container['name']} is running"
             continue
         words = [str(state[key]) for key in ("reason", "message") if state.get(key)]
         if "exitCode" in state:
@@ -69,9 +69,9 @@ def _container(container: Document) -> Iterator[str]:
         yield f"container {container['name']} {kind}: {': '.join(words)}"
 
 
-def _claims(obj: Document | None, around: Surroundings) -> Iterator[str]:
+def _claims(obj: Document | None, related: Related) -> Iterator[str]:
     wanted = _claim_names(obj)
-    known = {item["metadata"]["name"]: item for item in around.claims}
+    known = {item["metadata"]["name"]: item for item in related.claims}
     for name in wanted:
         if name not in known:
             yield f"claim {name} does not exist"
@@ -85,7 +85,7 @@ def _claims(obj: Document | None, around: Surroundings) -> Iterator[str]:
             yield f"claim {name} has {', '.join(held) or 'no devices'}"
         else:
             yield f"claim {name} is not allocated"
-            yield from (INDENT + line for line in _explained(claim, around))
+            yield from (INDENT + line for line in _allocation_problems(claim, related))
 
 
 def _claim_names(obj: Document | None) -> list[str]:
@@ -100,20 +100,20 @@ def _claim_names(obj: Document | None) -> list[str]:
     return [name for name in (*names, extended) if name]
 
 
-def _explained(claim: Document, around: Surroundings) -> Iterator[str]:
-    """Node by node, in the allocator's own words."""
+def _allocation_problems(claim: Document, related: Related) -> Iterator[str]:
+    """Return the allocator's reason per node."""
     inventory, allocations = Inventory(), Allocations()
-    for item in around.slices:
+    for item in related.slices:
         inventory.apply_slice(from_document(ResourceSlice, item))
-    for item in around.classes:
+    for item in related.classes:
         inventory.apply_class(from_document(DeviceClass, item))
-    for item in around.claims:
+    for item in related.claims:
         allocations.apply_claim(from_document(ResourceClaim, item))
-    allocator = Allocator(inventory, allocations, around.gates)
-    for node in around.nodes[:NODES_MAX]:
+    allocator = Allocator(inventory, allocations, related.gates)
+    for node in related.nodes[:NODES_MAX]:
         explanation = allocator.explain(from_document(Node, node), [from_document(ResourceClaim, claim)])
-        told = [item.summary for item in explanation.requests if not item.satisfiable] or [explanation.summary]
-        yield f"node {node['metadata']['name']}: " + ("it fits" if explanation.fits else "; ".join(told))
+        problems = [item.summary for item in explanation.requests if not item.satisfiable] or [explanation.summary]
+        yield f"node {node['metadata']['name']}: " + ("fits" if explanation.fits else "; ".join(problems))
 
 
 def _events(events: Iterable[Document]) -> Iterator[str]:
@@ -126,22 +126,22 @@ def _events(events: Iterable[Document]) -> Iterator[str]:
         yield f"event {event.get('type')} {event.get('reason')}{times}: {text}"
 
 
-def _devices(around: Surroundings) -> Iterator[str]:
-    if around.drivers is None:
-        yield "the node agent does not run"
+def _devices(related: Related) -> Iterator[str]:
+    if related.drivers is None:
+        yield "the node agent is not running"
     else:
-        yield f"drivers registered: {', '.join(around.drivers) or 'none'}"
+        yield f"registered drivers: {', '.join(related.drivers) or 'none'}"
     counted: dict[tuple[str, str], int] = {}
-    for item in around.slices:
+    for item in related.slices:
         spec: dict[str, Any] = item["spec"]
         key = spec["driver"], spec["pool"]["name"]
         counted[key] = counted.get(key, 0) + len(spec.get("devices") or ())
     pools = [f"{driver}/{pool} ({count} devices)" for (driver, pool), count in sorted(counted.items())]
-    yield f"published: {', '.join(pools) or 'no devices'}"
+    yield f"published devices: {', '.join(pools) or 'none'}"
 
 
-def _outputs(around: Surroundings) -> Iterator[str]:
-    for name, text in around.outputs.items():
+def _outputs(related: Related) -> Iterator[str]:
+    for name, text in related.outputs.items():
         if text.strip():
             yield f"output of {name}:"
             yield from (INDENT + line for line in text.rstrip().splitlines())

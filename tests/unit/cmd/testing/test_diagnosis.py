@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dray.cmd.testing.story import EVENTS_MAX, Surroundings, story
+from dray.cmd.testing.diagnosis import EVENTS_MAX, Related, diagnose
 
 DRIVER = "lamp.example.com"
 SLICE = {
@@ -35,8 +35,8 @@ def claim(name: str, **status: Any) -> dict[str, Any]:
 
 
 def test_nothing_there() -> None:
-    assert story(None, Surroundings()) == (
-        "  it does not exist\n  no events\n  the node agent does not run\n  published: no devices"
+    assert diagnose(None, Related()) == (
+        "  it does not exist\n  no events\n  the node agent is not running\n  published devices: none"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_pod_and_everything_around() -> None:
             ],
         },
     }
-    around = Surroundings(
+    related = Related(
         events=[
             *({"type": "Normal", "reason": f"Old{number}", "message": ""} for number in range(EVENTS_MAX)),
             {"type": "Warning", "reason": "FailedScheduling", "message": "no", "count": 2},
@@ -82,13 +82,13 @@ def test_a_pod_and_everything_around() -> None:
         drivers=[DRIVER],
         outputs={"container b": "one\ntwo\n", "nobody": ""},
     )
-    lines = story(pod, around).splitlines()
+    lines = diagnose(pod, related).splitlines()
     explained = '    node n: request "lamp": 1 device: 1 do not match class selector'
     assert lines[:13] == [
         "  phase Failed (Evicted: too hot)",
         "  on node n",
         "  condition Ready is False: NotReady: no",
-        "  container i runs",
+        "  container i is running",
         "  container a waiting: CrashLoopBackOff",
         "  container b terminated: exit code 3: Error",
         "  claim waits is not allocated",
@@ -101,8 +101,8 @@ def test_a_pod_and_everything_around() -> None:
     ]
     assert lines[-6:] == [
         "  event Warning FailedScheduling (x2): no",
-        f"  drivers registered: {DRIVER}",
-        f"  published: {DRIVER}/n (1 devices)",
+        f"  registered drivers: {DRIVER}",
+        f"  published devices: {DRIVER}/n (1 devices)",
         "  output of container b:",
         "    one",
         "    two",
