@@ -5,7 +5,8 @@ from dray.api.types.resource_v1 import Device, DeviceTaint
 from dray.driver.attributes import numa_node, pci_attributes
 from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, PreparedDevice
 from dray.driver.devices import Pool, Version, counter_set, device
-from dray.driver.interface import DeviceHealth, Driver, Health
+from dray.driver.health import DeviceHealth, Health
+from dray.driver.interface import Driver
 from dray.driver.runner import DriverRunner, Options, run
 
 __all__ = [

@@ -9,34 +9,13 @@ coroutines run in the event loop and must not.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from dray.api.types.resource_v1 import Device
 from dray.driver.claims import Claim, PreparedClaim, PreparedDevice
 from dray.driver.devices import Pool
-
-
-class Health(enum.IntEnum):
-    """As the health service has it on the wire."""
-
-    UNKNOWN = 0
-    HEALTHY = 1
-    UNHEALTHY = 2
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
-    """A device's health; the SDK repeats it in time for as long as the driver runs."""
-
-    pool: str
-    device: str
-    health: Health
-    message: str = ""
-    # After so long without word from the driver its device counts as unknown.
-    timeout_seconds: int = 30
+from dray.driver.health import DeviceHealth
 
 
 class Host(Protocol):

@@ -1,18 +1,38 @@
-"""What the main function of every driver's program does, whatever the driver: flags, logging, and how it ends."""
+"""What the programs of all drivers share: flags, logging, exit codes, access to the API, and calls of author's code."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from dray.client.credentials import load_access
+from dray.client.http import http_client
+from dray.client.interface import Client
+from dray.lib.clock import Clock
 from dray.runtime import logs
-from dray.runtime.settings import HelpRequested, SettingsError
+from dray.runtime.clock import SystemClock
+from dray.runtime.http.server import serve_health
+from dray.runtime.metrics import Metrics
+from dray.runtime.settings import HelpRequested, SettingsError, load
+from dray.runtime.signals import stop_on_signals
+from dray.runtime.tasks import TaskGroup
 
 
 class ProgramSettings(Protocol):
-    """What every driver can be told about its log."""
+    """Settings of every driver."""
+
+    @property
+    def kubeconfig(self) -> str:
+        """Path of the kubeconfig; empty for the default."""
+
+    @property
+    def metrics_port(self) -> int:
+        """Port of metrics and health; 0 for none."""
 
     @property
     def log_format(self) -> str:
@@ -20,16 +40,37 @@ class ProgramSettings(Protocol):
 
     @property
     def v(self) -> int:
-        """How much to log."""
+        """Log verbosity."""
+
+
+class NodeProgramSettings(Protocol):
+    """Settings of every driver that runs on a node."""
+
+    @property
+    def node_name(self) -> str:
+        """The node."""
 
 
 S = TypeVar("S", bound=ProgramSettings)
+N = TypeVar("N", bound=NodeProgramSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramContext:
+    """What a running driver program has."""
+
+    client: Client
+    clock: Clock
+    metrics: Metrics
+    # Set by SIGTERM and SIGINT.
+    stop: asyncio.Event
+    group: TaskGroup
 
 
 def run_program(
     read: Callable[[], S], work: Callable[[S], Coroutine[Any, Any, None]], failures: tuple[type[Exception], ...]
 ) -> int:
-    """Read the settings and work until told to stop; returns the exit code, 1 for failures that say what to do."""
+    """Read the settings and run until stopped; return the exit code, 1 for the expected failures."""
     try:
         settings = read()
     except HelpRequested as request:
@@ -45,3 +86,42 @@ def run_program(
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def load_node_settings(kind: type[N], argv: Sequence[str], environ: Mapping[str, str]) -> N:
+    """Read the settings of a driver on a node; the node's name is required."""
+    settings = load(kind, argv, environ)
+    if not settings.node_name:
+        raise SettingsError("--node-name: needs a value")
+    return settings
+
+
+@asynccontextmanager
+async def program_context(
+    settings: ProgramSettings, environ: Mapping[str, str], name: str, *, kubeconfig: str = "", user_agent: str = ""
+) -> AsyncIterator[ProgramContext]:
+    """Provide a client, metrics and stop signals for the time of the block; `name` is the driver's."""
+    clock, metrics, stop = SystemClock(), Metrics(), asyncio.Event()
+    access = load_access(environ, path=kubeconfig or settings.kubeconfig)
+    client = http_client(access, clock, user_agent=user_agent) if user_agent else http_client(access, clock)
+    stop_on_signals(stop)
+    try:
+        async with TaskGroup(name) as group:
+            if settings.metrics_port:
+                await serve_health(group, "127.0.0.1", settings.metrics_port, metrics.exposition)
+            yield ProgramContext(client, clock, metrics, stop, group)
+    finally:
+        await client.close()
+
+
+async def call_author(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a method of the author: a coroutine function in the event loop, any other in a thread."""
+    if inspect.iscoroutinefunction(method):
+        return await method(*arguments)
+
+    def call() -> Any:
+        result = method(*arguments)
+        # A generator's work must be done in the thread as well.
+        return tuple(result) if isinstance(result, Iterator) else result
+
+    return await asyncio.to_thread(call)

@@ -1,17 +1,16 @@
-"""The driver's gRPC services: registration, DRA v1 and v1beta1, health. They translate and nothing else."""
+"""gRPC services of a DRA driver: registration, DRA v1 and v1beta1, health. They only translate."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dray.api.document import UID, NamespacedName
-from dray.driver.health import HealthBoard
-from dray.driver.interface import DeviceHealth
+from dray.driver.health import DeviceHealth, HealthReports
 from dray.driver.prepared.checkpoint import AnsweredDevice
-from dray.driver.prepared.preparer import ClaimRef, Outcome, Preparer
+from dray.driver.prepared.preparer import ClaimRef, DriverPreparer, Outcome
 from dray.lib.clock import Clock
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginServicer as V1Base
@@ -26,18 +25,18 @@ from dray.runtime.tasks import pause
 
 _log = logging.getLogger(__name__)
 
-_MISSING = Outcome(error="driver returned no result")
+_MISSING: Final = Outcome(error="driver returned no result")
 
 
 class Registration(RegistrationServicer):  # type: ignore[misc]
-    """Says who the driver is, and hears whether the node agent took it."""
+    """Describes the plugin to kubelet and receives the registration status."""
 
     def __init__(
         self,
         name: str,
         endpoint: str,
         services: Sequence[str],
-        on_status: Callable[[bool, str], None],
+        on_status: Callable[[str | None], None],
         plugin_type: str = "DRAPlugin",
     ) -> None:
         self._info = registration.PluginInfo(
@@ -46,27 +45,27 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         self._on_status = on_status
 
     async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:
-        """Who the driver is."""
+        """Return name, endpoint and versions of the plugin."""
         return self._info
 
     async def NotifyRegistrationStatus(self, request: Any, context: Any) -> registration.RegistrationStatusResponse:
-        """What became of the registration."""
+        """Pass on the error of the registration, None for success."""
         if not request.plugin_registered:
-            _log.error("registration refused", extra=fields(driver=self._info.name, error=request.error))
-        self._on_status(request.plugin_registered, request.error)
+            _log.error("registration failed", extra=fields(driver=self._info.name, error=request.error))
+        self._on_status(None if request.plugin_registered else request.error)
         return registration.RegistrationStatusResponse()
 
 
 class _DRA:
-    """Both versions' calls; `messages` is the version's module."""
+    """Calls of both versions; `messages` is the module of one."""
 
     messages: Any
 
-    def __init__(self, preparer: Preparer) -> None:
+    def __init__(self, preparer: DriverPreparer) -> None:
         self._preparer = preparer
 
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:
-        """Answer every claim once; one bad claim never fails the others."""
+        """Return one result per claim; the failure of one does not affect the others."""
         refs = _refs(request.claims)
         outcomes = await self._preparer.prepare(refs)
         response = self.messages.NodePrepareResourcesResponse()
@@ -75,7 +74,7 @@ class _DRA:
         return response
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:
-        """Answer every claim once."""
+        """Return one result per claim."""
         refs = _refs(request.claims)
         outcomes: Mapping[UID, Outcome] = await self._preparer.unprepare(refs)
         response = self.messages.NodeUnprepareResourcesResponse()
@@ -117,28 +116,28 @@ def _refs(claims: Sequence[Any]) -> list[ClaimRef]:
 
 
 class ResourceHealth(DRAResourceHealthServicer):  # type: ignore[misc]
-    """Sends the complete list at once, after each report, and in time before it expires."""
+    """Sends the complete list at first, after each report, and before it expires."""
 
-    def __init__(self, board: HealthBoard, clock: Clock) -> None:
-        self._board = board
+    def __init__(self, reports: HealthReports, clock: Clock) -> None:
+        self._reports = reports
         self._clock = clock
         self._watchers: set[asyncio.Event] = set()
 
     def changed(self) -> None:
-        """Something was reported."""
+        """Send the list to all watchers."""
         for watcher in self._watchers:
             watcher.set()
 
     async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream until the caller leaves."""
+        """Stream until the caller cancels."""
         wake = asyncio.Event()
         self._watchers.add(wake)
         try:
             while True:
                 wake.clear()
-                devices = [_device_health(item, self._clock) for item in self._board.list()]
+                devices = [_device_health(item, self._clock) for item in self._reports.list()]
                 yield health.NodeWatchResourcesResponse(devices=devices)
-                await pause(self._clock, wake, self._board.repeat_seconds())
+                await pause(self._clock, wake, self._reports.repeat_seconds())
         finally:
             self._watchers.discard(wake)
 

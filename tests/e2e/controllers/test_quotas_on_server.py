@@ -57,9 +57,9 @@ async def local(tmp_path: Path) -> AsyncIterator[Local]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_unexplained_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """Usage that nothing explains is put right soon: nothing of these tests is under way when it is."""
-    monkeypatch.setattr("dray.controllers.resource_quota.plan.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("dray.controllers.resource_quota.plan.UNEXPLAINED_SECONDS", 0.3)
 
 
 async def limit(local: Local, hard: dict[str, str], name: str = "q", **spec: Any) -> None:
@@ -254,7 +254,7 @@ async def test_claims_are_limited_by_number_and_by_devices(local: Local) -> None
 
 @pytest.mark.behaviour("XR-41")
 @pytest.mark.behaviour("XR-43")
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_unexplained_period")
 async def test_all_names_of_a_class_are_used_alike(local: Local) -> None:
     await limit(local, dict.fromkeys((DEVICES, EXPLICIT, IMPLICIT), "10"))
     await pod(local, "plugin", {"example.com/gpu": "2"})
@@ -291,7 +291,7 @@ async def test_the_special_claim_of_a_pod_costs_nothing_more(local: Local) -> No
         await local.request("create", CLAIMS + TEAM, {"metadata": {**metadata, "name": "another"}, "spec": devices})
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_unexplained_period")
 async def test_a_wrong_status_is_put_right(local: Local) -> None:
     await limit(local, {"configmaps": "9"})
     found = await local.request("get", f"{QUOTAS}/q{TEAM}")
@@ -302,7 +302,7 @@ async def test_a_wrong_status_is_put_right(local: Local) -> None:
         await until_used(local, configmaps="1")
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_unexplained_period")
 async def test_what_happened_while_no_controller_ran_is_counted(tmp_path: Path) -> None:
     async with local_server(tmp_path) as local:
         await team(local)

@@ -14,10 +14,9 @@ from dray.api.document import UID, NamespacedName
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.driver.claims import AllocatedDevice, ClaimError, PreparedClaim, claim_for
 from dray.driver.devices import Version, attribute, device
-from dray.driver.health import HealthBoard
-from dray.driver.interface import DeviceHealth, Health
+from dray.driver.health import DeviceHealth, Health, HealthReports
 from dray.driver.prepared.cdi import claim_file, claim_spec
-from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase, RecordError, decode, encode
+from dray.driver.prepared.checkpoint import AnsweredDevice, CheckpointError, Entry, Phase, decode, encode
 from dray.driver.prepared.checkpoint_files import PreparedClaims
 
 DRIVER = "gpu.example.com"
@@ -111,7 +110,7 @@ def test_the_record_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2, "claims": []}', b'{"version": 1, "claims": [{}]}'])
 def test_a_damaged_record_is_refused_with_advice(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "prepared.json").write_bytes(content)
-    with pytest.raises(RecordError, match=r"to recover, drain the node"):
+    with pytest.raises(CheckpointError, match=r"to recover, drain the node"):
         PreparedClaims(str(tmp_path), str(tmp_path)).all()
 
 
@@ -162,7 +161,7 @@ def test_a_device_in_one_line() -> None:
 
 
 def test_the_health_board_keeps_the_last_word_and_repeats_it_in_time() -> None:
-    board = HealthBoard()
+    board = HealthReports()
     assert board.repeat_seconds() is None
     board.report([DeviceHealth("p", "b", Health.HEALTHY), DeviceHealth("p", "a", Health.HEALTHY, timeout_seconds=6)])
     board.report([DeviceHealth("p", "b", Health.UNHEALTHY, "hot")])

@@ -1,8 +1,7 @@
-"""Runs a classic driver's controller: access to the API server, leader election, metrics, signals."""
+"""Runs the controller of a classic driver, with leader election."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import socket
@@ -13,8 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.client.credentials import load_access
-from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.leader_election import (
@@ -28,13 +25,10 @@ from dray.client.leader_election import (
 from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic.interface import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
-from dray.driver.program import run_program
+from dray.driver.program import program_context, run_program
 from dray.lib.clock import Clock
-from dray.runtime.clock import SystemClock
-from dray.runtime.http.server import serve_health
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import BOOLEAN, DURATION, PORT, STRING, SettingsError, load, number, setting
-from dray.runtime.signals import stop_on_signals
 from dray.runtime.tasks import TaskGroup
 
 LEASE_NAMESPACE: Final = "kube-system"
@@ -44,13 +38,13 @@ LEASE_NAMESPACE: Final = "kube-system"
 class Options:
     """How a controller runs."""
 
-    # Several instances may run when they elect one that works.
+    # Allows several instances, of which one is active.
     leader_elect: bool = True
     lease_namespace: str = LEASE_NAMESPACE
     # Unique among the instances.
     identity: str = ""
     timing: Timing | None = None
-    # Allocate on this node only, without an election: each node has one.
+    # Allocate on this node only, without election: each node has one instance.
     node_name: str = ""
 
 
@@ -61,21 +55,18 @@ async def serve(
     metrics: Metrics | None = None,
     options: Options | None = None,
 ) -> None:
-    """Work until cancelled, while leading; raises `LeadershipLostError` when another may have taken over."""
+    """Run the controller until cancelled, while leading; raise `LeadershipLostError` when the lease is lost."""
     options = options or Options()
     metrics = metrics or Metrics()
     controller.client = client
 
     async def work() -> None:
-        informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+        informers = SharedInformerFactory(client, clock, random.SystemRandom())
         reconciler = DriverReconciler(controller, client, informers, clock, metrics, options.node_name)
         async with TaskGroup(controller.name) as group:
             group.spawn(informers.run(), "informers")
             group.spawn(reconciler.run(), "claims")
-            try:
-                await group.wait(asyncio.Event())
-            finally:
-                await group.cancel()
+            await group.wait()
 
     if options.node_name or not options.leader_elect:
         await work()
@@ -83,7 +74,7 @@ async def serve(
     elector = LeaderElector(
         client,
         clock,
-        random.Random(),  # noqa: S311 - spreads load, guards nothing
+        random.SystemRandom(),
         lease=NamespacedName(options.lease_namespace, controller.name),
         identity=options.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
         timing=options.timing,
@@ -107,7 +98,7 @@ class Settings:
 
     @property
     def timing(self) -> Timing:
-        """The times of the election."""
+        """The timing of the election."""
         return Timing(
             self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period
         )
@@ -119,11 +110,11 @@ def run(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """The main function of a driver's program: flags, logging, signals; returns the exit code."""
+    """Run a controller as a program, with flags, logging and signals; return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     return run_program(
         lambda: _checked(load(Settings, arguments, environ)),
-        lambda settings: _run(controller, settings, kubeconfig or settings.kubeconfig, environ),
+        lambda settings: _run(controller, settings, kubeconfig, environ),
         (KubeconfigError, LeadershipLostError),
     )
 
@@ -137,17 +128,9 @@ def _checked(settings: Settings) -> Settings:
 
 
 async def _run(controller: ClassicController, settings: Settings, kubeconfig: str, environ: Mapping[str, str]) -> None:
-    clock, metrics = SystemClock(), Metrics()
-    client = http_client(load_access(environ, path=kubeconfig), clock, user_agent=f"{controller.name}/dray")
     options = Options(settings.leader_elect, settings.lease_namespace, timing=settings.timing)
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    try:
-        async with TaskGroup(controller.name) as group:
-            if settings.metrics_port:
-                await serve_health(group, "127.0.0.1", settings.metrics_port, metrics.exposition)
-            group.spawn(serve(controller, client, clock, metrics, options), "controller")
-            await group.wait(stop)
-            await group.cancel()
-    finally:
-        await client.close()
+    agent = f"{controller.name}/dray"
+    async with program_context(settings, environ, controller.name, kubeconfig=kubeconfig, user_agent=agent) as program:
+        work = serve(controller, program.client, program.clock, program.metrics, options)
+        program.group.spawn(work, "controller")
+        await program.group.wait(program.stop)

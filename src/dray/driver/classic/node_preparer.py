@@ -1,53 +1,74 @@
-"""Classic claims in the record of prepared claims: each is one device, whose parameters are what its author needs."""
+"""Prepares classic claims by a `NodePlugin`.
+
+In the checkpoint a classic claim is one device, whose parameters are what the plugin needs to unprepare it.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dray.api import classic_claims as classic
 from dray.api.cdi import ContainerEdits
-from dray.api.document import UID, NamespacedName
+from dray.api.document import UID
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
+from dray.client.interface import Client, ignore_not_found
+from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES
+from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.driver.claims import AllocatedDevice, ClaimError, PreparedClaim, PreparedDevice
-from dray.driver.classic.interface import Claim, NodePlugin, Prepared
+from dray.driver.classic.interface import Claim, NodePlugin
+from dray.driver.classic.plan import to_claim
 from dray.driver.prepared.checkpoint import AnsweredDevice
+from dray.driver.prepared.preparer import ClaimMissingError, ClaimRef, Preparer, PreparerOptions
+from dray.driver.program import call_author
 
 RESOURCE: Final = "resource"
+_BY_UID: Final = "uid"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundClaim:
-    """A claim that is to be prepared."""
+class NodePluginPreparer(Preparer[Claim]):
+    """Kubelet identifies classic claims by uid alone, so an informer looks them up."""
 
-    claim: Claim
+    def __init__(
+        self, plugin: NodePlugin, client: Client, informers: SharedInformerFactory, options: PreparerOptions
+    ) -> None:
+        super().__init__(options)
+        self._plugin = plugin
+        self._client = client
+        self.informer: SharedInformer[ResourceClaim] = informers.informer(CLASSIC_CLAIMS, indexes={_BY_UID: _uid_of})
 
-    @property
-    def uid(self) -> UID:
-        """Which it is."""
-        return self.claim.uid
+    async def _fetch(self, ref: ClaimRef) -> tuple[Claim, PreparedClaim]:
+        found = await self._find(ref.uid)
+        if found is None:
+            raise ClaimMissingError(f"resource {ref.uid} does not exist")
+        check_allocated(found, self._plugin.name)
+        claim_class = await ignore_not_found(self._client.get(CLASSIC_CLASSES, found.spec.resource_class_name))
+        claim = to_claim(found, claim_class)
+        return claim, PreparedClaim(claim.uid, claim.key, (to_device(claim),))
 
-    @property
-    def key(self) -> NamespacedName:
-        """Its name."""
-        return self.claim.key
+    async def _find(self, uid: UID) -> ResourceClaim | None:
+        """Read the claim from the API server: the informer may be behind kubelet."""
+        known = next(iter(self.informer.lister.by_index(_BY_UID, uid)), None)
+        if known is None:
+            claims = (await self._client.list(CLASSIC_CLAIMS)).items
+            return next((claim for claim in claims if claim.metadata.uid == uid), None)
+        name, namespace = known.metadata.name or "", known.metadata.namespace or ""
+        found = await ignore_not_found(self._client.get(CLASSIC_CLAIMS, name, namespace))
+        return found if found is not None and found.metadata.uid == uid else None
 
-    @property
-    def devices(self) -> tuple[AllocatedDevice, ...]:
-        """The one device that stands for it."""
-        kept = {
-            "class": self.claim.class_name,
-            "classParameters": dict(self.claim.class_parameters),
-            "parameters": dict(self.claim.parameters),
-            "attributes": dict(self.claim.attributes),
-        }
-        return (AllocatedDevice("", "", RESOURCE, parameters=(kept,)),)
+    async def _call_prepare(self, claim: Claim) -> tuple[PreparedDevice, ...]:
+        prepared = await call_author(self._plugin.prepare, claim)
+        device = to_device(claim)
+        if isinstance(prepared, ContainerEdits):
+            return (device.prepared(prepared),)
+        return (device.prepared(cdi_device_ids=tuple(prepared or ())),)
+
+    async def _call_unprepare(self, claim: PreparedClaim) -> None:
+        await call_author(self._plugin.unprepare, from_record(claim))
 
 
 def check_allocated(claim: ResourceClaim, driver: str) -> None:
-    """Raise unless the claim has something of the driver's."""
+    """Raise an error unless the driver has allocated the claim."""
     status = classic.status_of(claim)
     if not classic.is_allocated(claim):
         raise ClaimError(f"claim {classic.label(claim)} not allocated")
@@ -55,47 +76,34 @@ def check_allocated(claim: ResourceClaim, driver: str) -> None:
         raise ClaimError(f"claim {classic.label(claim)} was allocated by {status.driver_name}")
 
 
+def to_device(claim: Claim) -> AllocatedDevice:
+    """Return the device that represents the claim in the checkpoint."""
+    parameters = {
+        "class": claim.class_name,
+        "classParameters": dict(claim.class_parameters),
+        "parameters": dict(claim.parameters),
+        "attributes": dict(claim.attributes),
+    }
+    return AllocatedDevice("", "", RESOURCE, parameters=(parameters,))
+
+
 def from_record(prepared: PreparedClaim) -> Claim:
-    """The claim as it was when it was prepared."""
-    (kept,) = prepared.devices[0].parameters
+    """Return the claim as it was when it was prepared."""
+    (parameters,) = prepared.devices[0].parameters
     return Claim(
-        prepared.key, prepared.uid, kept["class"], kept["parameters"], kept["classParameters"], kept["attributes"]
+        prepared.key,
+        prepared.uid,
+        parameters["class"],
+        parameters["parameters"],
+        parameters["classParameters"],
+        parameters["attributes"],
     )
 
 
 def cdi_devices(answer: Sequence[AnsweredDevice]) -> list[str]:
-    """What the node agent is told."""
+    """Return the CDI device names of an answer to kubelet."""
     return [name for device in answer for name in device.cdi_device_ids]
 
 
-class PluginAuthor:
-    """A plugin's code in the form that the record's keeper calls: coroutines stay so, and so do plain methods."""
-
-    def __init__(self, plugin: NodePlugin) -> None:
-        self.name = plugin.name
-        self._plugin = plugin
-        self.prepare: Callable[[Any], Any] = self._prepare
-        self.unprepare: Callable[[PreparedClaim], Any] = self._unprepare
-        if inspect.iscoroutinefunction(plugin.prepare):
-            self.prepare = self._prepare_here
-        if inspect.iscoroutinefunction(plugin.unprepare):
-            self.unprepare = self._unprepare_here
-
-    def _prepare(self, found: FoundClaim) -> tuple[PreparedDevice, ...]:
-        return _prepared(found, self._plugin.prepare(found.claim))
-
-    async def _prepare_here(self, found: FoundClaim) -> tuple[PreparedDevice, ...]:
-        return _prepared(found, await self._plugin.prepare(found.claim))  # type: ignore[misc]
-
-    def _unprepare(self, prepared: PreparedClaim) -> None:
-        self._plugin.unprepare(from_record(prepared))
-
-    async def _unprepare_here(self, prepared: PreparedClaim) -> None:
-        await self._plugin.unprepare(from_record(prepared))  # type: ignore[misc]
-
-
-def _prepared(found: FoundClaim, given: Prepared | Any) -> tuple[PreparedDevice, ...]:
-    (device,) = found.devices
-    if isinstance(given, ContainerEdits):
-        return (device.prepared(given),)
-    return (device.prepared(cdi_device_ids=tuple(given or ())),)
+def _uid_of(claim: Any) -> tuple[str, ...]:
+    return (claim.metadata.uid or "",)

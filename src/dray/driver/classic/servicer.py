@@ -1,4 +1,4 @@
-"""The classic node service. It translates and nothing else."""
+"""gRPC service of a classic node plugin. It only translates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 
 from dray.api.document import UID, NamespacedName
-from dray.driver.classic.node_preparer import cdi_devices
-from dray.driver.prepared.preparer import ClaimRef, Outcome, Preparer
+from dray.driver.classic.node_preparer import NodePluginPreparer, cdi_devices
+from dray.driver.prepared.preparer import ClaimRef, Outcome
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeServicer
 
@@ -16,25 +16,25 @@ from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeServicer
 class ClassicNode(NodeServicer):  # type: ignore[misc]
     """`v1alpha1.Node`."""
 
-    def __init__(self, preparer: Preparer) -> None:
+    def __init__(self, preparer: NodePluginPreparer) -> None:
         self._preparer = preparer
 
     async def NodePrepareResource(self, request: Any, context: Any) -> pb.NodePrepareResourceResponse:
-        """The CDI devices of the claim."""
+        """Prepare the claim and return its CDI devices."""
         ref = _ref(request.resource_uid)
         outcome = (await self._preparer.prepare([ref]))[ref.uid]
         await _check(outcome, context)
         return pb.NodePrepareResourceResponse(cdi_device=cdi_devices(outcome.devices))
 
     async def NodeUnprepareResource(self, request: Any, context: Any) -> pb.NodeUnprepareResourceResponse:
-        """Undone, also when there was nothing to undo."""
+        """Unprepare the claim; an unknown one is unprepared already."""
         ref = _ref(request.resource_id)
         await _check((await self._preparer.unprepare([ref]))[ref.uid], context)
         return pb.NodeUnprepareResourceResponse()
 
 
 def _ref(uid: str) -> ClaimRef:
-    # Which claim has the UID is found out later.
+    # The preparer looks up the claim by uid; its name is unknown here.
     return ClaimRef(UID(uid), NamespacedName("", uid))
 
 

@@ -1,1 +1,1 @@
-"""What the driver has prepared: a record that survives crashes, and the CDI files of it."""
+"""Preparing claims: the author's code, a checkpoint that survives crashes, and CDI files."""

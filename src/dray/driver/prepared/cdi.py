@@ -1,4 +1,4 @@
-"""A claim's CDI spec: one file for each claim, one CDI device for each prepared device that edits containers. Pure."""
+"""CDI specs: one file per claim, with one CDI device per prepared device that has edits. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CDI_CLASS: Final = "claim"
 def claim_spec(
     driver: str, uid: UID, devices: Sequence[PreparedDevice]
 ) -> tuple[Spec | None, tuple[AnsweredDevice, ...]]:
-    """The spec to write, if any, and what to answer."""
+    """Return the spec to write, if any, and the devices of the answer."""
     entries: list[CdiDevice] = []
     answers: list[AnsweredDevice] = []
     for position, prepared in enumerate(devices):
         names = prepared.cdi_device_ids
         if prepared.edits != NO_EDITS:
-            # A device may be allocated twice (shares, admin access); the position tells its entries apart.
+            # A device may be allocated twice (shares, admin access): the position makes names unique.
             entry = CdiDevice(name=f"{prepared.device.name}-{uid}-{position}", container_edits=prepared.edits)
             entries.append(entry)
             names = (*names, str(QualifiedName(vendor_of(driver), CDI_CLASS, entry.name)))
@@ -45,10 +45,10 @@ def claim_spec(
 
 
 def vendor_of(driver: str) -> str:
-    """The CDI vendor of a driver; driver names may begin with a digit, vendors may not."""
+    """Return the CDI vendor of a driver; unlike driver names, vendors must not begin with a digit."""
     return driver if driver[:1].isalpha() else f"driver-{driver}"
 
 
 def claim_file(driver: str, uid: UID) -> str:
-    """The file's name."""
+    """Return the file name of a claim's spec."""
     return spec_name(driver, CDI_CLASS, uid)

@@ -1,11 +1,11 @@
-"""The record of prepared claims: its entries, its form on the disk, and what an entry means for a call.
+"""The checkpoint of prepared claims: entries and their encoding. Pure; `checkpoint_files` reads and writes it.
 
-Pure; `files` reads and writes it. An entry is written before the driver is asked to do anything and removed when
-nothing is left, so whatever the driver may have done is in the record:
+An entry is written before the author's code is called and removed when nothing is left, so that everything the code may
+have done is in the checkpoint:
 
-* PREPARING: the driver was asked and may have done some of it; prepare asks again, unprepare asks to undo.
-* PREPARED: done; prepare answers from the record, as long as the machine has not been rebooted since.
-* UNPREPARING: undoing has begun; prepare asks the driver again, unprepare asks again to undo.
+* PREPARING: `prepare` was called and may have done some of its work; it is called again, or undone by `unprepare`.
+* PREPARED: done; prepare calls are answered from the checkpoint until the next reboot.
+* UNPREPARING: `unprepare` was called; prepare and unprepare calls call the author's code again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dray.driver.claims import AllocatedDevice, PreparedClaim
 VERSION: Final = 1
 
 
-class RecordError(ValueError):
-    """A record that cannot be read."""
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be decoded."""
 
 
 class Phase(enum.StrEnum):
-    """How far a claim has come."""
+    """Progress of a claim."""
 
     PREPARING = "preparing"
     PREPARED = "prepared"
@@ -37,7 +37,7 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredDevice:
-    """A device as the node agent is told of it."""
+    """A device in the answer to kubelet."""
 
     request_names: tuple[str, ...]
     pool: str
@@ -48,34 +48,34 @@ class AnsweredDevice:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One claim; `answer` counts only when it is PREPARED."""
+    """One claim; `answer` is valid only in the phase PREPARED."""
 
     claim: PreparedClaim
     phase: Phase
     boot_id: str
     answer: tuple[AnsweredDevice, ...] = ()
-    # The claim's CDI file, empty when its devices edit nothing.
+    # Path of the claim's CDI file; empty if its devices have no edits.
     cdi_file: str = ""
 
 
-Record = Mapping[UID, Entry]
+Checkpoint = Mapping[UID, Entry]
 
 
-def encode(record: Record) -> bytes:
-    """The record as it is stored."""
-    entries = [_entry_to_wire(record[uid]) for uid in sorted(record)]
+def encode(checkpoint: Checkpoint) -> bytes:
+    """Encode a checkpoint."""
+    entries = [_entry_to_wire(checkpoint[uid]) for uid in sorted(checkpoint)]
     return orjson.dumps({"version": VERSION, "claims": entries}, option=orjson.OPT_INDENT_2)
 
 
 def decode(content: bytes) -> dict[UID, Entry]:
-    """Read a stored record."""
+    """Decode a checkpoint."""
     try:
         document = orjson.loads(content)
         if document["version"] != VERSION:
-            raise RecordError(f"version {document['version']} is not known, expected {VERSION}")
+            raise CheckpointError(f"version {document['version']} is not known, expected {VERSION}")
         entries = [_entry_from_wire(item) for item in document["claims"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"damaged record of prepared claims: {error}") from error
+        raise CheckpointError(f"damaged record of prepared claims: {error}") from error
     return {entry.claim.uid: entry for entry in entries}
 
 

@@ -1,4 +1,4 @@
-"""The record, the CDI files and the lock between instances of a driver, on the disk."""
+"""Files of a driver: the checkpoint, CDI specs, and locks between instances."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dray.api import cdi
 from dray.api.cdi import Spec
 from dray.api.document import UID
 from dray.driver.prepared import checkpoint
-from dray.driver.prepared.checkpoint import Entry, RecordError
+from dray.driver.prepared.checkpoint import CheckpointError, Entry
 from dray.runtime.files import remove_file, replace_file
 
 RECORD_FILE: Final = "prepared.json"
 RECORD_LOCK: Final = "prepared.lock"
 SERIALIZE_LOCK: Final = "serialize.lock"
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-# Containers' runtimes read the files, whoever they run as.
+# Readable by container runtimes of any user.
 _CDI_MODE: Final = 0o644
-# How often a lock held by another instance is tried; prepare calls last longer than this.
+# Poll interval of a lock that another instance holds; prepare calls take longer.
 _LOCK_POLL_SECONDS: Final = 0.02
 
 
 class PreparedClaims:
-    """The driver's record in a folder; several instances may share it, each change is read, made and written alone."""
+    """The checkpoint in a folder; instances may share it, since each change is a read-modify-write under a lock."""
 
     def __init__(self, folder: str, cdi_folder: str) -> None:
         self._path = str(Path(folder) / RECORD_FILE)
@@ -37,11 +37,11 @@ class PreparedClaims:
         self.boot_id = _boot_id()
 
     def get(self, uid: UID) -> Entry | None:
-        """The claim's entry."""
+        """Return the claim's entry."""
         return self._load().get(uid)
 
     def all(self) -> tuple[Entry, ...]:
-        """Every entry, by UID."""
+        """Return every entry, by UID."""
         return tuple(entry for _, entry in sorted(self._load().items()))
 
     def put(self, entry: Entry) -> None:
@@ -59,19 +59,19 @@ class PreparedClaims:
                 replace_file(self._path, checkpoint.encode(entries))
 
     def write_spec(self, name: str, spec: Spec) -> str:
-        """Write a CDI file; returns its path."""
+        """Write a CDI file; return its path."""
         os.makedirs(self._cdi_folder, exist_ok=True)
         path = str(Path(self._cdi_folder) / name)
         replace_file(path, cdi.render(spec), _CDI_MODE)
         return path
 
     def remove_spec(self, name: str) -> None:
-        """Remove a CDI file if it is there."""
+        """Remove a CDI file if it exists."""
         if Path(self._cdi_folder).is_dir():
             remove_file(str(Path(self._cdi_folder) / name))
 
     def intact(self, entry: Entry) -> bool:
-        """Whether a prepared claim still is: the machine runs since, and its CDI file is there."""
+        """Return whether a prepared claim still is: no reboot since, and its CDI file exists."""
         return entry.boot_id == self.boot_id and (not entry.cdi_file or Path(entry.cdi_file).is_file())
 
     def _load(self) -> dict[UID, Entry]:
@@ -81,8 +81,8 @@ class PreparedClaims:
             return {}
         try:
             return checkpoint.decode(content)
-        except RecordError as error:
-            raise RecordError(
+        except CheckpointError as error:
+            raise CheckpointError(
                 f"{self._path}: {error}; to recover, drain the node, undo by hand what the driver prepared, "
                 "and remove the file"
             ) from error
@@ -92,7 +92,7 @@ def _boot_id() -> str:
     try:
         return Path(BOOT_ID).read_text(encoding="ascii").strip()
     except OSError:
-        # Not Linux: reboots are not told apart, the CDI files' presence still is.
+        # Not Linux: reboots are not detected, missing CDI files are.
         return ""
 
 
@@ -105,7 +105,7 @@ def _locked(path: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def serialized(folder: str) -> AsyncIterator[None]:
-    """Hold the lock that keeps instances of a driver from working at the same time; a crash releases it."""
+    """Hold the lock that serializes the calls of all instances of a driver; a crash releases it."""
     with open(Path(folder) / SERIALIZE_LOCK, "a", encoding="ascii") as file:  # noqa: ASYNC230 - a local file
         while True:
             try:

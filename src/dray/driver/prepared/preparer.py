@@ -1,27 +1,29 @@
-"""Prepares and unprepares claims by the driver's code, so that no crash loses or doubles anything.
+"""Prepares and unprepares claims by the author's code, so that a crash neither loses nor repeats work.
 
-Around each call the record is written: before, that it may have begun; after, that it is done. See `record`.
+The checkpoint is written around each call of the author's code: before, that it may have begun; after, that it is done.
+A servicer calls the `Preparer`, and the `Preparer` calls the author's method: there is no layer in between.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from dray.api.cdi import CdiError
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError
 from dray.client.interface import Client
 from dray.client.resources import RESOURCE_CLAIMS
-from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim, claim_for
+from dray.driver.claims import Claim, ClaimError, PreparedClaim, PreparedDevice, claim_for
+from dray.driver.interface import Driver
 from dray.driver.prepared.cdi import claim_file, claim_spec
 from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase
 from dray.driver.prepared.checkpoint_files import PreparedClaims, serialized
+from dray.driver.program import call_author
 from dray.lib.clock import Clock
 from dray.runtime.locks import KeyedLocks
 from dray.runtime.logs import fields
@@ -29,10 +31,12 @@ from dray.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
+C = TypeVar("C")
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A claim as the node agent names it."""
+    """A claim as kubelet identifies it."""
 
     uid: UID
     key: NamespacedName
@@ -40,89 +44,68 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One claim's result; the devices count only without an error."""
+    """Result for one claim; the devices are valid only without an error."""
 
     devices: tuple[AnsweredDevice, ...] = ()
     error: str = ""
-    # The error is that there is no such claim.
+    # Whether the error is that the claim does not exist.
     missing: bool = False
 
 
 class ClaimMissingError(ClaimError):
-    """There is no such claim."""
+    """The claim does not exist."""
 
 
-class ClaimToPrepare(Protocol):
-    """A claim as far as it goes into the record."""
+@dataclass(frozen=True, slots=True)
+class PreparerOptions:
+    """What the preparers of all kinds of drivers need."""
 
-    @property
-    def uid(self) -> UID:
-        """Which it is."""
-
-    @property
-    def key(self) -> NamespacedName:
-        """Its name."""
-
-    @property
-    def devices(self) -> tuple[AllocatedDevice, ...]:
-        """What is to be prepared."""
+    # The driver's name.
+    name: str
+    claims: PreparedClaims
+    # Folder of the lock between instances; empty if their calls may overlap.
+    lock_folder: str
+    clock: Clock
+    metrics: Metrics
 
 
-class Author(Protocol):
-    """The driver's code; `Driver` is one."""
+class Preparer(ABC, Generic[C]):
+    """Handles kubelet's calls for one instance of a driver; `C` is the claim type of the author's methods."""
 
-    @property
-    def name(self) -> str:
-        """The driver's name."""
-
-    @property
-    def prepare(self) -> Callable[[Any], Any]:
-        """As in `Driver`: a plain method or a coroutine, given what was fetched."""
-
-    @property
-    def unprepare(self) -> Callable[[PreparedClaim], Any]:
-        """As in `Driver`."""
-
-
-Fetch = Callable[[ClaimRef], Awaitable[ClaimToPrepare]]
-
-
-def claims_from(client: Client, driver: str) -> Fetch:
-    """Asks the API server for claims of resource.k8s.io."""
-
-    async def fetch(ref: ClaimRef) -> Claim:
-        try:
-            found = await client.get(RESOURCE_CLAIMS, ref.key.name, ref.key.namespace)
-        except APIError as error:
-            raise ClaimError(f"retrieve claim {ref.key}: {error}") from error
-        return claim_for(driver, ref.uid, found)
-
-    return fetch
-
-
-class Preparer:
-    """Answers the node agent's calls for one instance of a driver."""
-
-    def __init__(
-        self, driver: Author, fetch: Fetch, claims: PreparedClaims, folder: str, clock: Clock, metrics: Metrics
-    ) -> None:
-        self._driver = driver
-        self._fetch = fetch
-        self._claims = claims
-        # Where the lock between instances is; empty when calls need not follow each other.
-        self._folder = folder
-        self._clock = clock
+    def __init__(self, options: PreparerOptions) -> None:
+        self._name = options.name
+        self._claims = options.claims
+        self._lock_folder = options.lock_folder
+        self._clock = options.clock
         self._locks = KeyedLocks()
-        self._seconds = metrics.histogram(
+        self._seconds = options.metrics.histogram(
             "dra_driver_operations_duration_seconds",
             "Time to prepare or unprepare one claim",
             ["driver_name", "operation", "is_error"],
         )
-        self._held = metrics.gauge("dra_driver_prepared_claims", "Claims in the driver's record", ["driver_name"])
-        self._show()
+        self._prepared = options.metrics.gauge(
+            "dra_driver_prepared_claims", "Claims in the driver's record", ["driver_name"]
+        )
+        self._update_gauge()
+
+    # --- The author's code. ---
+
+    @abstractmethod
+    async def _fetch(self, ref: ClaimRef) -> tuple[C, PreparedClaim]:
+        """Read a claim: as the author's `prepare` gets it, and as the checkpoint stores it."""
+
+    @abstractmethod
+    async def _call_prepare(self, claim: C) -> Iterable[PreparedDevice]:
+        """Call the author's `prepare`."""
+
+    @abstractmethod
+    async def _call_unprepare(self, claim: PreparedClaim) -> None:
+        """Call the author's `unprepare`."""
+
+    # --- Calls of kubelet. ---
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> Mapping[UID, Outcome]:
-        """Prepare each claim; one that fails does not keep the others from being prepared."""
+        """Prepare each claim; the failure of one does not affect the others."""
         return await self._each("prepare", refs, self._prepare)
 
     async def unprepare(self, refs: Sequence[ClaimRef]) -> Mapping[UID, Outcome]:
@@ -136,46 +119,44 @@ class Preparer:
         async with self._exclusive(refs):
             for ref in refs:
                 started = self._clock.monotonic()
-                outcomes[ref.uid] = await self._guarded(operation, ref, work)
+                outcomes[ref.uid] = await self._outcome(operation, ref, work)
                 failed = str(bool(outcomes[ref.uid].error)).lower()
                 seconds = self._clock.monotonic() - started
-                self._seconds.labels(self._driver.name, operation, failed).observe(seconds)
-            self._show()
+                self._seconds.labels(self._name, operation, failed).observe(seconds)
+            self._update_gauge()
         return outcomes
 
-    async def _guarded(self, operation: str, ref: ClaimRef, work: Callable[[ClaimRef], Any]) -> Outcome:
+    async def _outcome(self, operation: str, ref: ClaimRef, work: Callable[[ClaimRef], Any]) -> Outcome:
         try:
             return Outcome(await work(ref))
         except (ClaimError, APIError, CdiError) as error:
             _log.warning("%s failed", operation, extra=fields(claim=str(ref.key), error=error))
             return Outcome(error=str(error), missing=isinstance(error, ClaimMissingError))
-        except Exception as error:  # noqa: BLE001 - the edge to the author's code: one claim must not fail the others
+        except Exception as error:  # noqa: BLE001 - the author's code: one claim must not fail the others
             _log.error("%s failed", operation, exc_info=error, extra=fields(claim=str(ref.key)))
             return Outcome(error=f"{operation} claim {ref.key}: {str(error) or type(error).__name__}")
 
     @asynccontextmanager
     async def _exclusive(self, refs: Sequence[ClaimRef]) -> AsyncIterator[None]:
-        if not self._folder:
+        if not self._lock_folder:
             async with self._locks.held(ref.uid for ref in refs):
                 yield
         else:
-            # The file's lock is the process's, not the task's: our own calls follow each other by the first.
-            async with self._locks.held([""]), serialized(self._folder):
+            # The file lock belongs to the process, not to the task: calls of this process need a lock of their own.
+            async with self._locks.held([""]), serialized(self._lock_folder):
                 yield
 
     async def _prepare(self, ref: ClaimRef) -> tuple[AnsweredDevice, ...]:
         known = self._claims.get(ref.uid)
         if known is not None and known.phase is Phase.PREPARED and self._claims.intact(known):
             return known.answer
-        claim = await self._fetch(ref)
-        held = PreparedClaim(claim.uid, claim.key, claim.devices)
+        claim, record = await self._fetch(ref)
         boot_id = self._claims.boot_id
-        self._claims.put(Entry(held, Phase.PREPARING, boot_id))
-        prepared = tuple(await _called(self._driver.prepare, claim))
-        spec, answer = claim_spec(self._driver.name, ref.uid, prepared)
-        name = claim_file(self._driver.name, ref.uid)
-        path = self._claims.write_spec(name, spec) if spec is not None else ""
-        self._claims.put(Entry(held, Phase.PREPARED, boot_id, answer, path))
+        self._claims.put(Entry(record, Phase.PREPARING, boot_id))
+        prepared = tuple(await self._call_prepare(claim))
+        spec, answer = claim_spec(self._name, ref.uid, prepared)
+        path = self._claims.write_spec(claim_file(self._name, ref.uid), spec) if spec is not None else ""
+        self._claims.put(Entry(record, Phase.PREPARED, boot_id, answer, path))
         return answer
 
     async def _unprepare(self, ref: ClaimRef) -> tuple[AnsweredDevice, ...]:
@@ -183,23 +164,34 @@ class Preparer:
         if known is None:
             return ()
         self._claims.put(Entry(known.claim, Phase.UNPREPARING, known.boot_id, cdi_file=known.cdi_file))
-        await _called(self._driver.unprepare, known.claim)
-        self._claims.remove_spec(claim_file(self._driver.name, ref.uid))
+        await self._call_unprepare(known.claim)
+        self._claims.remove_spec(claim_file(self._name, ref.uid))
         self._claims.remove(ref.uid)
         return ()
 
-    def _show(self) -> None:
-        self._held.labels(self._driver.name).set(len(self._claims.all()))
+    def _update_gauge(self) -> None:
+        self._prepared.labels(self._name).set(len(self._claims.all()))
 
 
-async def _called(method: Callable[[Any], Any], argument: Any) -> Any:
-    """Call the author's method: coroutines here, plain ones in a thread."""
-    if inspect.iscoroutinefunction(method):
-        return await method(argument)
+class DriverPreparer(Preparer[Claim]):
+    """Prepares claims of resource.k8s.io by a `Driver`."""
 
-    def call() -> Any:
-        result = method(argument)
-        # A generator's work must be done in the thread as well.
-        return tuple(result) if isinstance(result, Iterable) else result
+    def __init__(self, driver: Driver, client: Client, options: PreparerOptions) -> None:
+        super().__init__(options)
+        self._driver = driver
+        self._client = client
 
-    return await asyncio.to_thread(call)
+    async def _fetch(self, ref: ClaimRef) -> tuple[Claim, PreparedClaim]:
+        try:
+            found = await self._client.get(RESOURCE_CLAIMS, ref.key.name, ref.key.namespace)
+        except APIError as error:
+            raise ClaimError(f"retrieve claim {ref.key}: {error}") from error
+        claim = claim_for(self._driver.name, ref.uid, found)
+        return claim, PreparedClaim(claim.uid, claim.key, claim.devices)
+
+    async def _call_prepare(self, claim: Claim) -> Iterable[PreparedDevice]:
+        prepared: Iterable[PreparedDevice] = await call_author(self._driver.prepare, claim)
+        return prepared
+
+    async def _call_unprepare(self, claim: PreparedClaim) -> None:
+        await call_author(self._driver.unprepare, claim)
