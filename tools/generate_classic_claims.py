@@ -1,6 +1,6 @@
-"""Writes the life of a classic claim, as `dray.api.classic_claims` has it, into docs/classic-claims.md.
+"""Write the lifecycle of a classic claim, from `dray.api.classic_claims`, to docs/classic-claims.md.
 
-`python tools/generate_classic_claims.py` rewrites the part between the marks; `--check` says whether it is current.
+`python tools/generate_classic_claims.py` rewrites the part between the markers; `--check` checks it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dray.api.classic_claims import LIFE, TURN, State
+from dray.api.classic_claims import TRANSITIONS, WAITS_FOR, State
 
 PAGE = Path(__file__).parent.parent / "docs" / "classic-claims.md"
 BEGIN = "<!-- generated from dray.api.classic_claims by tools/generate_classic_claims.py -->"
@@ -17,30 +17,30 @@ END = "<!-- end of what is generated -->"
 
 
 def diagram() -> str:
-    """The states and moves as a Mermaid state diagram."""
+    """Return the transitions as a Mermaid state diagram."""
     lines = ["```mermaid", "stateDiagram-v2"]
-    for move in LIFE:
+    for move in TRANSITIONS:
         before = "[*]" if move.before is State.START else move.before
         after = "[*]" if move.after is State.GONE else move.after
-        what = move.what.replace(";", ",").replace(":", " -")
-        lines.append(f"    {before} --> {after}: {' or '.join(move.actors)} - {what}")
+        action = move.action.replace(";", ",").replace(":", " -")
+        lines.append(f"    {before} --> {after}: {' or '.join(move.actors)} - {action}")
     return "\n".join([*lines, "```"])
 
 
 def table() -> str:
-    """The same as a table, with whom a claim waits for."""
-    lines = ["| from | to | who | does what |", "|---|---|---|---|"]
-    lines += [f"| {move.before} | {move.after} | {', '.join(move.actors)} | {move.what} |" for move in LIFE]
-    waits = ", ".join(f"`{state}` for the {actor}" for state, actor in TURN.items())
-    return "\n".join([*lines, "", f"Whom a claim waits for: {waits}."])
+    """Return the transitions as a table, and the component that a claim in each state waits for."""
+    lines = ["| from | to | component | action |", "|---|---|---|---|"]
+    lines += [f"| {move.before} | {move.after} | {', '.join(move.actors)} | {move.action} |" for move in TRANSITIONS]
+    waits = ", ".join(f"`{state}` for the {actor}" for state, actor in WAITS_FOR.items())
+    return "\n".join([*lines, "", f"A claim waits: {waits}."])
 
 
 def rewritten(page: str) -> str:
-    """The page with its generated part brought up to date."""
+    """Return the page with its generated part updated."""
     head, _, rest = page.partition(BEGIN)
     _, found, tail = rest.partition(END)
     if not found:
-        raise SystemExit(f"{PAGE.name} lacks its marks")
+        raise SystemExit(f"{PAGE.name} has no markers")
     return f"{head}{BEGIN}\n\n{diagram()}\n\n{table()}\n\n{END}{tail}"
 
 

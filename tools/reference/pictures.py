@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.reference.markdown import table
 
 from dray.framework.plugins import EXTENSION_POINTS
-from dray.sim.claim_life import LIFE
+from dray.sim.claim_life import TRANSITIONS
 from dray.sim.claims import ClaimState
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def layers() -> str:
 def claim_life() -> str:
     """Return a diagram of the states of a claim and the transitions by component."""
     lines = ["```mermaid", "stateDiagram-v2"]
-    for move in LIFE:
+    for move in TRANSITIONS:
         before, after = (_state(state) for state in (move.before, move.after))
         what = move.what.replace(";", ",").replace(":", " -")
         lines.append(f"    {before} --> {after}: {' or '.join(move.actors)} - {what}")

@@ -148,7 +148,7 @@ class QualifiedName:
         vendor, slash, device_class = kind.partition("/")
         if not (equals and slash):
             raise CdiError(f'unqualified device "{text}", missing vendor, class or device name')
-        problems = kind_problems(kind) + _name_problems(name)
+        problems = kind_errors(kind) + _name_problems(name)
         if problems:
             raise CdiError(f'invalid device "{text}": {problems[0]}')
         return cls(vendor, device_class, name)
@@ -185,7 +185,7 @@ def render(spec: Spec) -> bytes:
 def validate(spec: Spec) -> list[str]:
     """Return the validation errors of a spec."""
     problems = [] if spec.cdi_version in VERSIONS else [f'invalid CDI version "{spec.cdi_version}"']
-    problems += kind_problems(spec.kind)
+    problems += kind_errors(spec.kind)
     problems += _annotation_problems(spec.annotations, spec.kind)
     problems += _edits_problems(spec.container_edits, spec.kind)
     if not spec.devices:
@@ -213,7 +213,7 @@ def minimum_version(spec: Spec) -> str:
     return "0.4.0" if any(mount.type for edits in everything for mount in edits.mounts) else "0.3.0"
 
 
-def kind_problems(kind: str) -> list[str]:
+def kind_errors(kind: str) -> list[str]:
     """Return the validation errors of a `vendor/class`."""
     vendor, slash, device_class = kind.partition("/")
     if not slash:

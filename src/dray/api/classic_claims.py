@@ -1,7 +1,7 @@
 """Claims of cdi.k8s.io: references from Pods, and the claim lifecycle as a transition table.
 
-The table is the protocol between scheduler, driver, node agent and claim controller. Every component calls `check_move`
-before it writes a claim's status, so that a write outside the protocol fails at once.
+The table is the protocol between scheduler, driver, node agent and claim controller. Every component calls
+`check_transition` before it writes a claim's status, so that a write outside the protocol fails at once.
 """
 
 from __future__ import annotations
@@ -67,52 +67,58 @@ class Actor(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """One transition."""
 
     before: State
     after: State
     actors: tuple[Actor, ...]
-    what: str
+    action: str
 
 
-_ANYBODY: Final = (Actor.USER, Actor.CONTROLLER)
-_LEAVING: Final = (Actor.NODE, Actor.CONTROLLER, Actor.SCHEDULER)
+_CREATORS: Final = (Actor.USER, Actor.CONTROLLER)
+_RELEASERS: Final = (Actor.NODE, Actor.CONTROLLER, Actor.SCHEDULER)
 
-LIFE: Final[tuple[Move, ...]] = (
-    Move(State.START, State.PENDING, _ANYBODY, "create, Delayed"),
-    Move(State.START, State.ALLOCATING, _ANYBODY, "create, Immediate"),
-    Move(State.PENDING, State.PENDING, (Actor.SCHEDULER,), "set potentialNodes"),
-    Move(State.PENDING, State.PENDING, (Actor.DRIVER,), "set unsuitableNodes; remove the finalizer"),
-    Move(State.PENDING, State.ALLOCATING, (Actor.SCHEDULER,), "set selectedNode"),
-    Move(State.ALLOCATING, State.ALLOCATING, (Actor.DRIVER,), "set finalizer and driverName, then try"),
-    Move(State.ALLOCATING, State.PENDING, (Actor.DRIVER,), "no room there: clear selectedNode"),
-    Move(State.ALLOCATING, State.ALLOCATING, (Actor.SCHEDULER,), "the selected node is gone: select another"),
-    Move(State.ALLOCATING, State.PENDING, (Actor.SCHEDULER,), "the Pod does without: clear selectedNode"),
-    Move(State.ALLOCATING, State.ALLOCATED, (Actor.DRIVER,), "set attributes, userLimit, availableOnNodes"),
-    Move(State.ALLOCATED, State.IN_USE, (Actor.SCHEDULER,), "add a Pod to reservedFor"),
-    Move(State.ALLOCATED, State.IN_USE, (Actor.CONTROLLER,), "add a Pod whose binding was taken for failed"),
-    Move(State.IN_USE, State.IN_USE, (Actor.SCHEDULER,), "add or remove a Pod"),
-    Move(State.IN_USE, State.IN_USE, (Actor.NODE, Actor.CONTROLLER), "remove one Pod of several, or add as above"),
-    Move(State.IN_USE, State.ALLOCATED, _LEAVING, "remove the last Pod"),
-    Move(State.ALLOCATED, State.REALLOCATE, (Actor.SCHEDULER,), "ask for the resource elsewhere"),
-    Move(State.REALLOCATE, State.REALLOCATE, _LEAVING, "remove Pods, if somebody else asked too early"),
-    Move(State.REALLOCATE, State.PENDING, (Actor.DRIVER,), "free the resource"),
-    Move(State.PENDING, State.DELETING, _ANYBODY, "delete"),
-    Move(State.ALLOCATING, State.DELETING, _ANYBODY, "delete"),
-    Move(State.ALLOCATED, State.DELETING, _ANYBODY, "delete"),
-    Move(State.IN_USE, State.DELETING, _ANYBODY, "delete"),
-    Move(State.REALLOCATE, State.DELETING, _ANYBODY, "delete"),
-    Move(State.DELETING, State.DELETING, _LEAVING, "remove Pods"),
-    Move(State.DELETING, State.GONE, (Actor.DRIVER,), "free the resource, remove the finalizer"),
+TRANSITIONS: Final[tuple[Transition, ...]] = (
+    Transition(State.START, State.PENDING, _CREATORS, "create, Delayed"),
+    Transition(State.START, State.ALLOCATING, _CREATORS, "create, Immediate"),
+    Transition(State.PENDING, State.PENDING, (Actor.SCHEDULER,), "set potentialNodes"),
+    Transition(State.PENDING, State.PENDING, (Actor.DRIVER,), "set unsuitableNodes; remove the finalizer"),
+    Transition(State.PENDING, State.ALLOCATING, (Actor.SCHEDULER,), "set selectedNode"),
+    Transition(State.ALLOCATING, State.ALLOCATING, (Actor.DRIVER,), "set finalizer and driverName, then allocate"),
+    Transition(State.ALLOCATING, State.PENDING, (Actor.DRIVER,), "allocation failed: clear selectedNode"),
+    Transition(State.ALLOCATING, State.ALLOCATING, (Actor.SCHEDULER,), "the selected node was deleted: select another"),
+    Transition(
+        State.ALLOCATING, State.PENDING, (Actor.SCHEDULER,), "the Pod runs without the claim: clear selectedNode"
+    ),
+    Transition(State.ALLOCATING, State.ALLOCATED, (Actor.DRIVER,), "set attributes, userLimit, availableOnNodes"),
+    Transition(State.ALLOCATED, State.IN_USE, (Actor.SCHEDULER,), "add a Pod to reservedFor"),
+    Transition(State.ALLOCATED, State.IN_USE, (Actor.CONTROLLER,), "add a Pod whose binding seemed to have failed"),
+    Transition(State.IN_USE, State.IN_USE, (Actor.SCHEDULER,), "add or remove a Pod"),
+    Transition(
+        State.IN_USE, State.IN_USE, (Actor.NODE, Actor.CONTROLLER), "remove one Pod of several, or add as above"
+    ),
+    Transition(State.IN_USE, State.ALLOCATED, _RELEASERS, "remove the last Pod"),
+    Transition(State.ALLOCATED, State.REALLOCATE, (Actor.SCHEDULER,), "request reallocation on another node"),
+    Transition(
+        State.REALLOCATE, State.REALLOCATE, _RELEASERS, "remove Pods, if another scheduler requested it too early"
+    ),
+    Transition(State.REALLOCATE, State.PENDING, (Actor.DRIVER,), "deallocate the resource"),
+    Transition(State.PENDING, State.DELETING, _CREATORS, "delete"),
+    Transition(State.ALLOCATING, State.DELETING, _CREATORS, "delete"),
+    Transition(State.ALLOCATED, State.DELETING, _CREATORS, "delete"),
+    Transition(State.IN_USE, State.DELETING, _CREATORS, "delete"),
+    Transition(State.REALLOCATE, State.DELETING, _CREATORS, "delete"),
+    Transition(State.DELETING, State.DELETING, _RELEASERS, "remove Pods"),
+    Transition(State.DELETING, State.GONE, (Actor.DRIVER,), "deallocate the resource, remove the finalizer"),
 )
 
 _ALLOWED: Final[frozenset[tuple[State, State, Actor]]] = frozenset(
-    (move.before, move.after, actor) for move in LIFE for actor in move.actors
+    (transition.before, transition.after, actor) for transition in TRANSITIONS for actor in transition.actors
 )
 
 # The component that a claim in this state waits for.
-TURN: Final[Mapping[State, Actor]] = {
+WAITS_FOR: Final[Mapping[State, Actor]] = {
     State.PENDING: Actor.SCHEDULER,
     State.ALLOCATING: Actor.DRIVER,
     State.REALLOCATE: Actor.DRIVER,
@@ -120,7 +126,7 @@ TURN: Final[Mapping[State, Actor]] = {
 }
 
 
-class UnexpectedMoveError(Exception):
+class UnexpectedTransitionError(Exception):
     """A write outside the protocol; a bug in its caller."""
 
 
@@ -138,12 +144,14 @@ def state_of(claim: ResourceClaim | None) -> State:
     return State.ALLOCATING if is_immediate(claim) or selected_node(claim) else State.PENDING
 
 
-def check_move(actor: Actor, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+def check_transition(actor: Actor, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
     """Raise `UnexpectedMoveError` unless the actor may make this transition."""
-    move = (State.START if before is None else state_of(before), state_of(after), actor)
-    if move not in _ALLOWED:
+    transition = (State.START if before is None else state_of(before), state_of(after), actor)
+    if transition not in _ALLOWED:
         claim = before if before is not None else after
-        raise UnexpectedMoveError(f"{actor} must not take claim {label(claim)} from {move[0]} to {move[1]}")
+        raise UnexpectedTransitionError(
+            f"{actor} must not take claim {label(claim)} from {transition[0]} to {transition[1]}"
+        )
 
 
 # --- Accessors. ---
@@ -154,19 +162,19 @@ def status_of(claim: ResourceClaim) -> ResourceClaimStatus:
     return claim.status if claim.status is not None else _NO_STATUS
 
 
-def scheduler_part(claim: ResourceClaim) -> SchedulerSchedulingStatus:
+def scheduler_status(claim: ResourceClaim) -> SchedulerSchedulingStatus:
     """Return the scheduler's part of the status during scheduling."""
     scheduling = status_of(claim).scheduling
     return scheduling.scheduler if scheduling is not None and scheduling.scheduler is not None else _NO_SCHEDULER
 
 
-def driver_part(claim: ResourceClaim) -> DriverSchedulingStatus:
+def driver_status(claim: ResourceClaim) -> DriverSchedulingStatus:
     """Return the driver's part of the status during scheduling."""
     scheduling = status_of(claim).scheduling
     return scheduling.driver if scheduling is not None and scheduling.driver is not None else _NO_DRIVER
 
 
-def has_answer(claim: ResourceClaim) -> bool:
+def has_driver_status(claim: ResourceClaim) -> bool:
     """Report whether the driver has reported node suitability, including "all nodes are suitable"."""
     scheduling = status_of(claim).scheduling
     return scheduling is not None and scheduling.driver is not None
@@ -174,7 +182,7 @@ def has_answer(claim: ResourceClaim) -> bool:
 
 def selected_node(claim: ResourceClaim) -> str:
     """Return the node that the driver allocates for; empty when none is selected."""
-    return scheduler_part(claim).selected_node or ""
+    return scheduler_status(claim).selected_node or ""
 
 
 def is_immediate(claim: ResourceClaim) -> bool:
@@ -280,7 +288,7 @@ def claim_names_of(pod: Pod) -> Iterator[str]:
             yield entry.resource_claim_name
 
 
-def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
     """Report whether the Pod owns the claim.
 
     Any owner reference counts: users assign an existing claim to a Pod this way.

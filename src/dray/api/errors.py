@@ -88,13 +88,13 @@ class ForbiddenError(APIError):
     code = 403
     reason = "Forbidden"
 
-    def __init__(self, resource: GroupResource, name: str, why: str, *, causes: Sequence[Document] = ()) -> None:
+    def __init__(self, resource: GroupResource, name: str, detail: str, *, causes: Sequence[Document] = ()) -> None:
         if name:
-            message = f'{resource} "{name}" is forbidden: {why}'
+            message = f'{resource} "{name}" is forbidden: {detail}'
         elif resource.resource:
-            message = f"{resource} is forbidden: {why}"
+            message = f"{resource} is forbidden: {detail}"
         else:
-            message = f"forbidden: {why}"
+            message = f"forbidden: {detail}"
         super().__init__(message, details=_details(resource, name, causes))
 
 
@@ -160,10 +160,10 @@ class ConflictError(APIError):
     reason = "Conflict"
 
     def __init__(
-        self, resource: GroupResource, name: str, why: str = MODIFIED, *, causes: Sequence[Document] = ()
+        self, resource: GroupResource, name: str, detail: str = MODIFIED, *, causes: Sequence[Document] = ()
     ) -> None:
         super().__init__(
-            f'Operation cannot be fulfilled on {resource} "{name}": {why}',
+            f'Operation cannot be fulfilled on {resource} "{name}": {detail}',
             details=_details(resource, name, causes),
         )
 
@@ -244,8 +244,8 @@ class InternalError(APIError):
     code = 500
     reason = "InternalError"
 
-    def __init__(self, why: Any) -> None:
-        super().__init__(f"Internal error occurred: {why}", details={"causes": [{"message": str(why)}]})
+    def __init__(self, detail: Any) -> None:
+        super().__init__(f"Internal error occurred: {detail}", details={"causes": [{"message": str(detail)}]})
 
 
 class ServiceUnavailableError(APIError):
@@ -292,10 +292,10 @@ class PatchRejectedError(APIError):
     code = 422
     reason = "Invalid"
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, detail: str) -> None:
         super().__init__("the server rejected our request due to an error in our request", details={})
         # For the log only.
-        self.why = why
+        self.detail = detail
 
 
 class PatchFailedError(APIError):

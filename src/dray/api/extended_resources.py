@@ -54,11 +54,11 @@ def is_dra_extended_resource_name(name: str) -> bool:
     return is_extended_resource_name(name)
 
 
-_BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
+_EPOCH: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claimant:
+class _NamedClass:
     """A class and its explicit name, empty for none."""
 
     name: str
@@ -67,16 +67,16 @@ class _Claimant:
 
     def order(self) -> tuple[float, str]:
         """Return the sort key; the class that has the name sorts first."""
-        return -self.created.timestamp() if self.created is not _BEFORE_ALL else float("inf"), self.name
+        return -self.created.timestamp() if self.created is not _EPOCH else float("inf"), self.name
 
 
 class ClassResources:
     """The extended resource names of all device classes, updated incrementally."""
 
     def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
-        self._classes: dict[str, _Claimant] = {}
+        self._classes: dict[str, _NamedClass] = {}
         # Explicit name -> classes that declare it, in order of precedence.
-        self._claimants: dict[str, list[_Claimant]] = {}
+        self._by_resource: dict[str, list[_NamedClass]] = {}
         # Incremented whenever a name may have changed its class.
         self.version = 0
         for device_class in classes:
@@ -85,28 +85,28 @@ class ClassResources:
     def apply(self, device_class: DeviceClass) -> None:
         """Add or update a class."""
         metadata = device_class.metadata
-        claimant = _Claimant(
+        named = _NamedClass(
             metadata.name or "",
             device_class.spec.extended_resource_name or "",
-            metadata.creation_timestamp or _BEFORE_ALL,
+            metadata.creation_timestamp or _EPOCH,
         )
-        known = self._classes.get(claimant.name)
-        if known == claimant:
+        previous = self._classes.get(named.name)
+        if previous == named:
             return
-        if known is not None:
-            self._withdraw(known)
-        self._classes[claimant.name] = claimant
-        if claimant.resource:
-            claimants = self._claimants.setdefault(claimant.resource, [])
-            claimants.append(claimant)
-            claimants.sort(key=_Claimant.order)
+        if previous is not None:
+            self._remove_name(previous)
+        self._classes[named.name] = named
+        if named.resource:
+            candidates = self._by_resource.setdefault(named.resource, [])
+            candidates.append(named)
+            candidates.sort(key=_NamedClass.order)
         self.version += 1
 
     def remove(self, name: str) -> None:
         """Remove a class; unknown ones are ignored."""
-        known = self._classes.pop(name, None)
-        if known is not None:
-            self._withdraw(known)
+        previous = self._classes.pop(name, None)
+        if previous is not None:
+            self._remove_name(previous)
             self.version += 1
 
     def class_of(self, resource: str) -> str | None:
@@ -114,26 +114,26 @@ class ClassResources:
         implicit = device_class_of(resource)
         if implicit is not None:
             return implicit if implicit in self._classes else None
-        claimants = self._claimants.get(resource)
-        return claimants[0].name if claimants else None
+        candidates = self._by_resource.get(resource)
+        return candidates[0].name if candidates else None
 
-    def claimants(self, resource: str) -> tuple[str, ...]:
+    def candidates(self, resource: str) -> tuple[str, ...]:
         """Return all classes that declare the explicit name, in order of precedence."""
-        return tuple(claimant.name for claimant in self._claimants.get(resource, ()))
+        return tuple(named.name for named in self._by_resource.get(resource, ()))
 
     def resources_of(self, name: str) -> tuple[str, ...]:
         """Return the class's names: the implicit one, and the explicit one unless another class has it."""
-        known = self._classes.get(name)
-        if known is None:
+        previous = self._classes.get(name)
+        if previous is None:
             return ()
         implicit = implicit_extended_resource_name(name)
-        wins = bool(known.resource) and self._claimants[known.resource][0] is known
-        return (implicit, known.resource) if wins else (implicit,)
+        has_name = bool(previous.resource) and self._by_resource[previous.resource][0] is previous
+        return (implicit, previous.resource) if has_name else (implicit,)
 
-    def _withdraw(self, claimant: _Claimant) -> None:
-        if not claimant.resource:
+    def _remove_name(self, named: _NamedClass) -> None:
+        if not named.resource:
             return
-        claimants = self._claimants[claimant.resource]
-        claimants.remove(claimant)
-        if not claimants:
-            del self._claimants[claimant.resource]
+        candidates = self._by_resource[named.resource]
+        candidates.remove(named)
+        if not candidates:
+            del self._by_resource[named.resource]

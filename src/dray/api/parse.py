@@ -34,7 +34,7 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _parse_slowly(body), []
+        return _parse_slow_path(body), []
     if body.count(b":") == (keys := _count_keys(value)):
         return value, []
     written = sum(1 for colon in _STRINGS.findall(body) if colon)
@@ -86,7 +86,7 @@ def _collect_duplicates(value: Any, path: str, found: list[str]) -> None:
             _collect_duplicates(child, f"{path}[{index}]", found)
 
 
-def _parse_slowly(body: bytes) -> Any:
+def _parse_slow_path(body: bytes) -> Any:
     """Parse what Go accepts and orjson rejects (invalid UTF-8 and surrogates); raises `ParseError`."""
     text = body.decode("utf-8", errors="replace")
     try:
@@ -278,17 +278,17 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
         loader.dispose()
     if b"*" in body or b"<<" in body:
         # Aliases share one object; a stored document must be a tree.
-        value = _unshared(value, [YAML_NODES_MAX])
+        value = _copy_tree(value, [YAML_NODES_MAX])
     repeated = "\n".join(f"  {line}" for line in loader.repeated)
     return value, [f"yaml: unmarshal errors:\n{repeated}"] if repeated else []
 
 
-def _unshared(value: Any, budget: list[int]) -> Any:
+def _copy_tree(value: Any, budget: list[int]) -> Any:
     budget[0] -= 1
     if budget[0] < 0:
         raise ParseError("error converting YAML to JSON: yaml: document contains excessive aliasing")
     if isinstance(value, dict):
-        return {key: _unshared(item, budget) for key, item in value.items()}
+        return {key: _copy_tree(item, budget) for key, item in value.items()}
     if isinstance(value, list):
-        return [_unshared(item, budget) for item in value]
+        return [_copy_tree(item, budget) for item in value]
     return value

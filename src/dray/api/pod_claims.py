@@ -61,7 +61,7 @@ def extended_resource_claim_name(pod: Pod) -> str:
     return status.resource_claim_name if status is not None else ""
 
 
-def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
     """Report whether the Pod is the claim's controller."""
     if claim.metadata.namespace != pod.metadata.namespace:
         return False

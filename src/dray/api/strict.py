@@ -14,7 +14,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
-from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, given
+from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 
 __all__ = ["DecodeError", "ParseError", "check_fields", "parse_json", "parse_yaml", "prune_fields"]
 
@@ -96,7 +96,7 @@ def _check_shorthand(value: Any, shorthand: str | None, go_type: str) -> Documen
     """Return the struct that a plain string stands for; any other value is an error."""
     if shorthand is not None and type(value) is str:
         return {shorthand: value}
-    raise MismatchError(given(value), go_type)
+    raise MismatchError(go_kind(value), go_type)
 
 
 def _report(value: Any, unknown: list[str]) -> Any:
@@ -201,7 +201,7 @@ def _compile_list(kind: ListOf) -> Check:
 
     def check_list(value: Any, unknown: list[str]) -> Any:
         if type(value) is not list:
-            raise MismatchError(given(value), go_type)
+            raise MismatchError(go_kind(value), go_type)
         mark = len(unknown)
         for index, item in enumerate(value):
             if of_texts and type(item) is str:
@@ -222,7 +222,7 @@ def _compile_map(kind: MapOf) -> Check:
 
     def check_map(value: Any, unknown: list[str]) -> Any:
         if type(value) is not dict:
-            raise MismatchError(given(value), go_type)
+            raise MismatchError(go_kind(value), go_type)
         mark = len(unknown)
         for key, item in value.items():
             if of_texts and type(item) is str:

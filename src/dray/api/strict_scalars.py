@@ -28,9 +28,9 @@ class DecodeError(ValueError):
 class MismatchError(Exception):
     """A value of the wrong type, raised to where its path is known."""
 
-    def __init__(self, given: str, go_type: str) -> None:
+    def __init__(self, go_kind: str, go_type: str) -> None:
         super().__init__()
-        self.given = given
+        self.go_kind = go_kind
         self.go_type = go_type
         self.struct = ""
         self.fields: list[str] = []
@@ -38,9 +38,9 @@ class MismatchError(Exception):
     def text(self) -> str:
         """Return the text of Go's error."""
         if not self.struct:
-            return f"json: cannot unmarshal {self.given} into Go value of type {self.go_type}"
+            return f"json: cannot unmarshal {self.go_kind} into Go value of type {self.go_type}"
         path = ".".join(reversed(self.fields))
-        return f"json: cannot unmarshal {self.given} into Go struct field {self.struct}.{path} of type {self.go_type}"
+        return f"json: cannot unmarshal {self.go_kind} into Go struct field {self.struct}.{path} of type {self.go_type}"
 
 
 def _keep(value: Any, unknown: list[str]) -> Any:
@@ -50,13 +50,13 @@ def _keep(value: Any, unknown: list[str]) -> Any:
 def _check_string(value: Any, unknown: list[str]) -> Any:
     if type(value) is str:
         return value
-    raise MismatchError(given(value), "string")
+    raise MismatchError(go_kind(value), "string")
 
 
 def _check_bool(value: Any, unknown: list[str]) -> Any:
     if type(value) is bool:
         return value
-    raise MismatchError(given(value), "bool")
+    raise MismatchError(go_kind(value), "bool")
 
 
 def _check_integer(low: int, high: int, go_type: str) -> Check:
@@ -64,7 +64,7 @@ def _check_integer(low: int, high: int, go_type: str) -> Check:
         if type(value) is int and low <= value <= high:
             return value
         number = type(value) is int or type(value) is float
-        raise MismatchError(f"number {value}" if number else given(value), go_type)
+        raise MismatchError(f"number {value}" if number else go_kind(value), go_type)
 
     return check
 
@@ -72,12 +72,12 @@ def _check_integer(low: int, high: int, go_type: str) -> Check:
 def _check_double(value: Any, unknown: list[str]) -> Any:
     if type(value) is int or type(value) is float:
         return value
-    raise MismatchError(given(value), "float64")
+    raise MismatchError(go_kind(value), "float64")
 
 
 def _check_bytes(value: Any, unknown: list[str]) -> Any:
     if type(value) is not str:
-        raise MismatchError(given(value), "[]uint8")
+        raise MismatchError(go_kind(value), "[]uint8")
     try:
         base64.b64decode(value.encode(), validate=True)
     except (binascii.Error, ValueError):
@@ -126,14 +126,14 @@ _MICRO_TIME_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", 
 
 def _check_time(value: Any, unknown: list[str]) -> Any:
     if type(value) is not str:
-        raise DecodeError(f"json: cannot unmarshal {given(value)} into Go value of type string")
+        raise DecodeError(f"json: cannot unmarshal {go_kind(value)} into Go value of type string")
     text = _time_text(value)
     return value if text == value else text
 
 
 def _check_micro_time(value: Any, unknown: list[str]) -> Any:
     if type(value) is not str:
-        raise DecodeError(f"json: cannot unmarshal {given(value)} into Go value of type string")
+        raise DecodeError(f"json: cannot unmarshal {go_kind(value)} into Go value of type string")
     text = _micro_time_text(value)
     return value if text == value else text
 
@@ -176,9 +176,9 @@ SCALARS: Final[dict[Scalar, Check]] = {
 }
 
 
-def given(value: Any) -> str:
+def go_kind(value: Any) -> str:
     """Return Go's name for the JSON type of a value."""
-    return _GIVEN.get(type(value), "number")
+    return _GO_KINDS.get(type(value), "number")
 
 
-_GIVEN: Final[dict[type, str]] = {str: "string", bool: "bool", list: "array", dict: "object"}
+_GO_KINDS: Final[dict[type, str]] = {str: "string", bool: "bool", list: "array", dict: "object"}

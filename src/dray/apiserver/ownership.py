@@ -7,7 +7,7 @@ from datetime import datetime
 from dray.api.document import Document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, same_but_for_times, update_managed_fields
+from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, equal_except_times, update_managed_fields
 
 
 def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
@@ -59,7 +59,7 @@ def differs_in_times_only(new: Document, old: Document) -> bool:
         return False
     ours: Document = new["metadata"]
     theirs: Document = old["metadata"]
-    if not same_but_for_times(ours.get("managedFields"), theirs.get("managedFields")):
+    if not equal_except_times(ours.get("managedFields"), theirs.get("managedFields")):
         return False
     return ours | {"managedFields": None} == theirs | {"managedFields": None}
 

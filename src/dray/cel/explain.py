@@ -16,7 +16,7 @@ from dray.cel.tree import Call, Literal, Node, Select
 
 _MAPS: Final = {"device.attributes": "attributes", "device.capacity": "capacity"}
 # Minimum similarity of a suggested name.
-_LIKENESS_MIN: Final = 0.6
+_SIMILARITY_MIN: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +127,5 @@ def _reference(kind: str, domain: str, name: str, devices: Sequence[DeviceView])
         for other, values in _values(kind, device).items()
         for identifier in values
     }
-    nearest = difflib.get_close_matches(shown, sorted(known), n=1, cutoff=_LIKENESS_MIN)
+    nearest = difflib.get_close_matches(shown, sorted(known), n=1, cutoff=_SIMILARITY_MIN)
     return Reference(shown, 0, nearest[0] if nearest else "")

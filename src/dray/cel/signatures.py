@@ -31,7 +31,7 @@ _NAMES: Final[Mapping[str, Type]] = {
     "cidr": types.CIDR,
     "format": types.NAMED_FORMAT,
 }
-_WORDS: Final = re.compile(r"[A-Za-z_.]+|[(),]")
+_TOKENS: Final = re.compile(r"[A-Za-z_.]+|[(),]")
 _DISPATCH_CACHE_MAX: Final = 256
 
 
@@ -90,8 +90,8 @@ class Registry:
         head, _, tail = signature.rpartition(" -> ")
         receiver, _, call = head.rpartition("::")
         name, _, listed = call.partition("(")
-        params = ((_type(_Words(receiver)),) if receiver else ()) + _params(_Words("(" + listed))
-        result = _type(_Words(tail))
+        params = ((_type(_Tokens(receiver)),) if receiver else ()) + _params(_Tokens("(" + listed))
+        result = _type(_Tokens(tail))
         generic = result.is_generic or any(given.is_generic for given in params)
         overload = Overload(signature, params, result, bool(receiver), implementation, charge, budgeted, generic)
         self.functions.setdefault(name, []).append(overload)
@@ -105,38 +105,38 @@ class Registry:
         return Registry(together)
 
 
-class _Words:
+class _Tokens:
     """The tokens of a signature."""
 
     def __init__(self, signature: str) -> None:
-        self._words: list[str] = _WORDS.findall(signature)
+        self._tokens: list[str] = _TOKENS.findall(signature)
         self._position = 0
 
     def peek(self) -> str:
-        return self._words[self._position] if self._position < len(self._words) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def next(self) -> str:
         self._position += 1
-        return self._words[self._position - 1]
+        return self._tokens[self._position - 1]
 
 
-def _params(words: _Words) -> tuple[Type, ...]:
+def _params(tokens: _Tokens) -> tuple[Type, ...]:
     """Parse the types between parentheses."""
     found: list[Type] = []
-    words.next()
-    while words.peek() != ")":
-        found.append(_type(words))
-        if words.peek() == ",":
-            words.next()
-    words.next()
+    tokens.next()
+    while tokens.peek() != ")":
+        found.append(_type(tokens))
+        if tokens.peek() == ",":
+            tokens.next()
+    tokens.next()
     return tuple(found)
 
 
-def _type(words: _Words) -> Type:
-    name = words.next()
+def _type(tokens: _Tokens) -> Type:
+    name = tokens.next()
     builder = _BUILDERS.get(name)
-    if builder is not None and words.peek() == "(":
-        return builder(*_params(words))
+    if builder is not None and tokens.peek() == "(":
+        return builder(*_params(tokens))
     return types.param(name) if len(name) == 1 else _NAMES[name]
 
 

@@ -30,7 +30,7 @@ class Move:
 _USER, _CONTROLLER, _SCHEDULER = (Actor.USER,), (Actor.CONTROLLER,), (Actor.SCHEDULER,)
 _P, _A, _R, _D = ClaimState.PENDING, ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.DELETING
 
-LIFE: Final = (
+TRANSITIONS: Final = (
     Move(None, _P, _USER, "create"),
     Move(None, _P, _CONTROLLER, "create, from a Pod's template"),
     Move(None, _P, _SCHEDULER, "create, for a Pod's extended resources"),

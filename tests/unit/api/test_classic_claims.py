@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dray.api import classic_claims as classic
-from dray.api.classic_claims import LIFE, Actor, State, UnexpectedMoveError, check_move, state_of
+from dray.api.classic_claims import TRANSITIONS, Actor, State, UnexpectedTransitionError, check_transition, state_of
 from dray.api.codec import from_document
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
@@ -82,15 +82,15 @@ MOVES = {
 def test_who_may_do_what(case: str) -> None:
     actor, before, after, allowed = MOVES[case]
     if allowed:
-        check_move(actor, before, after)
+        check_transition(actor, before, after)
     else:
-        with pytest.raises(UnexpectedMoveError, match=f"{actor} must not take claim team/c from"):
-            check_move(actor, before, after)
+        with pytest.raises(UnexpectedTransitionError, match=f"{actor} must not take claim team/c from"):
+            check_transition(actor, before, after)
 
 
 def test_every_state_is_reached_and_left() -> None:
-    assert {move.after for move in LIFE} == set(State) - {State.START}
-    assert {move.before for move in LIFE} == set(State) - {State.GONE}
+    assert {move.after for move in TRANSITIONS} == set(State) - {State.START}
+    assert {move.before for move in TRANSITIONS} == set(State) - {State.GONE}
 
 
 LIMITS: dict[str, tuple[dict[str, Any], bool]] = {
@@ -139,4 +139,4 @@ def test_the_page_shows_the_table_as_it_is() -> None:
     tool = _tool()
     page = tool.PAGE.read_text()
     assert tool.rewritten(page) == page, "run tools/generate_classic_claims.py"
-    assert all(move.what in page for move in LIFE)
+    assert all(move.action in page for move in TRANSITIONS)

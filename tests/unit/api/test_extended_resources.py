@@ -42,7 +42,7 @@ def test_every_class_has_its_implicit_name() -> None:
 def test_one_class_has_the_name(classes: tuple[DeviceClass, ...], winner: str) -> None:
     names = ClassResources(classes)
     assert names.class_of(GPU) == winner
-    assert names.claimants(GPU)[0] == winner
+    assert names.candidates(GPU)[0] == winner
 
 
 @pytest.mark.behaviour("XR-04")

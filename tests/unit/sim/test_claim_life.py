@@ -12,7 +12,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.controllers.resource_claim import plan
 from dray.scheduler.plugins.dynamic_resources import writes
-from dray.sim.claim_life import LIFE, Actor
+from dray.sim.claim_life import TRANSITIONS, Actor
 from dray.sim.claims import ClaimState, claim_state
 
 CONTROLLER, SCHEDULER = Actor.CONTROLLER, Actor.SCHEDULER
@@ -77,7 +77,9 @@ def _state(claim: ResourceClaim | None) -> ClaimState | None:
 def test_what_is_written_is_in_the_table_and_what_is_in_the_table_is_written() -> None:
     written = {(actor, claim_state(before), _state(after)) for actor, before, after in _moves()}
     # Creations and deletions are requests of their own, and no change of a claim.
-    tabled = {(actor, move.before, move.after) for move in LIFE for actor in move.actors if _is_a_write(move.what)}
+    tabled = {
+        (actor, move.before, move.after) for move in TRANSITIONS for actor in move.actors if _is_a_write(move.what)
+    }
     assert written == tabled
 
 
@@ -87,5 +89,5 @@ def _is_a_write(what: str) -> bool:
 
 @pytest.mark.parametrize("state", ClaimState)
 def test_every_state_is_reached_and_left(state: ClaimState) -> None:
-    assert any(move.after is state and move.before is not state for move in LIFE)
-    assert any(move.before is state and move.after is not state for move in LIFE)
+    assert any(move.after is state and move.before is not state for move in TRANSITIONS)
+    assert any(move.before is state and move.after is not state for move in TRANSITIONS)

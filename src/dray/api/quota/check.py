@@ -76,7 +76,7 @@ def _limits(quota: ResourceQuota, wanted: Usage) -> dict[str, str]:
     return {name: quota.status.hard[name] for name in wanted}
 
 
-_QUALITY_RESOURCES: Final = ("cpu", "memory")
+_QOS_RESOURCES: Final = ("cpu", "memory")
 
 
 def scopes_of(quota: ResourceQuota) -> tuple[ScopedResourceSelectorRequirement, ...]:
@@ -102,13 +102,13 @@ def is_best_effort(pod: Pod) -> bool:
     if pod.status.qos_class:
         return pod.status.qos_class == "BestEffort"
     if pod.spec.resources is not None:
-        return not _asks(pod.spec.resources)
-    return not any(_asks(item.resources) for item in (*pod.spec.containers, *pod.spec.init_containers))
+        return not _has_amounts(pod.spec.resources)
+    return not any(_has_amounts(item.resources) for item in (*pod.spec.containers, *pod.spec.init_containers))
 
 
-def _asks(resources: ResourceRequirements) -> bool:
+def _has_amounts(resources: ResourceRequirements) -> bool:
     amounts = (resources.requests, resources.limits)
-    return any(Quantity.parse(item[name]) for item in amounts for name in _QUALITY_RESOURCES if name in item)
+    return any(Quantity.parse(item[name]) for item in amounts for name in _QOS_RESOURCES if name in item)
 
 
 def _in_scope(scope: ScopedResourceSelectorRequirement, pod: Pod) -> bool:
@@ -132,7 +132,7 @@ def _has_priority(scope: ScopedResourceSelectorRequirement, name: str) -> bool:
             return False
 
 
-def _reaches_other_namespaces(pod: Pod) -> bool:
+def _has_cross_namespace_affinity(pod: Pod) -> bool:
     affinity = pod.spec.affinity
     if affinity is None:
         return False
@@ -150,5 +150,5 @@ _TESTS: Final[Mapping[str, Callable[[Pod], bool]]] = {
     "NotTerminating": lambda pod: not is_terminating(pod),
     "BestEffort": is_best_effort,
     "NotBestEffort": lambda pod: not is_best_effort(pod),
-    "CrossNamespacePodAffinity": _reaches_other_namespaces,
+    "CrossNamespacePodAffinity": _has_cross_namespace_affinity,
 }

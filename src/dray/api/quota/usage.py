@@ -52,7 +52,7 @@ def subtract_to_zero(usage: Usage, less: Usage) -> dict[str, Quantity]:
     return {name: amount if amount.nanos > 0 else ZERO for name, amount in left.items()}
 
 
-def raise_to(total: dict[str, Quantity], least: Usage) -> None:
+def raise_to_at_least(total: dict[str, Quantity], least: Usage) -> None:
     """Raise amounts in place to at least these."""
     for name, amount in least.items():
         if name not in total or amount > total[name]:
@@ -72,10 +72,10 @@ def describe(usage: Usage) -> str:
 _AmountsOf: TypeAlias = Callable[[Container], dict[str, Quantity]]
 
 _POD_COUNT: Final = count_name(PODS)
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _POD_LEVEL: Final = frozenset({"cpu", "memory"})
 # A quota for one of these requires every container to specify it; no other names do.
-_DEMANDED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+_REQUIRED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 
 
 def pod_usage(pod: Pod, classes: ClassNames | None, now: datetime) -> dict[str, Quantity]:
@@ -91,7 +91,7 @@ def pod_usage(pod: Pod, classes: ClassNames | None, now: datetime) -> dict[str, 
 
 def uses_resources(pod: Pod, now: datetime) -> bool:
     """Report whether the Pod uses resources: it has not finished, and its deletion is not overdue."""
-    if pod.status.phase in _ENDED:
+    if pod.status.phase in _TERMINAL_PHASES:
         return False
     deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
     return deleted is None or grace is None or now <= deleted + timedelta(seconds=grace)
@@ -101,12 +101,12 @@ def missing_amounts(pod: Pod, names: Iterable[str]) -> str | None:
     """Return the message about amounts that containers must specify for limited names; None when none is missing."""
     if _pod_level(pod):
         return None
-    demanded = _DEMANDED.intersection(names)
+    required = _REQUIRED.intersection(names)
     missing: dict[str, set[str]] = {}
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         resources = container.resources
         given = _compute_usage(parse_amounts(resources.requests), parse_amounts(resources.limits)).keys()
-        for name in demanded - given:
+        for name in required - given:
             missing.setdefault(name, set()).add(container.name)
     if not missing:
         return None
@@ -119,8 +119,8 @@ def missing_amounts(pod: Pod, names: Iterable[str]) -> str | None:
 def pod_requests(pod: Pod) -> dict[str, Quantity]:
     """Return the Pod's peak requests."""
     statuses = _statuses(pod)
-    total = _busiest(pod, lambda container: _requests_of(container, statuses.get(container.name)))
-    total.update(_chosen_for_pod(pod.spec.resources, "requests"))
+    total = _peak(pod, lambda container: _requests_of(container, statuses.get(container.name)))
+    total.update(_pod_level_amounts(pod.spec.resources, "requests"))
     add_to(total, parse_amounts(pod.spec.overhead))
     return total
 
@@ -128,13 +128,13 @@ def pod_requests(pod: Pod) -> dict[str, Quantity]:
 def pod_limits(pod: Pod) -> dict[str, Quantity]:
     """Return the Pod's peak limits; resources without a limit are omitted."""
     statuses = _statuses(pod)
-    total = _busiest(pod, lambda container: _limits_of(container, statuses.get(container.name)))
-    total.update(_chosen_for_pod(pod.spec.resources, "limits"))
+    total = _peak(pod, lambda container: _limits_of(container, statuses.get(container.name)))
+    total.update(_pod_level_amounts(pod.spec.resources, "limits"))
     add_to(total, {name: amount for name, amount in parse_amounts(pod.spec.overhead).items() if total.get(name)})
     return total
 
 
-def _busiest(pod: Pod, amounts_of: _AmountsOf) -> dict[str, Quantity]:
+def _peak(pod: Pod, amounts_of: _AmountsOf) -> dict[str, Quantity]:
     """Return the peak: containers run with all sidecars, an init container with the sidecars before it."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
@@ -146,11 +146,11 @@ def _busiest(pod: Pod, amounts_of: _AmountsOf) -> dict[str, Quantity]:
         if container.restart_policy == "Always":
             add_to(total, amounts)
             add_to(sidecars, amounts)
-            raise_to(highest, sidecars)
+            raise_to_at_least(highest, sidecars)
         else:
             add_to(amounts, sidecars)
-            raise_to(highest, amounts)
-    raise_to(total, highest)
+            raise_to_at_least(highest, amounts)
+    raise_to_at_least(total, highest)
     return total
 
 
@@ -158,16 +158,16 @@ def _requests_of(container: Container, status: ContainerStatus | None) -> dict[s
     requests = parse_amounts(container.resources.requests)
     if status is not None:
         # During a resize, the maximum of the desired, allocated and actual resources counts.
-        raise_to(requests, parse_amounts(status.allocated_resources))
+        raise_to_at_least(requests, parse_amounts(status.allocated_resources))
         if status.resources is not None:
-            raise_to(requests, parse_amounts(status.resources.requests))
+            raise_to_at_least(requests, parse_amounts(status.resources.requests))
     return requests
 
 
 def _limits_of(container: Container, status: ContainerStatus | None) -> dict[str, Quantity]:
     limits = parse_amounts(container.resources.limits)
     if status is not None and status.resources is not None:
-        raise_to(limits, parse_amounts(status.resources.limits))
+        raise_to_at_least(limits, parse_amounts(status.resources.limits))
     return limits
 
 
@@ -176,14 +176,14 @@ def _statuses(pod: Pod) -> Mapping[str, ContainerStatus]:
     return {status.name: status for status in every if status.resources is not None or status.allocated_resources}
 
 
-def _chosen_for_pod(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
+def _pod_level_amounts(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
     """Return the pod-level amounts, which replace the sum of the containers."""
     amounts = parse_amounts(getattr(resources, field)) if resources is not None else {}
     return {name: amount for name, amount in amounts.items() if name in _POD_LEVEL or _is_huge_pages(name)}
 
 
 def _pod_level(pod: Pod) -> bool:
-    return any(_chosen_for_pod(pod.spec.resources, field) for field in ("requests", "limits"))
+    return any(_pod_level_amounts(pod.spec.resources, field) for field in ("requests", "limits"))
 
 
 def _is_huge_pages(name: str) -> bool:

@@ -16,7 +16,7 @@ META_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Context:
     """The position of a schema within the root schema."""
 
     root: bool = False
@@ -27,31 +27,31 @@ class _Place:
 
 def validate_keywords(schema: Document, path: Path) -> FieldErrors:
     """Return the validation errors of the schema's keywords, whether it is structural or not."""
-    return _validate(schema, path, _Place(root=True))
+    return _validate(schema, path, _Context(root=True))
 
 
-def _validate(schema: Document, path: Path, place: _Place) -> FieldErrors:
-    errors = _own_keywords(schema, path, place)
-    for inner, inner_path, inner_place in _children(schema, path, place):
-        errors += _validate(inner, inner_path, inner_place)
+def _validate(schema: Document, path: Path, context: _Context) -> FieldErrors:
+    errors = _own_keywords(schema, path, context)
+    for inner, inner_path, inner_context in _children(schema, path, context):
+        errors += _validate(inner, inner_path, inner_context)
     errors += _validate_extensions(schema, path)
     return errors + _validate_rule_texts(schema.get(RULES) or (), path.child(RULES))
 
 
-def _own_keywords(schema: Document, path: Path, place: _Place) -> FieldErrors:
+def _own_keywords(schema: Document, path: Path, context: _Context) -> FieldErrors:
     errors: FieldErrors = []
     kind = schema.get("type") or ""
     if kind and kind not in _TYPES:
         errors.append(not_supported(path.child("type"), kind, _TYPES))
-    if schema.get("default") is not None and place.no_default is not None:
-        errors.append(forbidden(path.child("default"), f"must not be set {place.no_default}".strip()))
+    if schema.get("default") is not None and context.no_default is not None:
+        errors.append(forbidden(path.child("default"), f"must not be set {context.no_default}".strip()))
     errors += [forbidden(path.child(name), f"{name} is not supported") for name in _UNSUPPORTED if schema.get(name)]
     if kind == "null":
         text = "type cannot be set to null, use nullable as an alternative"
         errors.append(forbidden(path.child("type"), text))
     if isinstance(schema.get("items"), list):
         errors.append(forbidden(path.child("items"), "items must be a schema object and not an array"))
-    if place.inside_meta and schema.get(EMBEDDED):
+    if context.inside_meta and schema.get(EMBEDDED):
         errors.append(forbidden(path.child(EMBEDDED), "must not be used inside of resource meta"))
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
@@ -63,14 +63,16 @@ def _own_keywords(schema: Document, path: Path, place: _Place) -> FieldErrors:
     return errors
 
 
-def _children(schema: Document, path: Path, place: _Place) -> Iterator[tuple[Document, Path, _Place]]:
-    inner = replace(place, root=False)
+def _children(schema: Document, path: Path, context: _Context) -> Iterator[tuple[Document, Path, _Context]]:
+    inner = replace(context, root=False)
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        reason = "inside additionalProperties applying to object metadata" if place.inside_meta else place.no_default
+        reason = (
+            "inside additionalProperties applying to object metadata" if context.inside_meta else context.no_default
+        )
         yield additional, path.child("additionalProperties"), replace(inner, no_default=reason)
     for name, value in (schema.get("properties") or {}).items():
-        yield value, path.child("properties").key(name), _property_place(name, schema, place)
+        yield value, path.child("properties").key(name), _property_context(name, schema, context)
     if schema.get("not") is not None:
         yield schema["not"], path.child("not"), inner
     for keyword in ("allOf", "oneOf", "anyOf"):
@@ -80,11 +82,11 @@ def _children(schema: Document, path: Path, place: _Place) -> Iterator[tuple[Doc
         yield schema["items"], path.child("items"), inner
 
 
-def _property_place(name: str, schema: Document, place: _Place) -> _Place:
-    inner = replace(place, root=False)
-    if name not in META_FIELDS or not (place.root or schema.get(EMBEDDED)):
+def _property_context(name: str, schema: Document, context: _Context) -> _Context:
+    inner = replace(context, root=False)
+    if name not in META_FIELDS or not (context.root or schema.get(EMBEDDED)):
         return inner
-    if place.root:
+    if context.root:
         return replace(inner, inside_meta=True, no_default=f"in top-level {name}")
     return replace(inner, inside_meta=True)
 
@@ -133,8 +135,8 @@ def _validate_map_list(schema: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     if keys and kind != "map":
         text = "must be map if x-kubernetes-list-map-keys is non-empty"
-        place = path.child(LIST_TYPE)
-        errors.append(required(place, text) if kind is None else invalid(place, kind, text))
+        at = path.child(LIST_TYPE)
+        errors.append(required(at, text) if kind is None else invalid(at, kind, text))
     if kind != "map":
         return errors
     if not keys:
@@ -173,14 +175,14 @@ def _validate_keyed_items(schema: Document, path: Path) -> FieldErrors:
         errors.append(forbidden(path.child("items", "nullable"), text))
     needed, properties = items.get("required") or (), items.get("properties") or {}
     for key in (schema.get(MAP_KEYS) or ()) if kind == "map" else ():
-        inner, place = properties.get(key), path.child("items", "properties").key(key)
+        inner, at = properties.get(key), path.child("items", "properties").key(key)
         if inner is None:
             continue
         because = "this property is in x-kubernetes-list-map-keys, so it"
         if key not in needed and inner.get("default") is None:
-            errors.append(required(place.child("default"), f"{because} must have a default or be a required property"))
+            errors.append(required(at.child("default"), f"{because} must have a default or be a required property"))
         if inner.get("nullable"):
-            errors.append(forbidden(place.child("nullable"), f"{because} cannot be nullable"))
+            errors.append(forbidden(at.child("nullable"), f"{because} cannot be nullable"))
     return errors
 
 
@@ -190,16 +192,14 @@ _REASONS: Final = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInval
 def _validate_rule_texts(rules: Any, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     for position, rule in enumerate(rules):
-        place = path.index(position)
-        errors += _validate_rule_text(rule, place)
+        at = path.index(position)
+        errors += _validate_rule_text(rule, at)
         reason = rule.get("reason")
         if reason is not None and reason not in _REASONS:
-            errors.append(not_supported(place.child("reason"), reason, _REASONS))
+            errors.append(not_supported(at.child("reason"), reason, _REASONS))
         expression = rule.get("messageExpression")
         if expression is not None and expression and not expression.strip():
-            errors.append(
-                required(place.child("messageExpression"), "messageExpression must be non-empty if specified")
-            )
+            errors.append(required(at.child("messageExpression"), "messageExpression must be non-empty if specified"))
     return errors
 
 

@@ -84,36 +84,36 @@ def _validate_int_or_string(schema: Document, path: Path) -> FieldErrors:
 
 
 def _validate_type(schema: Document, path: Path, level: _Level) -> FieldErrors:
-    kind, place = schema.get("type") or "", path.child("type")
+    kind, at = schema.get("type") or "", path.child("type")
     errors: FieldErrors = []
     if schema.get(EMBEDDED) and kind != "object":
         text = "must be object if x-kubernetes-embedded-resource is true"
-        errors.append(invalid(place, kind, text) if kind else required(place, text))
+        errors.append(invalid(at, kind, text) if kind else required(at, text))
     elif not kind and not schema.get(INT_OR_STRING) and not schema.get(PRESERVE):
-        errors.append(required(place, f"must not be empty {level.value}"))
+        errors.append(required(at, f"must not be empty {level.value}"))
     if schema.get(EMBEDDED) and schema.get("additionalProperties") is not None:
         text = "must not be used if x-kubernetes-embedded-resource is set"
         errors.append(forbidden(path.child("additionalProperties"), text))
     if level is _Level.ROOT and kind and kind != "object":
-        errors.append(invalid(place, kind, "must be object at the root"))
+        errors.append(invalid(at, kind, "must be object at the root"))
     return errors
 
 
 def _validate_meta(schema: Document, path: Path, level: _Level) -> FieldErrors:
-    properties, place = schema.get("properties") or {}, path.child("properties")
+    properties, at = schema.get("properties") or {}, path.child("properties")
     is_object = level is _Level.ROOT or bool(schema.get(EMBEDDED))
     errors: FieldErrors = []
     for name in ("kind", "apiVersion") if is_object else ():
         if name in properties and properties[name].get("type") != "string":
             kind = properties[name].get("type") or ""
-            errors.append(invalid(place.key(name).child("type"), kind, "must be string"))
+            errors.append(invalid(at.key(name).child("type"), kind, "must be string"))
     if "metadata" in properties:
-        errors += _validate_metadata(properties["metadata"], place.key("metadata"), level, is_object=is_object)
+        errors += _validate_metadata(properties["metadata"], at.key("metadata"), level, is_object=is_object)
     if schema.get(EMBEDDED) and not schema.get(PRESERVE) and not properties:
         text = (
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         )
-        errors.append(required(place, text))
+        errors.append(required(at, text))
     return errors
 
 
@@ -205,6 +205,6 @@ def _complete_nested(schema: Document, outside: Document | None, path: Path, out
         errors += _complete_nested(items, found, path.child("items"), outside_path.child("items"))
     declared_fields = outside.get("properties") or {}
     for name, inner in (schema.get("properties") or {}).items():
-        place = path.child("properties").key(name)
-        errors += _complete_nested(inner, declared_fields.get(name), place, outside_path.child("properties").key(name))
+        at = path.child("properties").key(name)
+        errors += _complete_nested(inner, declared_fields.get(name), at, outside_path.child("properties").key(name))
     return errors

@@ -46,12 +46,12 @@ def compile_values(schema: Document) -> Callable[[Document, Any], FieldErrors]:
     """Return a function that validates an object, given the one it replaces (or `MISSING`)."""
     check = _compile(schema)
 
-    def judge(document: Document, old: Any = MISSING) -> FieldErrors:
+    def validate(document: Document, old: Any = MISSING) -> FieldErrors:
         errors: FieldErrors = []
         check(document, "", old, errors)
         return errors
 
-    return judge
+    return validate
 
 
 def _compile(schema: Document) -> Check:
@@ -314,7 +314,7 @@ def _alternatives_step(schema: Document) -> Check | None:
     return check
 
 
-def _tried(alternatives: Sequence[Check], value: Any, path: str) -> list[FieldErrors]:
+def _errors_by_alternative(alternatives: Sequence[Check], value: Any, path: str) -> list[FieldErrors]:
     """Return the errors of the value by each alternative, which validates the whole value, changed or not."""
     results: list[FieldErrors] = []
     for alternative in alternatives:
@@ -329,7 +329,7 @@ def _closest(results: Sequence[FieldErrors]) -> FieldErrors:
     return next(result for result in results if len(result) == fewest)
 
 
-def _complaint(path: str, text: str) -> Any:
+def _alternatives_error(path: str, text: str) -> Any:
     return invalid(Path(), "", f"{quote(path)} must {text}")
 
 
@@ -343,9 +343,9 @@ def _any_of(schema: Document) -> Check | None:
         return None
 
     def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
-        results = _tried(alternatives, value, path)
+        results = _errors_by_alternative(alternatives, value, path)
         if all(results):
-            errors.append(_complaint(path, "validate at least one schema (anyOf)"))
+            errors.append(_alternatives_error(path, "validate at least one schema (anyOf)"))
             errors.extend(_closest(results))
 
     return check
@@ -357,12 +357,12 @@ def _one_of(schema: Document) -> Check | None:
         return None
 
     def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
-        results = _tried(alternatives, value, path)
+        results = _errors_by_alternative(alternatives, value, path)
         valid = sum(not result for result in results)
         if valid == 1:
             return
         found = f"Found {valid} valid alternatives" if valid else "Found none valid"
-        errors.append(_complaint(path, f"validate one and only one schema (oneOf). {found}"))
+        errors.append(_alternatives_error(path, f"validate one and only one schema (oneOf). {found}"))
         if not valid:
             errors.extend(_closest(results))
 
@@ -375,12 +375,12 @@ def _all_of(schema: Document) -> Check | None:
         return None
 
     def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
-        results = _tried(alternatives, value, path)
+        results = _errors_by_alternative(alternatives, value, path)
         for result in results:
             errors.extend(result)
         if any(results):
             none = ". None validated" if all(results) else ""
-            errors.append(_complaint(path, f"validate all the schemas (allOf){none}"))
+            errors.append(_alternatives_error(path, f"validate all the schemas (allOf){none}"))
 
     return check
 
@@ -391,7 +391,7 @@ def _not(schema: Document) -> Check | None:
     inner = _compile(schema["not"])
 
     def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
-        if not _tried([inner], value, path)[0]:
-            errors.append(_complaint(path, "not validate the schema (not)"))
+        if not _errors_by_alternative([inner], value, path)[0]:
+            errors.append(_alternatives_error(path, "not validate the schema (not)"))
 
     return check

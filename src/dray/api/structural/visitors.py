@@ -11,12 +11,12 @@ from dray.api.structural.correlation import MISSING, OldItems, correlates_member
 from dray.api.structural.types import EMBEDDED, LIST_TYPE, MAP_KEYS
 
 # Visits a value at a path, given the old value (or MISSING), and appends errors.
-Visit: TypeAlias = Callable[[Any, Path, Any, FieldErrors], None]
+Visitor: TypeAlias = Callable[[Any, Path, Any, FieldErrors], None]
 # Returns the visitor of one schema's values, None when it needs none.
-Maker: TypeAlias = Callable[[Document], Visit | None]
+Maker: TypeAlias = Callable[[Document], Visitor | None]
 
 
-def compile_walk(schema: Document, maker: Maker) -> Visit | None:
+def compile_visitor(schema: Document, maker: Maker) -> Visitor | None:
     """Return a visitor of a value and everything below it; None when no schema below needs one."""
     parts = (maker(schema), _members(schema, maker), _items(schema, maker))
     visits = [visit for visit in parts if visit is not None]
@@ -30,11 +30,11 @@ def compile_walk(schema: Document, maker: Maker) -> Visit | None:
     return visit_all
 
 
-def _members(schema: Document, maker: Maker) -> Visit | None:
-    found = {name: compile_walk(inner, maker) for name, inner in (schema.get("properties") or {}).items()}
+def _members(schema: Document, maker: Maker) -> Visitor | None:
+    found = {name: compile_visitor(inner, maker) for name, inner in (schema.get("properties") or {}).items()}
     visits = {name: visit for name, visit in found.items() if visit is not None}
     additional = schema.get("additionalProperties")
-    other = compile_walk(additional, maker) if isinstance(additional, dict) else None
+    other = compile_visitor(additional, maker) if isinstance(additional, dict) else None
     if not visits and other is None:
         return None
     correlates = correlates_members(schema)
@@ -51,9 +51,9 @@ def _members(schema: Document, maker: Maker) -> Visit | None:
     return visit_members
 
 
-def _items(schema: Document, maker: Maker) -> Visit | None:
+def _items(schema: Document, maker: Maker) -> Visitor | None:
     items = schema.get("items")
-    inner = compile_walk(items, maker) if isinstance(items, dict) else None
+    inner = compile_visitor(items, maker) if isinstance(items, dict) else None
     if inner is None:
         return None
     visit, old_items = inner, OldItems(schema)
@@ -68,7 +68,7 @@ def _items(schema: Document, maker: Maker) -> Visit | None:
     return visit_items
 
 
-def list_type_rules(schema: Document) -> Visit | None:
+def list_type_rules(schema: Document) -> Visitor | None:
     """Return the visitor that rejects duplicates in sets and duplicate keys in lists of type map."""
     if schema.get(LIST_TYPE) not in ("set", "map"):
         return None
@@ -98,7 +98,7 @@ def _identity(value: Any) -> str:
     return repr(value)
 
 
-def embedded_rules(schema: Document) -> Visit | None:
+def embedded_rules(schema: Document) -> Visitor | None:
     """Return the visitor that requires `apiVersion` and `kind` of an embedded object."""
     if not schema.get(EMBEDDED):
         return None

@@ -73,10 +73,10 @@ def schemas_of(spec: Document) -> Iterator[tuple[Document, Path]]:
     versions: list[Document] = spec.get("versions") or []
     hoisted = _hoisted(versions, "schema")
     for position, version in enumerate(versions[:1] if hoisted else versions):
-        place = _SPEC.child("validation") if hoisted else _SPEC.child("versions").index(position).child("schema")
+        at = _SPEC.child("validation") if hoisted else _SPEC.child("versions").index(position).child("schema")
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is not None:
-            yield schema, place.child("openAPIV3Schema")
+            yield schema, at.child("openAPIV3Schema")
 
 
 def _hoisted(versions: Sequence[Document], field: str) -> bool:
@@ -262,12 +262,12 @@ def _validate_conversion(conversion: Document, path: Path) -> FieldErrors:
         text = "should not be set when strategy is not set to Webhook"
         return [forbidden(path.child("webhookClientConfig"), text)] if webhook else []
     config = (webhook or {}).get("clientConfig")
-    place = path.child("webhookClientConfig")
+    at = path.child("webhookClientConfig")
     errors: FieldErrors = []
     if config is None:
-        errors.append(required(place, "required when strategy is set to Webhook"))
+        errors.append(required(at, "required when strategy is set to Webhook"))
     elif (config.get("url") is None) == (config.get("service") is None):
-        errors.append(required(place, "exactly one of url or service is required"))
+        errors.append(required(at, "exactly one of url or service is required"))
     if not (webhook or {}).get("conversionReviewVersions"):
         errors.append(required(path.child("conversionReviewVersions")))
     return errors
@@ -280,14 +280,14 @@ def _validate_schema(version: Document, path: Path) -> FieldErrors:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
         return []
-    place = path.child("openAPIV3Schema")
+    at = path.child("openAPIV3Schema")
     errors: FieldErrors = []
     if "status" in (version.get("subresources") or {}):
-        errors += _validate_root(schema, place)
+        errors += _validate_root(schema, at)
     if schema.get("nullable"):
-        errors.append(forbidden(place.child("nullable"), "nullable cannot be true at the root"))
-    errors += validate_structural(schema, place) or validate_defaults(schema, place)
-    return errors + validate_keywords(schema, place)
+        errors.append(forbidden(at.child("nullable"), "nullable cannot be true at the root"))
+    errors += validate_structural(schema, at) or validate_defaults(schema, at)
+    return errors + validate_keywords(schema, at)
 
 
 def _validate_root(schema: Document, path: Path) -> FieldErrors:
@@ -307,14 +307,14 @@ def _validate_subresources(version: Document, path: Path) -> FieldErrors:
         return []
     errors: FieldErrors = []
     for field, roots in (("specReplicasPath", (".spec.",)), ("statusReplicasPath", (".status.",))):
-        place = path.child(f"scale.{field}")
+        at = path.child(f"scale.{field}")
         if not scale.get(field):
-            errors.append(required(place))
+            errors.append(required(at))
         else:
-            errors += _validate_path(scale[field], place, roots)
+            errors += _validate_path(scale[field], at, roots)
     if scale.get("labelSelectorPath"):
-        place = path.child("scale.labelSelectorPath")
-        errors += _validate_path(scale["labelSelectorPath"], place, (".spec.", ".status."))
+        at = path.child("scale.labelSelectorPath")
+        errors += _validate_path(scale["labelSelectorPath"], at, (".spec.", ".status."))
     return errors
 
 
@@ -331,14 +331,14 @@ def _validate_path(text: str, path: Path, roots: Sequence[str] = ()) -> FieldErr
 def _validate_columns(version: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        place = path.index(position)
+        at = path.index(position)
         if not column.get("name"):
-            errors.append(required(place.child("name")))
-        errors += _validate_column_type(column, place)
+            errors.append(required(at.child("name")))
+        errors += _validate_column_type(column, at)
         if not column.get("jsonPath"):
-            errors.append(required(place.child("JSONPath")))
+            errors.append(required(at.child("JSONPath")))
         else:
-            errors += _validate_path(column["jsonPath"], place.child("JSONPath"))
+            errors += _validate_path(column["jsonPath"], at.child("JSONPath"))
     return errors
 
 
@@ -361,13 +361,13 @@ def _validate_selectable(version: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     seen: set[str] = set()
     for position, field in enumerate(fields):
-        place, text = path.index(position).child("jsonPath"), field.get("jsonPath") or ""
+        at, text = path.index(position).child("jsonPath"), field.get("jsonPath") or ""
         if text in seen:
-            errors.append(invalid(place, text, "must be unique"))
+            errors.append(invalid(at, text, "must be unique"))
         seen.add(text)
         problem = _selectable_problem(text, schema)
         if problem:
-            errors.append(required(place) if not text else invalid(place, text, problem))
+            errors.append(required(at) if not text else invalid(at, text, problem))
     if len(fields) > _SELECTABLE_FIELDS_MAX:
         errors.append(invalid(path, len(fields), f"must have at most {_SELECTABLE_FIELDS_MAX} items"))
     return errors

@@ -44,7 +44,7 @@ SPEC: Final = Path("spec")
 
 
 @dataclass(frozen=True, slots=True)
-class SelectorVerdict:
+class SelectorResult:
     """The result of compiling a CEL selector: an error text, or else an estimated cost."""
 
     error: str = ""
@@ -52,7 +52,7 @@ class SelectorVerdict:
 
 
 # Compiles an expression without raising. A parameter, because the CEL package is in a higher layer.
-SelectorCompiler = Callable[[str], SelectorVerdict]
+SelectorCompiler = Callable[[str], SelectorResult]
 
 # Request name -> names of its alternatives, None when it has none.
 RequestNames = Mapping[str, frozenset[str] | None]
@@ -159,10 +159,10 @@ def _selector(item: Document, path: Path, compile_selector: SelectorCompiler, *,
     expression = cel.get("expression") or ""
     if fields.byte_length(expression) > EXPRESSION_LENGTH_MAX:
         return [too_long(path.child("cel", "expression"), EXPRESSION_LENGTH_MAX)]
-    verdict = compile_selector(expression)
-    if verdict.error:
-        return [invalid(path.child("cel", "expression"), expression, verdict.error)]
-    if verdict.cost > EXPRESSION_COST_MAX:
+    result = compile_selector(expression)
+    if result.error:
+        return [invalid(path.child("cel", "expression"), expression, result.error)]
+    if result.cost > EXPRESSION_COST_MAX:
         return [forbidden(path.child("cel", "expression"), "too complex, exceeds cost limit")]
     return []
 

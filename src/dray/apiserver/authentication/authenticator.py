@@ -20,7 +20,7 @@ from dray.apiserver.authentication.service_accounts import (
     ServiceAccountTokens,
     TokenError,
 )
-from dray.apiserver.authentication.static_tokens import StaticTokens, digest_of
+from dray.apiserver.authentication.static_tokens import StaticTokens, token_digest
 from dray.apiserver.request import ANONYMOUS, UserInfo, with_authenticated_group
 
 INVALID_BEARER: Final = "invalid bearer token"
@@ -29,7 +29,7 @@ CERTIFICATE_CACHE_SIZE_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Presented:
+class _CertificateUser:
     user: UserInfo
     expires: datetime
 
@@ -42,7 +42,7 @@ class Authenticator:
     static_tokens: StaticTokens = field(default_factory=dict)
     allow_anonymous: bool = True
     # By the DER of a certificate (None when it has no user name), oldest first.
-    _presented: dict[bytes, _Presented | None] = field(init=False, default_factory=dict)
+    _certificate_users: dict[bytes, _CertificateUser | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.static_tokens = {key: with_authenticated_group(user) for key, user in self.static_tokens.items()}
@@ -70,7 +70,7 @@ class Authenticator:
         self, token: str, audiences: Sequence[str], now: datetime
     ) -> tuple[UserInfo, tuple[str, ...]]:
         """Return the token's user and audiences; raises `UnauthorizedError` with the reason as its cause."""
-        static = self.static_tokens.get(digest_of(token))
+        static = self.static_tokens.get(token_digest(token))
         if static is not None:
             # Static tokens have no audience: they are valid for the API server's own.
             accepted = tuple(name for name in self.service_accounts.audiences if name in audiences)
@@ -93,21 +93,21 @@ class Authenticator:
         return {"authenticated": True, "user": user_document(user), "audiences": list(accepted)}
 
     def _from_certificate(self, certificate: Mapping[str, Any] | bytes, now: datetime) -> UserInfo | None:
-        presented = self._parse(certificate) if isinstance(certificate, bytes) else _from_fields(certificate)
-        if presented is None:
+        certificate_user = self._parse(certificate) if isinstance(certificate, bytes) else _from_fields(certificate)
+        if certificate_user is None:
             return None
         # The handshake checked this too, but a connection can outlive its certificate.
-        if now >= presented.expires:
+        if now >= certificate_user.expires:
             raise UnauthorizedError
-        return presented.user
+        return certificate_user.user
 
-    def _parse(self, certificate: bytes) -> _Presented | None:
-        if certificate in self._presented:
-            return self._presented[certificate]
-        if len(self._presented) >= CERTIFICATE_CACHE_SIZE_MAX:
-            del self._presented[next(iter(self._presented))]
-        presented = self._presented[certificate] = _from_der(certificate)
-        return presented
+    def _parse(self, certificate: bytes) -> _CertificateUser | None:
+        if certificate in self._certificate_users:
+            return self._certificate_users[certificate]
+        if len(self._certificate_users) >= CERTIFICATE_CACHE_SIZE_MAX:
+            del self._certificate_users[next(iter(self._certificate_users))]
+        certificate_user = self._certificate_users[certificate] = _from_der(certificate)
+        return certificate_user
 
 
 def user_document(user: UserInfo) -> Document:
@@ -128,24 +128,24 @@ def _bearer_token(header: str | None) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _from_der(certificate: bytes) -> _Presented | None:
+def _from_der(certificate: bytes) -> _CertificateUser | None:
     loaded = x509.load_der_x509_certificate(certificate)
     identity = identity_of(loaded)
     if identity is None:
         return None
     fingerprint = hashlib.sha256(certificate).hexdigest()
     user = UserInfo(identity.user, groups=identity.groups, extra={CREDENTIAL_ID: (f"X509SHA256={fingerprint}",)})
-    return _Presented(with_authenticated_group(user), loaded.not_valid_after_utc)
+    return _CertificateUser(with_authenticated_group(user), loaded.not_valid_after_utc)
 
 
-def _from_fields(certificate: Mapping[str, Any]) -> _Presented | None:
+def _from_fields(certificate: Mapping[str, Any]) -> _CertificateUser | None:
     fields = [pair for relative_name in certificate.get("subject", ()) for pair in relative_name]
     names = [value for key, value in fields if key == "commonName"]
     if not names or not names[-1]:
         return None
     groups = tuple(value for key, value in fields if key == "organizationName")
     expires = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
-    return _Presented(with_authenticated_group(UserInfo(names[-1], groups=groups)), expires)
+    return _CertificateUser(with_authenticated_group(UserInfo(names[-1], groups=groups)), expires)
 
 
 def _review_error(cause: BaseException | None) -> str:

@@ -23,7 +23,7 @@ Authorize: TypeAlias = Callable[[Attributes], Decision]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Impersonation:
     user: str
     uid: str
     groups: tuple[str, ...]
@@ -37,7 +37,7 @@ def is_impersonating(header_names: Iterable[str]) -> bool:
 
 def impersonate(headers: Sequence[tuple[str, str]], user: UserInfo, authorize: Authorize) -> UserInfo:
     """Return the impersonated user; raises `ForbiddenError` without permission for all headers."""
-    wanted = _wanted(headers)
+    wanted = _parse_headers(headers)
     if not wanted.user:
         if wanted.uid or wanted.groups or wanted.extra:
             raise BadRequestError("requested groups, uid or extra without impersonating a user")
@@ -46,10 +46,10 @@ def impersonate(headers: Sequence[tuple[str, str]], user: UserInfo, authorize: A
         decision = authorize(attributes)
         if not decision.allowed:
             raise forbidden_error(attributes, decision.reason)
-    return _acting(wanted)
+    return _impersonated_user(wanted)
 
 
-def _wanted(headers: Sequence[tuple[str, str]]) -> _Wanted:
+def _parse_headers(headers: Sequence[tuple[str, str]]) -> _Impersonation:
     name, uid, groups, extra = "", "", list[str](), dict[str, list[str]]()
     for key, value in headers:
         lowered = key.lower()
@@ -61,10 +61,10 @@ def _wanted(headers: Sequence[tuple[str, str]]) -> _Wanted:
             groups.append(value)
         elif lowered.startswith(EXTRA_PREFIX):
             extra.setdefault(unquote(lowered[len(EXTRA_PREFIX) :]), []).append(value)
-    return _Wanted(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
+    return _Impersonation(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
 
 
-def _checks(wanted: _Wanted, user: UserInfo) -> list[Attributes]:
+def _checks(wanted: _Impersonation, user: UserInfo) -> list[Attributes]:
     account = split_user_name(wanted.user)
     if account is not None:
         namespace, name = account
@@ -85,7 +85,7 @@ def _checks(wanted: _Wanted, user: UserInfo) -> list[Attributes]:
     return checks
 
 
-def _acting(wanted: _Wanted) -> UserInfo:
+def _impersonated_user(wanted: _Impersonation) -> UserInfo:
     groups = wanted.groups
     account = split_user_name(wanted.user)
     if account is not None and not groups:

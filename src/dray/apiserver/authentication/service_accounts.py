@@ -20,7 +20,7 @@ from dray.api.document import Document, GroupResource, GroupVersionKind, Namespa
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import FieldError, Path
 from dray.apiserver.authentication.certificates import load_private_key
-from dray.apiserver.authentication.static_tokens import digest_of
+from dray.apiserver.authentication.static_tokens import token_digest
 from dray.apiserver.request import UserInfo, with_authenticated_group
 
 DEFAULT_ISSUER: Final = "https://kubernetes.default.svc"
@@ -132,11 +132,11 @@ class ServiceAccountTokens:
 
     def verify(self, token: str, audiences: Sequence[str], now: datetime) -> tuple[UserInfo, tuple[str, ...]]:
         """Return the token's user and matching audiences; raises `TokenError`."""
-        digest = digest_of(token)
+        digest = token_digest(token)
         verified = self._verified.get(digest)
         if verified is None:
             verified = self._check_signature(token)
-            self._remember(digest, verified)
+            self._cache_signature(digest, verified)
         accepted = tuple(audience for audience in verified.audiences if audience in audiences)
         if not accepted:
             own, target = _quoted(verified.audiences), _quoted(audiences)
@@ -200,7 +200,7 @@ class ServiceAccountTokens:
             raise ForeignTokenError(str(error)) from error
         return _verified(claims)
 
-    def _remember(self, digest: bytes, verified: VerifiedToken) -> None:
+    def _cache_signature(self, digest: bytes, verified: VerifiedToken) -> None:
         if len(self._verified) >= CACHE_SIZE_MAX:
             del self._verified[next(iter(self._verified))]
         self._verified[digest] = verified

@@ -21,7 +21,7 @@ class TokenFileError(Exception):
     """A malformed token file."""
 
 
-def digest_of(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
     """Return the key of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
@@ -37,7 +37,7 @@ def parse_token_file(text: str, source: str) -> StaticTokens:
                 f"token file '{source}' must have at least 3 columns (token, user name, user uid), found {len(row)}"
             )
         if row[0]:
-            tokens[digest_of(row[0])] = UserInfo(row[1], uid=row[2], groups=_groups(row))
+            tokens[token_digest(row[0])] = UserInfo(row[1], uid=row[2], groups=_groups(row))
     return tokens
 
 

@@ -29,7 +29,7 @@ def check_role_write(
 ) -> None:
     """Reject a role with rules that its writer lacks; `escalate` and system:masters are exempt."""
     kind, key = new["kind"], key_of(new)
-    if MASTERS in user.groups or _may(authorize, user, "escalate", kind, key):
+    if MASTERS in user.groups or _is_allowed(authorize, user, "escalate", kind, key):
         return
     if old is not None and _same(new, old, ("rules", "aggregationRule")):
         return
@@ -38,7 +38,7 @@ def check_role_write(
     aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
     if aggregates and not_covered(owned, _FULL_AUTHORITY):
         raise ForbiddenError(resource, key.name, "must have cluster-admin privileges to use the aggregationRule")
-    _refuse_missing(resource, key.name, user, not_covered(owned, read_rules(new.get("rules"))))
+    _reject_missing(resource, key.name, user, not_covered(owned, read_rules(new.get("rules"))))
 
 
 def check_binding_write(
@@ -51,7 +51,7 @@ def check_binding_write(
     if MASTERS in user.groups:
         return
     # `bind` is checked in the binding's namespace, even for a cluster role.
-    if _may(authorize, user, "bind", reference["kind"], NamespacedName(key.namespace, reference["name"])):
+    if _is_allowed(authorize, user, "bind", reference["kind"], NamespacedName(key.namespace, reference["name"])):
         return
     if old is not None and _same(new, old, ("subjects", "roleRef")):
         return
@@ -59,10 +59,10 @@ def check_binding_write(
     if rules is None:
         raise NotFoundError(GroupResource(API_GROUP, _RESOURCES[reference["kind"]]), reference["name"])
     owned = index.rules_for(user, key.namespace).rules
-    _refuse_missing(GroupResource(API_GROUP, _RESOURCES[kind]), key.name, user, not_covered(owned, rules))
+    _reject_missing(GroupResource(API_GROUP, _RESOURCES[kind]), key.name, user, not_covered(owned, rules))
 
 
-def _may(authorize: Authorize, user: UserInfo, verb: str, kind: str, key: NamespacedName) -> bool:
+def _is_allowed(authorize: Authorize, user: UserInfo, verb: str, kind: str, key: NamespacedName) -> bool:
     attributes = Attributes(
         user,
         verb,
@@ -79,7 +79,7 @@ def _same(new: Document, old: Document, fields: Sequence[str]) -> bool:
     return all((new.get(name) or None) == (old.get(name) or None) for name in fields)
 
 
-def _refuse_missing(resource: GroupResource, name: str, user: UserInfo, missing: Sequence[Rule]) -> None:
+def _reject_missing(resource: GroupResource, name: str, user: UserInfo, missing: Sequence[Rule]) -> None:
     if not missing:
         return
     listed = "\n".join(sorted({str(rule) for rule in compact(missing)}))

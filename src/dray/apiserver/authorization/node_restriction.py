@@ -59,12 +59,12 @@ class _Write:
         metadata = (self.new or self.old or {}).get("metadata") or {}
         return self.attributes.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
-    def forbid(self, why: str) -> NoReturn:
+    def forbid(self, reason: str) -> NoReturn:
         resource = GroupResource(self.attributes.group, self.attributes.resource)
-        raise ForbiddenError(resource, self.name, why)
+        raise ForbiddenError(resource, self.name, reason)
 
-    def forbid_node(self, why: str) -> NoReturn:
-        self.forbid(f'node "{self.node_name}" {why}')
+    def forbid_node(self, reason: str) -> NoReturn:
+        self.forbid(f'node "{self.node_name}" {reason}')
 
     def pod(self, name: str) -> BoundPod:
         pod = self.index.pod(NamespacedName(self.attributes.namespace, name))

@@ -53,7 +53,7 @@ class _Role:
 
 
 @dataclass(slots=True)
-class _Verdict:
+class _CachedDecision:
     """The cached result for one verb on one resource, for any object name."""
 
     # Granted by rules with resourceNames that precede any rule without.
@@ -78,13 +78,13 @@ class RBACIndex:
     # Subject, then namespace ("" for cluster role bindings), then binding.
     _by_subject: dict[_Subject, dict[str, dict[_BindingKey, _Binding]]] = field(default_factory=dict)
     _aggregated: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
-    _verdicts: dict[_CacheKey, _Verdict] = field(default_factory=dict)
+    _decisions: dict[_CacheKey, _CachedDecision] = field(default_factory=dict)
 
     def apply(self, document: Document) -> None:
         """Add or update a role or binding."""
         kind, key = document["kind"], key_of(document)
         assert kind in KINDS
-        self._forget(kind)
+        self._invalidate(kind)
         if kind.endswith("Binding"):
             self._drop_binding((kind, key))
             self._add_binding(_read_binding(kind, key, document))
@@ -94,7 +94,7 @@ class RBACIndex:
     def remove(self, kind: str, key: NamespacedName) -> None:
         """Remove a role or binding; unknown ones are ignored."""
         assert kind in KINDS
-        self._forget(kind)
+        self._invalidate(kind)
         if kind.endswith("Binding"):
             self._drop_binding((kind, key))
         else:
@@ -114,15 +114,15 @@ class RBACIndex:
             attributes.subresource,
             attributes.namespace,
         )
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            verdict = self._decide_resource(attributes)
-            if len(self._verdicts) >= CACHE_SIZE_MAX:
-                del self._verdicts[next(iter(self._verdicts))]
-            self._verdicts[key] = verdict
-        if verdict.by_name:
-            return verdict.by_name.get(attributes.name, verdict.otherwise)
-        return verdict.otherwise
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decide_resource(attributes)
+            if len(self._decisions) >= CACHE_SIZE_MAX:
+                del self._decisions[next(iter(self._decisions))]
+            self._decisions[key] = decision
+        if decision.by_name:
+            return decision.by_name.get(attributes.name, decision.otherwise)
+        return decision.otherwise
 
     def rules_for(self, user: UserInfo, namespace: str) -> RulesReview:
         """Return every rule of the user in the namespace, those of cluster role bindings first."""
@@ -164,7 +164,7 @@ class RBACIndex:
             if any(selector_matches(selector, candidate.labels) for selector in role.selectors):
                 yield from self._aggregate(key.name, seen)
 
-    def _decide_resource(self, attributes: Attributes) -> _Verdict:
+    def _decide_resource(self, attributes: Attributes) -> _CachedDecision:
         by_name: dict[str, Decision] = {}
         wanted = (attributes.verb, attributes.group, attributes.resource, attributes.subresource)
         errors: list[str] = []
@@ -178,10 +178,10 @@ class RBACIndex:
                     continue
                 granted = Decision(allowed=True, reason=_granted(binding, subject))
                 if not rule.names:
-                    return _Verdict(by_name, granted)
+                    return _CachedDecision(by_name, granted)
                 for name in rule.names:
                     by_name.setdefault(name, granted)
-        return _Verdict(by_name, _denied(errors))
+        return _CachedDecision(by_name, _denied(errors))
 
     def _decide_path(self, attributes: Attributes) -> Decision:
         # Not cached: callers choose the paths, and the rules for them are few.
@@ -207,8 +207,8 @@ class RBACIndex:
                         found[key] = (binding, next(text for known, text in binding.subjects if known == subject))
         return [found[key] for key in sorted(found)]
 
-    def _forget(self, kind: str) -> None:
-        self._verdicts.clear()
+    def _invalidate(self, kind: str) -> None:
+        self._decisions.clear()
         if kind == "ClusterRole":
             self._aggregated.clear()
 

@@ -49,7 +49,7 @@ class CustomResources:
         # The definitions behind the catalog's endpoints; a change of status creates no new ones.
         self._served: dict[str, tuple[Any, ...]] = {}
         # Names to reconcile, without duplicates, in order of arrival.
-        self._due: dict[str, None] = {}
+        self._queue: dict[str, None] = {}
         self._wake = asyncio.Event()
         # The latest reported state of each definition, and those who wait for one.
         self._settled: dict[str, tuple[str, int]] = {}
@@ -79,10 +79,10 @@ class CustomResources:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._due:
-                name = next(iter(self._due))
-                del self._due[name]
-                await self._work(name)
+            while self._queue:
+                name = next(iter(self._queue))
+                del self._queue[name]
+                await self._reconcile(name)
 
     async def settle(self, definition: Document) -> None:
         """Wait until a written definition has been served and reported, is being deleted, or a timeout expires."""
@@ -105,7 +105,7 @@ class CustomResources:
                 if not waiting:
                     self._waiting.pop(name, None)
 
-    def _note_settled(self, definition: Document) -> None:
+    def _record_reported(self, definition: Document) -> None:
         metadata = definition["metadata"]
         self._settled[metadata["name"]] = metadata["uid"], metadata.get("generation") or 0
         for future in self._waiting.get(metadata["name"], ()):
@@ -122,7 +122,7 @@ class CustomResources:
         self._served[name] = made_from
 
     def _add(self, name: str) -> None:
-        self._due[name] = None
+        self._queue[name] = None
         self._wake.set()
 
     def _retry(self, name: str) -> None:
@@ -138,7 +138,7 @@ class CustomResources:
     def _now(self) -> str:
         return format_time(self._clock.now())
 
-    async def _work(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         try:
             definition = await self._server.handle(_request("get", name=name))
             if "deletionTimestamp" in definition["metadata"]:
@@ -163,7 +163,7 @@ class CustomResources:
         known = self._definitions.get(name)
         if known is not None:
             # The served state may be older than what was just read.
-            self._note_settled(known)
+            self._record_reported(known)
 
     async def _write_status(self, definition: Document, status: Document) -> Document:
         body = definition | {"status": status}

@@ -23,7 +23,7 @@ _CLOSE: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Context:
     """The maximum number of a schema's values (None: unbounded), and what prevents their correlation."""
 
     is_root: bool = False
@@ -42,46 +42,46 @@ def validate_rules(definition: Document) -> FieldErrors:
     errors: FieldErrors = []
     for schema, path in schemas_of(definition["spec"]):
         costs = _Costs()
-        errors += _validate(schema, path, _Place(is_root=True), costs)
+        errors += _validate(schema, path, _Context(is_root=True), costs)
         if costs.total > _TOTAL_COST_MAX:
             errors += _too_expensive(path, costs)
     return errors
 
 
-def _validate(schema: Document, path: Path, place: _Place, costs: _Costs) -> FieldErrors:
+def _validate(schema: Document, path: Path, context: _Context, costs: _Costs) -> FieldErrors:
     errors: FieldErrors = []
-    for inner, inner_path, inner_place in _children(schema, path, place):
-        errors += _validate(inner, inner_path, inner_place, costs)
+    for inner, inner_path, inner_context in _children(schema, path, context):
+        errors += _validate(inner, inner_path, inner_context, costs)
     for position, rule in enumerate(schema.get(RULES) or ()):
-        errors += _validate_rule(rule, schema, path.child(RULES).index(position), place, costs)
+        errors += _validate_rule(rule, schema, path.child(RULES).index(position), context, costs)
     return errors
 
 
-def _children(schema: Document, path: Path, place: _Place) -> Iterator[tuple[Document, Path, _Place]]:
-    inner = replace(place, is_root=False)
+def _children(schema: Document, path: Path, context: _Context) -> Iterator[tuple[Document, Path, _Context]]:
+    inner = replace(context, is_root=False)
     additional, items = schema.get("additionalProperties"), schema.get("items")
     if isinstance(additional, dict):
-        count = _times(place.count, schema.get("maxProperties"))
+        count = _times(context.count, schema.get("maxProperties"))
         yield additional, path.child("additionalProperties"), replace(inner, count=count)
     named = inner if correlates_members(schema) else _hidden(inner, path)
     for name, value in (schema.get("properties") or {}).items():
         yield value, path.child("properties").key(name), named
     if isinstance(items, dict):
         item = inner if schema.get(LIST_TYPE) == "map" else _hidden(inner, path)
-        yield items, path.child("items"), replace(item, count=_times(place.count, schema.get("maxItems")))
+        yield items, path.child("items"), replace(item, count=_times(context.count, schema.get("maxItems")))
 
 
-def _hidden(place: _Place, path: Path) -> _Place:
-    return place if place.uncorrelatable is not None else replace(place, uncorrelatable=path)
+def _hidden(context: _Context, path: Path) -> _Context:
+    return context if context.uncorrelatable is not None else replace(context, uncorrelatable=path)
 
 
 def _times(count: int | None, most: int | None) -> int | None:
     return None if count is None or most is None else count * most
 
 
-def _validate_rule(rule: Document, schema: Document, path: Path, place: _Place, costs: _Costs) -> FieldErrors:
+def _validate_rule(rule: Document, schema: Document, path: Path, context: _Context, costs: _Costs) -> FieldErrors:
     try:
-        compiled = Rule(rule, schema, is_root=place.is_root)
+        compiled = Rule(rule, schema, is_root=context.is_root)
     except RuleCompileError as error:
         return [invalid(path.child(error.field), _shown(rule), error.error.detail)]
     except RulePathError as error:
@@ -89,13 +89,13 @@ def _validate_rule(rule: Document, schema: Document, path: Path, place: _Place, 
         return [invalid(path.child("fieldPath"), rule.get("fieldPath"), text)]
     errors: FieldErrors = []
     # Message expressions are limited at run time; estimates have no bound for formatted numbers.
-    cost = compiled.program.estimated_cost * (place.count if place.count is not None else _most_values(schema))
+    cost = compiled.program.estimated_cost * (context.count if context.count is not None else _most_values(schema))
     costs.total += cost
     costs.by_path.append((cost, path.child("rule")))
     if cost > _RULE_COST_MAX:
         errors.append(forbidden(path.child("rule"), _cost_text("estimated rule cost", cost, _RULE_COST_MAX)))
-    if compiled.program.uses_old_self and place.uncorrelatable is not None:
-        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.uncorrelatable}"
+    if compiled.program.uses_old_self and context.uncorrelatable is not None:
+        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {context.uncorrelatable}"
         errors.append(invalid(path.child("rule"), rule["rule"], text))
     return errors
 
@@ -121,7 +121,7 @@ def _most_values(schema: Document) -> int:
 def _too_expensive(path: Path, costs: _Costs) -> FieldErrors:
     text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
     worst = sorted(costs.by_path, key=lambda item: -item[0])[:_BLAMED_MAX]
-    errors = [forbidden(place, text) for cost, place in worst if cost]
+    errors = [forbidden(context, text) for cost, context in worst if cost]
     what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
     return [*errors, forbidden(path, _cost_text(what, costs.total, _TOTAL_COST_MAX))]
 

@@ -11,7 +11,7 @@ from dray.api.document import Document
 from dray.api.field_errors import ErrorType, FieldError, FieldErrors, Path
 from dray.api.structural.correlation import MISSING, same
 from dray.api.structural.types import RULES
-from dray.api.structural.visitors import Visit, compile_walk
+from dray.api.structural.visitors import Visitor, compile_visitor
 from dray.cel.environments import CompiledMessage, CompiledRule, compile_message_expression, compile_rule
 from dray.cel.errors import CELCostError, CELError, CELRuntimeError
 
@@ -69,11 +69,11 @@ class Rule:
             return
         previous = None if old is MISSING else old
         try:
-            obeyed = self.program.evaluate(value, previous)
+            satisfied = self.program.evaluate(value, previous)
         except CELRuntimeError as error:
             errors.append(_error(ErrorType.INVALID, path, value, self._failure(error)))
             return
-        if obeyed or (not self.program.uses_old_self and old is not MISSING and same(value, old)):
+        if satisfied or (not self.program.uses_old_self and old is not MISSING and same(value, old)):
             return
         place = Path(f"{path.text}.{self._where}".lstrip(".")) if self._where else path
         errors.append(_error(self._reason, place, value, self._detail(value, previous)))
@@ -117,12 +117,12 @@ def _error(kind: ErrorType, path: Path, value: Any, detail: str) -> FieldError:
     return FieldError(kind, str(path), value, "" if kind is ErrorType.DUPLICATE else detail)
 
 
-def compile_rules(schema: Document) -> Visit | None:
+def compile_rules(schema: Document) -> Visitor | None:
     """Return the visitor that evaluates all rules of a schema; None when it has none."""
-    return compile_walk(schema, lambda inner: _node_rules(inner, is_root=inner is schema))
+    return compile_visitor(schema, lambda inner: _node_rules(inner, is_root=inner is schema))
 
 
-def _node_rules(schema: Document, *, is_root: bool) -> Visit | None:
+def _node_rules(schema: Document, *, is_root: bool) -> Visitor | None:
     if not schema.get(RULES):
         return None
     rules = [rule for item in schema[RULES] if (rule := _usable(item, schema, is_root=is_root)) is not None]

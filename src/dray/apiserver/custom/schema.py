@@ -12,7 +12,7 @@ from dray.api.structural.correlation import MISSING
 from dray.api.structural.defaults import compile_defaults
 from dray.api.structural.types import object_type
 from dray.api.structural.values import compile_values
-from dray.api.structural.visitors import Visit, compile_walk, embedded_rules, list_type_rules
+from dray.api.structural.visitors import Visitor, compile_visitor, embedded_rules, list_type_rules
 
 # Rules assume values of the declared types and sizes, so they are skipped for others.
 _BLOCKING: Final = frozenset(
@@ -38,8 +38,8 @@ class CompiledSchema:
         schema = schema or {}
         self._fill: Final = compile_defaults(schema)
         self._values: Final = compile_values(schema)
-        self._embedded: Final = compile_walk(schema, embedded_rules)
-        self._lists: Final = compile_walk(schema, list_type_rules)
+        self._embedded: Final = compile_visitor(schema, embedded_rules)
+        self._lists: Final = compile_visitor(schema, list_type_rules)
         self._rules: Final = compile_rules(schema)
 
     def default(self, document: Document) -> None:
@@ -55,7 +55,7 @@ class CompiledSchema:
             return
         self._fill(document)
 
-    def judge(self, document: Document, old: Any, more: FieldErrors) -> FieldErrors:
+    def validate(self, document: Document, old: Any, more: FieldErrors) -> FieldErrors:
         """Return the validation errors of an object; `old` is the one it replaces or `MISSING`.
 
         `more` are the errors of other checks, which come after those of the schema and before those of the rules.
@@ -71,7 +71,7 @@ class CompiledSchema:
         return errors
 
 
-def _run(visit: Visit | None, document: Document, old: Any, errors: FieldErrors) -> None:
+def _run(visit: Visitor | None, document: Document, old: Any, errors: FieldErrors) -> None:
     if visit is not None:
         visit(document, Path(), old, errors)
 

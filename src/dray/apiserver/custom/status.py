@@ -104,15 +104,15 @@ def plan_names(definition: Document, others: Iterable[Document]) -> tuple[Docume
     wanted = definition["spec"]["names"]
     names = _Names(definition, others)
     accepted = dict((definition.get("status") or {}).get("acceptedNames") or {})
-    verdict = NO_CONFLICTS
+    result = NO_CONFLICTS
     for field, reason in _FIELDS:
         problem = _problem(names, field, wanted)
         if problem:
-            verdict = condition(NAMES_ACCEPTED, "False", reason, problem)
+            result = condition(NAMES_ACCEPTED, "False", reason, problem)
         else:
             _copy(accepted, wanted, field)
     _copy(accepted, wanted, "categories")
-    return accepted, verdict
+    return accepted, result
 
 
 def _problem(names: _Names, field: str, wanted: Document) -> str:
@@ -132,11 +132,11 @@ def _copy(accepted: Document, wanted: Document, field: str) -> None:
 def plan_status(definition: Document, others: Iterable[Document], now: str) -> Document:
     """Return the status that the definition should have."""
     status: Document = dict(definition.get("status") or {})
-    accepted, verdict = plan_names(definition, others)
+    accepted, result = plan_names(definition, others)
     status["acceptedNames"] = accepted
-    set_condition(status, verdict, now)
+    set_condition(status, result, now)
     if not is_true(definition, ESTABLISHED):
-        set_condition(status, _INSTALLED if verdict is NO_CONFLICTS else _NOT_ACCEPTED, now)
+        set_condition(status, _INSTALLED if result is NO_CONFLICTS else _NOT_ACCEPTED, now)
     return status
 
 

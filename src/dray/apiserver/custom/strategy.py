@@ -14,7 +14,7 @@ from dray.apiserver.registry.strategy import Strategy, WriteContext, carry_gener
 
 _INT32_MAX: Final = 2**31 - 1
 # Fields that do not count for the generation.
-_UNCOUNTED: Final = frozenset({"metadata", "status"})
+_WITHOUT_GENERATION: Final = frozenset({"metadata", "status"})
 
 
 class ScaleRules:
@@ -24,13 +24,13 @@ class ScaleRules:
         self._counts = [scale[name] for name in ("specReplicasPath", "statusReplicasPath") if scale.get(name)]
         self._selector = scale.get("labelSelectorPath") or ""
 
-    def judge(self, document: Document) -> FieldErrors:
+    def validate(self, document: Document) -> FieldErrors:
         """Return the validation errors of the replica counts and the selector."""
         errors: FieldErrors = []
         for path in self._counts:
-            errors += _judge_count(document, path)
+            errors += _validate_count(document, path)
         if self._selector:
-            errors += _judge_selector(document, self._selector)
+            errors += _validate_selector(document, self._selector)
         return errors
 
 
@@ -48,7 +48,7 @@ def _find(document: Document, path: str) -> tuple[Any, str]:
     return value, ""
 
 
-def _judge_count(document: Document, path: str) -> FieldErrors:
+def _validate_count(document: Document, path: str) -> FieldErrors:
     value, problem = _find(document, path)
     if problem:
         return [invalid(Path(path), 0, problem)]
@@ -63,7 +63,7 @@ def _judge_count(document: Document, path: str) -> FieldErrors:
     return []
 
 
-def _judge_selector(document: Document, path: str) -> FieldErrors:
+def _validate_selector(document: Document, path: str) -> FieldErrors:
     value, problem = _find(document, path)
     if problem:
         return [invalid(Path(path), "", problem)]
@@ -132,7 +132,7 @@ class CustomStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate by the schema."""
-        return self._judge(obj, MISSING)
+        return self._validate(obj, MISSING)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status, and increment the generation unless only metadata or status changed."""
@@ -142,14 +142,14 @@ class CustomStrategy(Strategy):
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate by the schema; unchanged values are ratcheted."""
-        return self._judge(obj, old)
+        return self._validate(obj, old)
 
-    def _judge(self, obj: Document, old: Any) -> FieldErrors:
-        return self._schema.judge(obj, old, [] if self._scale is None else self._scale.judge(obj))
+    def _validate(self, obj: Document, old: Any) -> FieldErrors:
+        return self._schema.validate(obj, old, [] if self._scale is None else self._scale.validate(obj))
 
     def _changed(self, obj: Document, old: Document) -> bool:
-        uncounted = _UNCOUNTED if self._has_status else frozenset({"metadata"})
-        names = (obj.keys() | old.keys()) - uncounted
+        without_generation = _WITHOUT_GENERATION if self._has_status else frozenset({"metadata"})
+        names = (obj.keys() | old.keys()) - without_generation
         return any(obj.get(name) != old.get(name) for name in names)
 
 

@@ -173,7 +173,7 @@ def _merge_list(original: _List, patch: _List, field: Field) -> _List:
         return arrange(list(dict.fromkeys([*original, *patch])), patch, original, "")
     if not merge_key:
         raise PatchFailedError("cannot merge lists without merge key for type struct")
-    original, patch = _obey_list_directives(original, patch, merge_key)
+    original, patch = _apply_list_directives(original, patch, merge_key)
     merged = list(original)
     for item in patch:
         _merge_item(merged, item, field)
@@ -189,7 +189,7 @@ def _elements_are_objects(*lists: _List) -> bool:
     return kinds == {"object"}
 
 
-def _obey_list_directives(original: _List, patch: _List, merge_key: str) -> tuple[_List, _List]:
+def _apply_list_directives(original: _List, patch: _List, merge_key: str) -> tuple[_List, _List]:
     """Return the original without what the patch deletes, and the patch without its directives."""
     kept: _List = []
     replace = False
@@ -198,8 +198,8 @@ def _obey_list_directives(original: _List, patch: _List, merge_key: str) -> tupl
         if _PATCH not in item:
             kept.append(item)
         elif directive == "delete":
-            doomed = _key_of(item, merge_key)
-            original = [element for element in original if element.get(merge_key) != doomed]
+            deleted = _key_of(item, merge_key)
+            original = [element for element in original if element.get(merge_key) != deleted]
         elif directive == "replace":
             replace = True
         elif directive == "merge":
@@ -227,27 +227,27 @@ def _merge_item(merged: _List, item: Document, field: Field) -> None:
     merged.append(_without_directives(without_nulls(item)))
 
 
-def _delete_scalars(merged: Document, name: str, doomed: Any, kind: Type) -> None:
+def _delete_scalars(merged: Document, name: str, deleted: Any, kind: Type) -> None:
     target = _list_name(name, _DELETE_SCALARS, _BAD_DELETE_SCALARS)
-    if doomed is None:
+    if deleted is None:
         merged.pop(target, None)
         return
     current = merged.get(target)
-    if not isinstance(current, list) or not isinstance(doomed, list):
+    if not isinstance(current, list) or not isinstance(deleted, list):
         return
     field = _field(kind, target)
     if field is None or "merge" not in field.patch_strategies:
-        merged[target] = doomed
-    elif current or doomed:
+        merged[target] = deleted
+    elif current or deleted:
         # For a list of objects the patch may be a list of deletions.
-        objects = _elements_are_objects(current, doomed)
-        merged[target] = _merge_list(current, doomed, field) if objects else [i for i in current if i not in doomed]
+        objects = _elements_are_objects(current, deleted)
+        merged[target] = _merge_list(current, deleted, field) if objects else [i for i in current if i not in deleted]
 
 
-def _list_name(name: str, prefix: str, complaint: str) -> str:
+def _list_name(name: str, prefix: str, message: str) -> str:
     head, _, target = name.partition("/")
     if head != prefix or not target:
-        raise BadRequestError(complaint)
+        raise BadRequestError(message)
     return target
 
 

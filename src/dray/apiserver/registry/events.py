@@ -49,17 +49,17 @@ def _new_form(event: Document) -> Document:
 # --- Table cells; fields are named in both forms, the core form first.
 
 
-def _either(event: Document, old: str, new: str) -> Any:
+def _field(event: Document, old: str, new: str) -> Any:
     value = event.get(old)
     return event.get(new) if value is None else value
 
 
 def _involved(event: Document) -> Document:
-    return _either(event, "involvedObject", "regarding") or {}
+    return _field(event, "involvedObject", "regarding") or {}
 
 
 def _first_time(event: Document) -> str | None:
-    return _either(event, "firstTimestamp", "deprecatedFirstTimestamp") or event.get("eventTime")
+    return _field(event, "firstTimestamp", "deprecatedFirstTimestamp") or event.get("eventTime")
 
 
 def _last_time(event: Document) -> str | None:
@@ -67,7 +67,7 @@ def _last_time(event: Document) -> str | None:
     if series:
         time: str | None = series.get("lastObservedTime")
         return time
-    return _either(event, "lastTimestamp", "deprecatedLastTimestamp") or _first_time(event)
+    return _field(event, "lastTimestamp", "deprecatedLastTimestamp") or _first_time(event)
 
 
 def _last_seen(event: Document, now: datetime) -> str:
@@ -99,12 +99,12 @@ def _subobject(event: Document, now: datetime) -> str:
 
 
 def _source_component(event: Document) -> str:
-    source = _either(event, "source", "deprecatedSource") or {}
-    return source.get("component") or _either(event, "reportingComponent", "reportingController") or ""
+    source = _field(event, "source", "deprecatedSource") or {}
+    return source.get("component") or _field(event, "reportingComponent", "reportingController") or ""
 
 
 def _source(event: Document, now: datetime) -> str:
-    source = _either(event, "source", "deprecatedSource") or {}
+    source = _field(event, "source", "deprecatedSource") or {}
     component = _source_component(event)
     host = source.get("host") or ("" if source.get("component") else event.get("reportingInstance"))
     return f"{component}, {host}" if host else component
@@ -112,7 +112,7 @@ def _source(event: Document, now: datetime) -> str:
 
 def _count(event: Document, now: datetime) -> int:
     series = event.get("series")
-    count = series.get("count") if series else _either(event, "count", "deprecatedCount")
+    count = series.get("count") if series else _field(event, "count", "deprecatedCount")
     # A single event of the newer form has no count.
     return count or 1
 
@@ -177,7 +177,7 @@ NEW_EVENTS: Final = ResourceDefinition(
     selectable_fields={
         **_reference_getters("regarding"),
         **_SHARED_FIELDS,
-        "reportingController": lambda event: _either(event, "reportingComponent", "reportingController") or "",
+        "reportingController": lambda event: _field(event, "reportingComponent", "reportingController") or "",
     },
 )
 

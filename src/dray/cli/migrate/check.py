@@ -36,8 +36,8 @@ def _class_findings(migration: Migration) -> Iterator[Finding]:
     name = f"deviceclass/{migration.device_class}"
     if migration.class_action:
         yield Finding(name, f"no class serves {migration.resource}; {migration.class_action} it first")
-    if len(migration.claimants) > 1:
-        others = ", ".join(migration.claimants[1:])
+    if len(migration.candidates) > 1:
+        others = ", ".join(migration.candidates[1:])
         yield Finding(name, f"{others} also set extendedResourceName {migration.resource}, without effect")
 
 

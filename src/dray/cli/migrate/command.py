@@ -128,7 +128,7 @@ def plan_text(migration: Migration, *, colour: bool = False) -> str:
 
 def _class_text(migration: Migration) -> str:
     if not migration.class_action:
-        others = migration.claimants[1:]
+        others = migration.candidates[1:]
         note = f" (ignored: {', '.join(others)}, with the same extendedResourceName)" if others else ""
         return f"DeviceClass {migration.device_class} serves it{note}.\n"
     verb = "Create" if migration.class_action == "create" else "Change"

@@ -87,7 +87,7 @@ class Migration:
     class_action: str
     class_document: Document
     # Classes that set the resource's name; only the first one is effective.
-    claimants: tuple[str, ...]
+    candidates: tuple[str, ...]
     nodes: tuple[NodeRow, ...]
     pods: tuple[PodRow, ...]
     quotas: tuple[QuotaRow, ...]
@@ -156,14 +156,14 @@ def _with_name(spec: DeviceClassSpec, resource: str) -> DeviceClassSpec:
 def plan_migration(context: MigrationContext) -> Migration:
     """Return the current state and the changes."""
     names = {item.metadata.name for item in context.snapshot.classes}
-    claimants = ClassResources(context.snapshot.classes).claimants(context.resource)
-    action = "" if context.class_name in claimants else CHANGE if context.class_name in names else CREATE
+    candidates = ClassResources(context.snapshot.classes).candidates(context.resource)
+    action = "" if context.class_name in candidates else CHANGE if context.class_name in names else CREATE
     return Migration(
         resource=context.resource,
         device_class=context.class_name,
         class_action=action,
         class_document=class_document(context.device_class),
-        claimants=claimants,
+        candidates=candidates,
         nodes=tuple(node_row(context, info) for info in context.infos if _concerns(context, info)),
         pods=tuple(_pod_rows(context)),
         quotas=tuple(quota_rows(context)),

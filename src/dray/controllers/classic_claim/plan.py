@@ -9,10 +9,10 @@ from typing import Final
 from dray.api.classic_claims import (
     State,
     classic_entries,
-    driver_part,
+    driver_status,
     has_room,
     is_allocated,
-    is_made_for,
+    is_for_pod,
     is_pod_reference,
     is_reserved_for,
     state_of,
@@ -62,7 +62,7 @@ def plan_pod(pod: Pod | None, find: FindClaim, node: Node | None) -> PodPlan:
         claim = find(wanted.claim_name)
         if claim is None:
             create.append((wanted.entry, make_claim(pod, wanted.claim_name, templates[wanted.entry])))
-        elif wanted.generated and not is_made_for(claim, pod):
+        elif wanted.generated and not is_for_pod(claim, pod):
             problems.append(not_owned(pod, wanted.entry, wanted.claim_name))
         elif not wanted.optional and needs_reservation(pod, claim, node):
             reserve.append(with_user(claim, pod))
@@ -75,7 +75,7 @@ def needs_reservation(pod: Pod, claim: ResourceClaim, node: Node | None) -> bool
         return False
     if state_of(claim) not in (State.ALLOCATED, State.IN_USE) or not has_room(claim):
         return False
-    selector = driver_part(claim).available_on_nodes
+    selector = driver_status(claim).available_on_nodes
     return selector is None or compile_selector(selector)(NodeInfo(node, {}))
 
 
@@ -108,7 +108,7 @@ def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
         return False
     for wanted in classic_entries(pod, lambda name: find(name) is not None):
         claim = find(wanted.claim_name)
-        if claim is None or (wanted.generated and not is_made_for(claim, pod)):
+        if claim is None or (wanted.generated and not is_for_pod(claim, pod)):
             return True
         if pod.spec.node_name and is_allocated(claim) and not wanted.optional and not is_reserved_for(claim, pod):
             return True

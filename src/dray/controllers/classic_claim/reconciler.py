@@ -84,7 +84,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
             raise failure
 
     async def _create(self, pod: Pod, entry: str, claim: ResourceClaim) -> None:
-        classic.check_move(Actor.CONTROLLER, None, claim)
+        classic.check_transition(Actor.CONTROLLER, None, claim)
         self._created.inc()
         try:
             await self._client.create(CLASSIC_CLAIMS, claim)
@@ -93,7 +93,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
             existing = await ignore_not_found(
                 self._client.get(CLASSIC_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
             )
-            if existing is not None and not classic.is_made_for(existing, pod):
+            if existing is not None and not classic.is_for_pod(existing, pod):
                 self._failed.inc()
                 record_problem(self._recorder, pod, plan.not_owned(pod, entry, claim.metadata.name or ""))
         except APIError:
@@ -102,7 +102,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
 
     async def _reserve(self, pod: Pod, claim: ResourceClaim) -> None:
         before = classic.without_user(claim, pod.metadata.uid or "")
-        classic.check_move(Actor.CONTROLLER, before, claim)
+        classic.check_transition(Actor.CONTROLLER, before, claim)
         await self._client.update_status(CLASSIC_CLAIMS, claim)
 
     # --- Claims. ---
@@ -126,7 +126,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
     async def _set_consumers(self, claim: ResourceClaim, wanted: plan.ClaimPlan) -> ResourceClaim:
         assert wanted.consumers is not None
         after = classic.with_users(claim, wanted.consumers)
-        classic.check_move(Actor.CONTROLLER, claim, after)
+        classic.check_transition(Actor.CONTROLLER, claim, after)
         return await self._client.update_status(CLASSIC_CLAIMS, after)
 
 

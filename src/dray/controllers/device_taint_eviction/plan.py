@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from dray.allocator.taints import TaintRule, tolerates
 from dray.api.document import NamespacedName
-from dray.api.pod_claims import extended_resource_claim_name, is_made_for, is_pod_done, is_reserved_for, pod_claims
+from dray.api.pod_claims import extended_resource_claim_name, is_for_pod, is_pod_done, is_reserved_for, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import (
     DeviceRequestAllocationResult,
@@ -209,12 +209,12 @@ class DeviceTaints:
         namespace = pod.metadata.namespace or ""
         for entry in pod_claims(pod):
             claim = self.claims.get(NamespacedName(namespace, entry.claim_name or ""))
-            if claim is None or (entry.generated and not is_made_for(claim, pod)):
+            if claim is None or (entry.generated and not is_for_pod(claim, pod)):
                 continue
             if is_reserved_for(claim, pod):
                 yield claim
         special = self.claims.get(NamespacedName(namespace, extended_resource_claim_name(pod)))
-        if special is not None and is_made_for(special, pod) and is_reserved_for(special, pod):
+        if special is not None and is_for_pod(special, pod) and is_reserved_for(special, pod):
             yield special
 
     def _taints(

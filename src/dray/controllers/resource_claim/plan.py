@@ -16,7 +16,7 @@ from dray.api.pod_claims import (
     PodClaim,
     extended_resource_claim_name,
     has_prioritized_list,
-    is_made_for,
+    is_for_pod,
     is_pod_done,
     is_pod_reference,
     is_reserved_for,
@@ -117,7 +117,7 @@ def plan_pod(
 def find_usable(pod: Pod, entry: PodClaim, find: FindClaim) -> ResourceClaim | None:
     """Return the entry's claim, unless it does not exist or was generated for another Pod."""
     claim = find(entry.claim_name) if entry.claim_name is not None else None
-    if claim is None or (entry.generated and not is_made_for(claim, pod)):
+    if claim is None or (entry.generated and not is_for_pod(claim, pod)):
         return None
     return claim
 
@@ -143,7 +143,7 @@ def _find_generated(pod: Pod, entry: str, owned: Sequence[ResourceClaim]) -> str
     found = [
         claim.metadata
         for claim in owned
-        if claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION) == entry and is_made_for(claim, pod)
+        if claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION) == entry and is_for_pod(claim, pod)
     ]
     # A claim that is being deleted is the last choice.
     found.sort(key=lambda m: (m.deletion_timestamp is not None, str(m.creation_timestamp), m.name or ""))

@@ -84,7 +84,7 @@ def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClas
     task = _TASKS[classic.state_of(claim)][has_finalizer(claim, driver, node)]
     if task in (Task.RELEASE, Task.FREE) and classic.status_of(claim).reserved_for:
         return Task.NOTHING
-    if task is Task.CHECK and not classic.scheduler_part(claim).potential_nodes:
+    if task is Task.CHECK and not classic.scheduler_status(claim).potential_nodes:
         return Task.NOTHING
     if task in (Task.CHECK, Task.ALLOCATE) and claim_class is None:
         # What an attempt may have left behind can go.
@@ -173,7 +173,7 @@ def with_driver(claim: ResourceClaim, driver: str | None) -> ResourceClaim:
 def answered(claim: ResourceClaim, unsuitable: Iterable[str]) -> ResourceClaim | None:
     """The claim with the driver's word on nodes; None when it has it already."""
     nodes = tuple(sorted(set(unsuitable)))
-    if classic.has_answer(claim) and classic.driver_part(claim).unsuitable_nodes == nodes:
+    if classic.has_driver_status(claim) and classic.driver_status(claim).unsuitable_nodes == nodes:
         return None
     return _with_unsuitable(claim, nodes)
 
@@ -183,7 +183,7 @@ def refused(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> Resou
     after = _with_unsuitable(with_driver(claim, None), tuple(sorted({node, *unsuitable})))
     scheduling = classic.status_of(after).scheduling
     assert scheduling is not None
-    scheduler = msgspec.structs.replace(classic.scheduler_part(claim), selected_node=None)
+    scheduler = msgspec.structs.replace(classic.scheduler_status(claim), selected_node=None)
     scheduling = msgspec.structs.replace(scheduling, scheduler=scheduler)
     return classic.with_status(after, msgspec.structs.replace(classic.status_of(after), scheduling=scheduling))
 
@@ -191,7 +191,7 @@ def refused(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> Resou
 def placed(claim: ResourceClaim, node: str) -> ResourceClaim:
     """The claim with a node selected."""
     status = classic.status_of(claim)
-    scheduler = msgspec.structs.replace(classic.scheduler_part(claim), selected_node=node)
+    scheduler = msgspec.structs.replace(classic.scheduler_status(claim), selected_node=node)
     scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=scheduler)
     return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
 
@@ -203,7 +203,7 @@ def asked_anew(claim: ResourceClaim) -> ResourceClaim:
 
 def _with_unsuitable(claim: ResourceClaim, nodes: tuple[str, ...]) -> ResourceClaim:
     status = classic.status_of(claim)
-    driver = msgspec.structs.replace(classic.driver_part(claim), unsuitable_nodes=nodes)
+    driver = msgspec.structs.replace(classic.driver_status(claim), unsuitable_nodes=nodes)
     scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), driver=driver)
     return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
 

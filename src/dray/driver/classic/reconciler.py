@@ -203,7 +203,9 @@ class DriverReconciler:
 
     async def _unsuitable(self, claim: ResourceClaim) -> list[str]:
         # Also those that were refused before: the scheduler leaves them out when it asks again.
-        nodes = sorted({*classic.scheduler_part(claim).potential_nodes, *classic.driver_part(claim).unsuitable_nodes})
+        nodes = sorted(
+            {*classic.scheduler_status(claim).potential_nodes, *classic.driver_status(claim).unsuitable_nodes}
+        )
         if not nodes:
             return []
         owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller]
@@ -222,7 +224,7 @@ class DriverReconciler:
         due, before = self._refused.get(key, (0.0, 0.0))
         if now < due:
             return Requeue(due - now)
-        refused = classic.driver_part(claim).unsuitable_nodes
+        refused = classic.driver_status(claim).unsuitable_nodes
         mine = plan.to_claim(claim, self._class(claim))
         node = await self._call("choose_node", self._driver.choose_node, mine, refused)
         if node:
@@ -294,7 +296,7 @@ class DriverReconciler:
         self._tell(claim, "FailedAllocation", str(why) or "no room")
         if node:
             # A node knows of no other; what was said of those stays.
-            others = classic.driver_part(claim).unsuitable_nodes if self._node else await self._unsuitable(claim)
+            others = classic.driver_status(claim).unsuitable_nodes if self._node else await self._unsuitable(claim)
             claim = await self._write_status(claim, plan.refused(claim, node, others))
             await self._unprotect(claim)
             return None
@@ -365,12 +367,12 @@ class DriverReconciler:
     # --- Writes, each bound to the version it was decided on. ---
 
     async def _write_status(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
-        classic.check_move(Actor.DRIVER, before, after)
+        classic.check_transition(Actor.DRIVER, before, after)
         return self._note_written(await self._client.update_status(CLASSIC_CLAIMS, after))
 
     async def _write(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
         gone = classic.state_of(before) is State.DELETING
-        classic.check_move(Actor.DRIVER, before, None if gone else after)
+        classic.check_transition(Actor.DRIVER, before, None if gone else after)
         try:
             return self._note_written(await self._client.update(CLASSIC_CLAIMS, after))
         except NotFoundError:

@@ -215,7 +215,7 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
                 if claim is None or not classic.is_reserved_for(claim, pod):
                     return
                 after = classic.without_user(claim, pod.metadata.uid or "")
-                classic.check_move(Actor.NODE, claim, after)
+                classic.check_transition(Actor.NODE, claim, after)
                 await self._api.update_status(CLASSIC_CLAIMS, after)
             except ConflictError:
                 continue

@@ -28,7 +28,7 @@ def is_left_out(pod: Pod, wanted: ClassicEntry, claim: ResourceClaim | None) -> 
 def check_usable(pod: Pod, wanted: ClassicEntry, claim: ResourceClaim) -> ClaimInfo:
     """The claim as the book has it; raises when the Pod may not use it."""
     name, uid = pod.metadata.name, pod.metadata.uid
-    if wanted.generated and not classic.is_made_for(claim, pod):
+    if wanted.generated and not classic.is_for_pod(claim, pod):
         raise ClaimError(
             f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name} was not created for pod "
             f"{pod.metadata.namespace}/{name} (pod is not owner)"

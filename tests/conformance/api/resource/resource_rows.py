@@ -11,7 +11,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldError
-from dray.api.validation.resource_claim import SelectorVerdict
+from dray.api.validation.resource_claim import SelectorResult
 
 LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
@@ -76,8 +76,8 @@ def changed(document: Document, path: str, value: Any) -> Document:
     return result
 
 
-def compiles(expression: str) -> SelectorVerdict:
+def compiles(expression: str) -> SelectorResult:
     """A stand-in for the CEL room: it knows one bad and one costly expression."""
     if expression == "bad(":
-        return SelectorVerdict(error="compilation failed: ERROR: <input>:1:5: Syntax error")
-    return SelectorVerdict(cost=2_000_000 if expression == "costly" else 10)
+        return SelectorResult(error="compilation failed: ERROR: <input>:1:5: Syntax error")
+    return SelectorResult(cost=2_000_000 if expression == "costly" else 10)

@@ -15,7 +15,7 @@ from dray.apiserver.authentication import certificates
 from dray.apiserver.authentication import pki as pki_files
 from dray.apiserver.authentication.certificates import CertificateError, KeyPair
 from dray.apiserver.authentication.pki import PKI, InsecureKeyError
-from dray.apiserver.authentication.static_tokens import digest_of
+from dray.apiserver.authentication.static_tokens import token_digest
 
 # The TLS library judges certificates by the real time, so these tests make them for today.
 NOW = datetime.now(UTC)  # noqa: TID251
@@ -135,10 +135,10 @@ def test_a_token_file_that_others_can_read_is_used_with_a_warning(tmp_path: Path
     path = tmp_path / "tokens.csv"
     path.write_text("secret,alice,1,devs\n")
     path.chmod(0o600)
-    assert pki_files.read_token_file(path)[digest_of("secret")].name == "alice"
+    assert pki_files.read_token_file(path)[token_digest("secret")].name == "alice"
     assert not caplog.messages
     path.chmod(0o644)
-    assert pki_files.read_token_file(path)[digest_of("secret")].name == "alice"
+    assert pki_files.read_token_file(path)[token_digest("secret")].name == "alice"
     assert any("chmod 600" in message for message in caplog.messages)
 
 

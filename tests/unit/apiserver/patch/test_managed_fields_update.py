@@ -17,7 +17,7 @@ from dray.api.document import GroupVersionKind
 from dray.api.schema.load import kind_type, object_meta
 from dray.api.schema.model import Field, ListOf, ListType, Scalar, StructType
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, same_but_for_times, update_managed_fields
+from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, equal_except_times, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields
 
 NOW = datetime(2026, 11, 15, 21, 37, 1, tzinfo=UTC)
@@ -495,9 +495,9 @@ def test_times_alone_can_be_told() -> None:
     new = update(None, claim(), now=LATER)
     other = update(None, claim(), manager="x", now=LATER)
     assert old != new
-    assert same_but_for_times(old, new)
-    assert not same_but_for_times(old, other)
-    assert same_but_for_times(None, None)
+    assert equal_except_times(old, new)
+    assert not equal_except_times(old, other)
+    assert equal_except_times(None, None)
 
 
 def test_what_a_creator_owns_comes_in_order_whatever_the_order_it_was_sent_in() -> None:

@@ -38,7 +38,7 @@ from dray.apiserver.patch.managed_fields.update import (
     conflicts_of,
     take_over,
     without_changed,
-    without_nobodys,
+    without_unmanaged,
 )
 from dray.apiserver.patch.managed_fields.walk import compare, fields_of, remove, with_named_fields
 
@@ -169,7 +169,7 @@ def _merge_and_claim(request: _Request, managed: Managed, *, force: bool) -> tup
     if conflicts:
         raise _ConflictsError([(each, path) for each in sorted(conflicts) for path in conflicts[each].fields.paths()])
     managed = without_changed(managed, change, spared=request.me)
-    fields = without_nobodys(managed[request.me].fields)
+    fields = without_unmanaged(managed[request.me].fields)
     if fields:
         managed[request.me] = Entry(fields, request.api_version, managed[request.me].time)
     else:

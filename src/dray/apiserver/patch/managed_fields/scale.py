@@ -31,13 +31,13 @@ def parent_entries(
 
     Managers at versions that `paths` lacks are dropped, new ones have no time.
     """
-    holders = {_person(manager): manager for manager, entry in decode(scale, trusted=False).items() if _has(entry)}
+    holders = {_manager_key(manager): manager for manager, entry in decode(scale, trusted=False).items() if _has(entry)}
     managed: Managed = {}
     for manager, entry in decode(parent, trusted=True).items():
         path = paths.get(entry.api_version)
         if path is None:
             continue
-        if path not in entry.fields or holders.pop(_person(manager), None) is not None:
+        if path not in entry.fields or holders.pop(_manager_key(manager), None) is not None:
             managed[manager] = entry
             continue
         fields = entry.fields - FieldSet.of(path)
@@ -53,6 +53,6 @@ def _has(entry: Entry) -> bool:
     return _REPLICAS in entry.fields
 
 
-def _person(manager: Manager) -> tuple[str, str, str]:
+def _manager_key(manager: Manager) -> tuple[str, str, str]:
     """Return a manager without the version, which differs for the Scale."""
     return manager.name, manager.operation, manager.subresource

@@ -29,8 +29,8 @@ def _errors(value: Any, shape: Shape, path: Path) -> list[str]:
     if value is None or kind is Scalar.ANY:
         return []
     if isinstance(kind, Scalar):
-        complaint = _scalar_error(value, kind)
-        return [_at(path, complaint)] if complaint else []
+        message = _scalar_error(value, kind)
+        return [_at(path, message)] if message else []
     if isinstance(kind, ListOf):
         if not isinstance(value, list):
             return [_at(path, f"expected list, got &{{{go_text.plain(value)}}}")]
@@ -40,8 +40,8 @@ def _errors(value: Any, shape: Shape, path: Path) -> list[str]:
     return _map_errors(value, shape, path)
 
 
-def _at(path: Path, complaint: str) -> str:
-    return f"{path_text(path)}: {complaint}" if path else complaint
+def _at(path: Path, message: str) -> str:
+    return f"{path_text(path)}: {message}" if path else message
 
 
 def _scalar_error(value: Any, kind: Scalar) -> str:

@@ -31,7 +31,7 @@ from dray.apiserver.patch.managed_fields.walk import Comparison, compare, create
 Converter: TypeAlias = Callable[[Document, str], tuple[Document, StructType] | None]
 
 # Identity and server-owned metadata have no manager.
-_NOBODYS_METADATA: Final = frozenset(
+_UNMANAGED_METADATA: Final = frozenset(
     {
         "name",
         "namespace",
@@ -44,11 +44,11 @@ _NOBODYS_METADATA: Final = frozenset(
         "resourceVersion",
     }
 )
-_NOBODYS: Final = FieldSet.of(
+_UNMANAGED: Final = FieldSet.of(
     ("f:apiVersion",),
     ("f:kind",),
     ("f:metadata",),
-    *(("f:metadata", f"f:{name}") for name in sorted(_NOBODYS_METADATA)),
+    *(("f:metadata", f"f:{name}") for name in sorted(_UNMANAGED_METADATA)),
 )
 
 NOTHING: Final = FieldSet()
@@ -103,9 +103,9 @@ def update_managed_fields(old: Document | None, new: Document, request: FieldWri
 
 
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
-    metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _NOBODYS_METADATA}
+    metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _UNMANAGED_METADATA}
     # The metadata that nobody manages is removed first, so that it is not traversed.
-    fields = created_fields({**new, "metadata": metadata}, request.struct).without_below(request.ignored) - _NOBODYS
+    fields = created_fields({**new, "metadata": metadata}, request.struct).without_below(request.ignored) - _UNMANAGED
     return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
 
 
@@ -195,19 +195,19 @@ def conflicts_of(managed: Managed, change: Change, me: Manager) -> Managed:
 def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
     """Return the managers after an update: the updater owns what changed, and no other manager does."""
     result = without_changed(managed, change)
-    taken = change.main.changed - _NOBODYS
+    taken = change.main.changed - _UNMANAGED
     if taken:
         mine = result.get(me)
         result[me] = Entry(taken if mine is None else taken | mine.fields, me.api_version, now)
     return result
 
 
-def without_nobodys(fields: FieldSet) -> FieldSet:
+def without_unmanaged(fields: FieldSet) -> FieldSet:
     """Return the fields without those that have no manager."""
-    return fields - _NOBODYS
+    return fields - _UNMANAGED
 
 
-def same_but_for_times(old: list[Document] | None, new: list[Document] | None) -> bool:
+def equal_except_times(old: list[Document] | None, new: list[Document] | None) -> bool:
     """Report whether two managedFields lists differ only in times, so that the old one can stay."""
     if old == new:
         return True

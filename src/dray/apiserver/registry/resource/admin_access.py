@@ -12,7 +12,9 @@ from dray.apiserver.registry.resource.group import GROUP
 from dray.apiserver.registry.strategy import WriteContext
 
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
-_REFUSED: Final = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
+_LABEL_REQUIRED: Final = (
+    f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
+)
 
 _REQUESTS: Final = Path("spec.devices.requests")
 _RESULTS: Final = Path("status.allocation.devices.results")
@@ -23,27 +25,27 @@ _SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 _WRITE_VERBS: Final = ("update", "patch")
 
 
-def refuse_admin_requests(claim_spec: Document, context: WriteContext) -> FieldErrors:
+def validate_admin_requests(claim_spec: Document, context: WriteContext) -> FieldErrors:
     """Return an error for admin access in a namespace without the label."""
     for index, request in enumerate((claim_spec.get("devices") or {}).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
-            return _refuse_in(context, _REQUESTS.index(index))
+            return _require_label(context, _REQUESTS.index(index))
     return []
 
 
-def refuse_admin_results(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+def validate_admin_results(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     """Return an error for new results with admin access in a namespace without the label."""
     if any(result.get("adminAccess") for result in _results(old)):
         return []
     for index, result in enumerate(_results(claim)):
         if result.get("adminAccess"):
-            return _refuse_in(context, _RESULTS.index(index))
+            return _require_label(context, _RESULTS.index(index))
     return []
 
 
-def _refuse_in(context: WriteContext, path: Path) -> FieldErrors:
+def _require_label(context: WriteContext, path: Path) -> FieldErrors:
     labels: Mapping[str, str] = ((context.namespace or {}).get("metadata") or {}).get("labels") or {}
-    return [] if labels.get(ADMIN_ACCESS_LABEL) == "true" else [forbidden(path.child("adminAccess"), _REFUSED)]
+    return [] if labels.get(ADMIN_ACCESS_LABEL) == "true" else [forbidden(path.child("adminAccess"), _LABEL_REQUIRED)]
 
 
 def _results(claim: Document) -> Sequence[Document]:
@@ -52,14 +54,14 @@ def _results(claim: Document) -> Sequence[Document]:
     return results
 
 
-def refuse_unauthorized_status(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+def validate_status_permissions(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     """Return errors for binding and device status without permission, if granular authorization is enabled."""
     if not context.gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
         return []
-    return _refuse_binding(claim, old, context) + _refuse_device_reports(claim, old, context)
+    return _validate_binding(claim, old, context) + _validate_device_statuses(claim, old, context)
 
 
-def _refuse_binding(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+def _validate_binding(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     new_status, old_status = claim.get("status") or {}, old.get("status") or {}
     if all(new_status.get(name) == old_status.get(name) for name in ("allocation", "reservedFor")):
         return []
@@ -73,7 +75,7 @@ def _refuse_binding(claim: Document, old: Document, context: WriteContext) -> Fi
     return [forbidden(STATUS, text)]
 
 
-def _refuse_device_reports(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+def _validate_device_statuses(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     prefixes = ["associated-node:", "arbitrary-node:"] if _runs_on_node_of(claim, context) else ["arbitrary-node:"]
     namespace = claim["metadata"].get("namespace", "")
     errors: FieldErrors = []

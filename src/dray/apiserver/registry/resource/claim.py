@@ -16,9 +16,9 @@ from dray.api.validation.resource_claim import (
 from dray.api.validation.resource_claim_status import device_id, validate_claim_status_update
 from dray.apiserver.registry.columns import AGE, NAME
 from dray.apiserver.registry.resource.admin_access import (
-    refuse_admin_requests,
-    refuse_admin_results,
-    refuse_unauthorized_status,
+    validate_admin_requests,
+    validate_admin_results,
+    validate_status_permissions,
 )
 from dray.apiserver.registry.resource.gates import CLAIM_FIELDS, drop_disabled_fields, drop_disabled_status_fields
 from dray.apiserver.registry.resource.group import (
@@ -42,7 +42,7 @@ class ClaimStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec and its use of admin access."""
-        return refuse_admin_requests(obj.get("spec") or {}, context) + validate_claim(
+        return validate_admin_requests(obj.get("spec") or {}, context) + validate_claim(
             obj, selector_compiler(context.gates)
         )
 
@@ -63,26 +63,28 @@ class ClaimStatusStrategy(Strategy):
         """Restore spec and metadata, and drop the status of deallocated devices."""
         restore_for_status(obj, old)
         obj["status"] = obj.get("status") or {}
-        _forget_deallocated_devices(obj["status"], old, context)
+        _drop_deallocated_devices(obj["status"], old, context)
         drop_disabled_status_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate the status and the caller's permissions."""
-        errors = refuse_admin_results(obj, old, context)
-        errors += refuse_unauthorized_status(obj, old, context)
+        errors = validate_admin_results(obj, old, context)
+        errors += validate_status_permissions(obj, old, context)
         return errors + validate_claim_status_update(obj, old)
 
 
-def _forget_deallocated_devices(status: Document, old: Document, context: WriteContext) -> None:
+def _drop_deallocated_devices(status: Document, old: Document, context: WriteContext) -> None:
     """Drop the status of deallocated devices, which clients that clear an allocation need not do."""
     devices = status.get("devices")
     old_status = old.get("status") or {}
     if not devices or not (context.gates.enabled("DRAResourceClaimDeviceStatus") or old_status.get("devices")):
         return
-    gone = {device_id(result) for result in _results(old_status)} - {device_id(result) for result in _results(status)}
-    if not gone:
+    deallocated = {device_id(result) for result in _results(old_status)} - {
+        device_id(result) for result in _results(status)
+    }
+    if not deallocated:
         return
-    kept = [item for item in devices if device_id(item) not in gone]
+    kept = [item for item in devices if device_id(item) not in deallocated]
     if kept:
         status["devices"] = kept
     else:
@@ -133,7 +135,7 @@ class TemplateStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the template and its use of admin access."""
-        return refuse_admin_requests(_claim(obj).get("spec") or {}, context) + validate_template(
+        return validate_admin_requests(_claim(obj).get("spec") or {}, context) + validate_template(
             obj, selector_compiler(context.gates)
         )
 

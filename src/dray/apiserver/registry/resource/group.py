@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
-from dray.api.validation.resource_claim import SelectorVerdict
+from dray.api.validation.resource_claim import SelectorResult
 from dray.apiserver.registry.strategy import restore, restore_metadata
 
 GROUP: Final = "resource.k8s.io"
@@ -22,7 +22,7 @@ _SELECTOR_CACHE_SIZE: Final = 4096
 _RESTORED_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences", "generation")
 
 
-def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorVerdict]:
+def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorResult]:
     """Return the compiler for CEL selectors of new objects, with the features that the gates enable."""
     list_attributes = gates.enabled("DRAListTypeAttributes")
     consumable_capacity = gates.enabled("DRAConsumableCapacity")
@@ -31,13 +31,13 @@ def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorVerdict]:
     )
 
 
-def compile_stored_selector(expression: str) -> SelectorVerdict:
+def compile_stored_selector(expression: str) -> SelectorResult:
     """Compile a selector that may have been stored while other gates were enabled."""
     return _compile(expression, list_attributes=True, consumable_capacity=True)
 
 
 @lru_cache(_SELECTOR_CACHE_SIZE)
-def _compile(expression: str, *, list_attributes: bool, consumable_capacity: bool) -> SelectorVerdict:
+def _compile(expression: str, *, list_attributes: bool, consumable_capacity: bool) -> SelectorResult:
     from dray.cel.environments import compile_device_selector
     from dray.cel.errors import CELError
 
@@ -46,8 +46,8 @@ def _compile(expression: str, *, list_attributes: bool, consumable_capacity: boo
             expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
         )
     except CELError as error:
-        return SelectorVerdict(error=error.detail)
-    return SelectorVerdict(cost=compiled.estimated_cost)
+        return SelectorResult(error=error.detail)
+    return SelectorResult(cost=compiled.estimated_cost)
 
 
 def restore_for_status(obj: Document, old: Document) -> None:

@@ -67,7 +67,7 @@ class ClassicWriter:
         if wanted is None:
             written = current
         else:
-            classic.check_move(Actor.SCHEDULER, current, wanted)
+            classic.check_transition(Actor.SCHEDULER, current, wanted)
             written = await self._client.update_status(CLASSIC_CLAIMS, wanted)
         self._tracker.assume(written)
         return written

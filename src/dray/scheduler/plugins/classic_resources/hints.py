@@ -69,7 +69,9 @@ def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
         return False
     if classic.selected_node(old) and not classic.selected_node(new):
         return True
-    return classic.driver_part(old) != classic.driver_part(new) or classic.has_answer(old) != classic.has_answer(new)
+    return classic.driver_status(old) != classic.driver_status(new) or classic.has_driver_status(
+        old
+    ) != classic.has_driver_status(new)
 
 
 def concerns(pod: Pod, old: Any, new: Any) -> bool:

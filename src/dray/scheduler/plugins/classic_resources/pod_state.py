@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dray.api import classic_claims as classic
-from dray.api.classic_claims import classic_entries, is_made_for
+from dray.api.classic_claims import classic_entries, is_for_pod
 from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
@@ -24,7 +24,7 @@ class Placed:
         self.claim: ResourceClaim = wanted.claim
         self.optional = wanted.optional
         self.allocated = classic.is_allocated(wanted.claim)
-        driver = classic.driver_part(wanted.claim)
+        driver = classic.driver_status(wanted.claim)
         selector = driver.available_on_nodes
         self.reaches: NodeMatcher | None = None if selector is None else compile_selector(selector)
         # What the driver said while the claim was not allocated; a deny-list, for nodes without information may do.
@@ -100,7 +100,7 @@ def claims_of(pod: Pod, find: FindClaim, has_structured: HasStructured) -> list[
 
 def _problem(pod: Pod, claim: ResourceClaim, *, generated: bool) -> str:
     namespace, name = pod.metadata.namespace, claim.metadata.name
-    if generated and not is_made_for(claim, pod):
+    if generated and not is_for_pod(claim, pod):
         owner = f"pod {namespace}/{pod.metadata.name}"
         return f"ResourceClaim {namespace}/{name} was not created for {owner} (pod is not owner)"
     if claim.metadata.deletion_timestamp is not None:

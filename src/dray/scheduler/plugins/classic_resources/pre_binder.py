@@ -55,7 +55,7 @@ class ClassicBinder:
     async def _ask(self, own: PodState, node_name: str) -> Status:
         """With several drivers to agree, all are asked what they think before a node is selected."""
         pending = own.pending
-        select = len(pending) == 1 or all(classic.has_answer(item.claim) for item in pending)
+        select = len(pending) == 1 or all(classic.has_driver_status(item.claim) for item in pending)
         potential = writes.potential_nodes(own.nodes, node_name)
         node = self._handle.snapshot.get(node_name)
         wished = [item for item in own.optional if _is_open(item) and node is not None and item.may_be_on(node)]

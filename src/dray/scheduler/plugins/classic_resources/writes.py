@@ -42,7 +42,7 @@ def asked(
         return None
     if classic.selected_node(claim) not in (classic.selected_node(planned), node_name):
         return None
-    before = classic.scheduler_part(claim)
+    before = classic.scheduler_status(claim)
     listed = before.potential_nodes
     if not set(nodes) <= set(listed):
         # What was asked before stays asked: a node that was refused must not look like a new one.
@@ -54,11 +54,11 @@ def deselected(claim: ResourceClaim) -> ResourceClaim | None:
     """The claim without a selected node, unless the driver was faster."""
     if classic.state_of(claim) is not State.ALLOCATING or not classic.selected_node(claim):
         return None
-    return _with_scheduler(claim, msgspec.structs.replace(classic.scheduler_part(claim), selected_node=None))
+    return _with_scheduler(claim, msgspec.structs.replace(classic.scheduler_status(claim), selected_node=None))
 
 
 def _with_scheduler(claim: ResourceClaim, part: SchedulerSchedulingStatus) -> ResourceClaim | None:
-    if part == classic.scheduler_part(claim):
+    if part == classic.scheduler_status(claim):
         return None
     status = classic.status_of(claim)
     scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=part)
@@ -70,7 +70,7 @@ def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> Resource
     name = classic.label(claim)
     if classic.state_of(claim) not in (State.ALLOCATED, State.IN_USE):
         raise ClaimChangedError(f"claim {name} got deallocated elsewhere in the meantime")
-    if classic.driver_part(claim).available_on_nodes != classic.driver_part(planned).available_on_nodes:
+    if classic.driver_status(claim).available_on_nodes != classic.driver_status(planned).available_on_nodes:
         raise ClaimChangedError(f"claim {name} got allocated elsewhere in the meantime")
     if classic.is_reserved_for(claim, pod):
         return None

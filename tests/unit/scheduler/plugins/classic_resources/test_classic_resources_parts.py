@@ -156,7 +156,7 @@ def test_potential_nodes_are_written_only_when_some_are_new() -> None:
     assert writes.asked(before, before, ("n1", "n2")) is None
     after = writes.asked(before, before, ("n2", "n4"), "n4")
     assert after is not None
-    part = classic.scheduler_part(after)
+    part = classic.scheduler_status(after)
     assert (part.selected_node, part.potential_nodes) == ("n4", ("n1", "n2", "n3", "n4"))
     assert len(writes.potential_nodes((f"n{number}" for number in range(1000)), "chosen")) == 128
     assert "chosen" in writes.potential_nodes((f"n{number}" for number in range(1000)), "chosen")
