@@ -1,1 +1,1 @@
-"""The node agent: claims and pods of one machine, plugins, checkpoints, runtimes."""
+"""The node agent: Pods, resource managers, plugins, checkpoints and container runtimes of one machine."""

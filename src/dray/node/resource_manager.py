@@ -135,7 +135,7 @@ class ResourceManager(Protocol):
         """What the Node has of it now."""
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
-        """The container's `allocatedResourcesStatus`."""
+        """Return the container's `allocatedResourcesStatus`."""
 
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
         """Call the listener with the UIDs of Pods whose status changed; none means that the Node's resources did."""

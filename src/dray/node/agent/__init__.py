@@ -1,1 +1,1 @@
-"""The agent: the Node object, the life of each Pod bound to it, its status, logs, probes and volumes."""
+"""The Node object, and the lifecycle, status, logs, probes and volumes of the Pods bound to it."""

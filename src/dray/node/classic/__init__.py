@@ -1,1 +1,1 @@
-"""Claims of cdi.k8s.io on the node: prepared by their drivers' plugins before Pods start, and given back after them."""
+"""Classic claims (cdi.k8s.io) on the node: prepared by their drivers' plugins, and unprepared when Pods have ended."""

@@ -1,1 +1,1 @@
-"""Device plugins: their registration, devices and health, which container has which device, and the checkpoint."""
+"""The device manager: device plugins, their devices and health, assignments to containers, and the checkpoint."""

@@ -1,8 +1,8 @@
-"""The node's devices and who has them: decides every allocation. Pure: `loop` calls plugins and saves.
+"""Decides which devices each container gets. Pure: the device manager calls plugins and saves.
 
-An allocation of one resource to one container goes `begin`, then what it answers: nothing to do, a refusal, a
-question to the plugin (its answer goes into `begin` again), or a call of Allocate for devices that are marked as taken
-from then on, ended by `succeeded` or `failed`. Texts are kubelet's, since they end up in Pods' statuses.
+An allocation of one resource to one container starts with `begin`. Its result is nothing to do, a refusal, a request
+for the plugin's preference (`begin` is called again with it), or a call of Allocate for devices that are reserved
+until `succeeded` or `failed`. Messages are kubelet's, since they are shown in Pod statuses.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ Ticket = NewType("Ticket", int)
 
 @dataclass(frozen=True, slots=True)
 class AllocationRequest:
-    """So many devices of one resource for one container; `reusable` is what it may take over."""
+    """A number of devices of one resource for one container; `reusable` are those it may take over."""
 
     slot: AssignmentKey
     amount: int
     reusable: frozenset[str] = frozenset()
-    # The container ran before the agent did: it has its devices, whether or not the plugin is there to say so.
+    # The container was running when the agent started: it has its devices, even if the plugin is not registered.
     runs_already: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The container has what it needs."""
+    """The container already has the devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The container cannot have it."""
+    """The container cannot have the devices."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskPreference:
-    """Ask the plugin which devices it prefers, and begin again with the answer."""
+    """Call GetPreferredAllocation, and `begin` again with the result."""
 
     question: PreferenceRequest
 
 
 @dataclass(frozen=True, slots=True)
 class CallAllocate:
-    """Have the plugin allocate these devices."""
+    """Call Allocate for these devices."""
 
     ticket: Ticket
     ids: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Mark:
 
 
 class DeviceAllocator:
-    """See the module; changed only by its methods and those of its `inventory`."""
+    """The devices of a node and their assignments; changed only by its methods and those of its `inventory`."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class DeviceAllocator:
         assigned: Iterable[tuple[AssignmentKey, Assignment]] = (),
         machine: int = (1 << NUMA_NODES_MAX) - 1,
     ) -> None:
-        """`machine` is the set of its NUMA nodes; plugins may speak of others, which no hint then does."""
+        """`machine` is the set of the machine's NUMA nodes; hints ignore other nodes that plugins report."""
         self._machine = machine
         self.inventory = inventory
         self.assignments = Assignments(assigned)
-        # Chosen, the plugin's Allocate under way.
+        # Devices for which Allocate is in progress.
         self._marks: dict[Ticket, _Mark] = {}
         self._tickets = 0
 
@@ -91,12 +91,12 @@ class DeviceAllocator:
         return self.inventory.knows(resource) or resource in self.assignments.resources()
 
     def in_use(self, resource: str) -> frozenset[str]:
-        """The devices that somebody has or is about to get."""
+        """Return the devices that are assigned or being allocated."""
         marked = (mark.ids for mark in self._marks.values() if mark.slot.resource == resource)
         return self.assignments.in_use(resource).union(*marked)
 
     def free(self, resource: str) -> frozenset[str]:
-        """The devices that can be given away."""
+        """Return the healthy devices that are not in use."""
         return self.inventory.healthy(resource) - self.in_use(resource)
 
     # --- Allocation. ---
@@ -104,7 +104,7 @@ class DeviceAllocator:
     def begin(
         self, need: AllocationRequest, affinity: int | None, *, asks: bool, preference: Sequence[str] | None = None
     ) -> Step:
-        """The next step; `asks` says whether the plugin has preferences."""
+        """Return the next step; `asks` tells whether the plugin implements GetPreferredAllocation."""
         held = self.assignments.get(need.slot)
         refusal = self._refusal(need, held)
         if refusal is not None:
@@ -122,7 +122,7 @@ class DeviceAllocator:
         return AskPreference(chosen) if isinstance(chosen, PreferenceRequest) else self._mark(need.slot, chosen)
 
     def succeeded(self, ticket: Ticket, response: bytes) -> bool:
-        """The plugin has allocated the devices; False when the Pod has been freed in the meantime."""
+        """Assign the allocated devices; return False if the Pod was freed in the meantime."""
         mark = self._marks.pop(ticket, None)
         if mark is None:
             return False
@@ -130,17 +130,17 @@ class DeviceAllocator:
         return True
 
     def failed(self, ticket: Ticket) -> None:
-        """The plugin has not allocated the devices; others can have them."""
+        """Drop the reservation of devices that were not allocated."""
         self._marks.pop(ticket, None)
 
     def free_pod(self, pod_uid: str) -> bool:
-        """Take back everything of the Pod; whether it had anything that was allocated."""
+        """Free the devices of the Pod; return whether any were assigned."""
         for ticket in [ticket for ticket, mark in self._marks.items() if mark.slot.pod_uid == pod_uid]:
             del self._marks[ticket]
         return self.assignments.remove(pod_uid)
 
     def _refusal(self, need: AllocationRequest, held: Assignment | None) -> Refused | Nothing | None:
-        """What is decided before looking for devices; None when there is something to look for."""
+        """Return a decision that needs no search for devices; None if a search is needed."""
         slot, resource = need.slot, need.slot.resource
         if held is not None and len(held.ids) != need.amount:
             return Refused(
@@ -185,7 +185,7 @@ class DeviceAllocator:
     # --- Hints. ---
 
     def hints(self, resource: str, amount: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
-        """Where so many devices could come from; None when the devices do not say where they are."""
+        """Return hints for a number of devices; None if the devices have no topology."""
         devices = self.inventory.devices(resource)
         masks = {name: device.mask & self._machine for name, device in devices.items()}
         nodes = functools.reduce(operator.or_, masks.values(), 0)

@@ -1,6 +1,6 @@
-"""Which container has which devices. Pure.
+"""Device requests and device assignments of containers. Pure.
 
-A device has one holder, except that containers of a Pod may take over what its finished init containers had.
+A device is assigned to one container, except that containers may take over devices of finished init containers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.topology.containers import peak
 
-# Kubernetes' mark for a device that is close to no NUMA node.
+# Kubernetes' number for a device without a NUMA node.
 NO_NUMA_NODE = -1
 
 
@@ -30,7 +30,7 @@ class AssignmentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The devices by NUMA node (one that is close to several is in each), and the plugin's answer as it came."""
+    """The devices by NUMA node (a device with several is listed under each), and the plugin's encoded response."""
 
     devices: Mapping[int, tuple[str, ...]]
     response: bytes
@@ -45,18 +45,18 @@ class Assignments:
     """All assignments of the node; changed only by `put` and `remove`."""
 
     def __init__(self, items: Iterable[tuple[AssignmentKey, Assignment]] = ()) -> None:
-        # By Pod, since Pods come and go as a whole; each sorted.
+        # By Pod UID; each sorted by key.
         self._pods: dict[str, tuple[tuple[AssignmentKey, Assignment], ...]] = {}
-        # What follows is known from the Pods: no Pod's admission should have to go through all of them.
+        # Indices, so that admission need not iterate over all Pods.
         self._uids: list[str] = []
         self._holders: dict[str, Counter[str]] = {}
-        # Another number whenever something has changed.
+        # Changes whenever an assignment does.
         self.revision = 0
         for slot, assignment in items:
             self.put(slot, assignment)
 
     def put(self, slot: AssignmentKey, assignment: Assignment) -> None:
-        """Note what the slot has."""
+        """Set an assignment."""
         if slot.pod_uid not in self._pods:
             bisect.insort(self._uids, slot.pod_uid)
         before = dict(self._pods.get(slot.pod_uid, ()))
@@ -67,7 +67,7 @@ class Assignments:
         self.revision += 1
 
     def remove(self, pod_uid: str) -> bool:
-        """Forget a Pod; whether it had anything."""
+        """Remove the assignments of a Pod; return whether it had any."""
         gone = self._pods.pop(pod_uid, None)
         if gone is None:
             return False
@@ -87,35 +87,35 @@ class Assignments:
             self._holders.pop(slot.resource, None)
 
     def get(self, slot: AssignmentKey) -> Assignment | None:
-        """What the slot has."""
+        """Return an assignment."""
         return next((held for found, held in self.of_pod(slot.pod_uid) if found == slot), None)
 
     def all(self) -> Iterator[tuple[AssignmentKey, Assignment]]:
-        """Everything, in the order of Pods, containers and resources."""
+        """Return all assignments by Pod, container and resource."""
         return itertools.chain.from_iterable(map(self._pods.__getitem__, self._uids))
 
     def of_pod(self, pod_uid: str) -> tuple[tuple[AssignmentKey, Assignment], ...]:
-        """What the Pod's containers have."""
+        """Return the assignments of a Pod."""
         return self._pods.get(pod_uid, ())
 
     def of_container(self, pod_uid: str, container: str) -> tuple[tuple[AssignmentKey, Assignment], ...]:
-        """What one container has."""
+        """Return the assignments of a container."""
         return tuple(item for item in self.of_pod(pod_uid) if item[0].container == container)
 
     def pod_uids(self) -> tuple[str, ...]:
-        """The Pods that have anything."""
+        """Return the UIDs of Pods with assignments."""
         return tuple(self._uids)
 
     def in_use(self, resource: str) -> frozenset[str]:
-        """The devices of the resource that somebody has."""
+        """Return the assigned devices of a resource."""
         return frozenset(self._holders.get(resource, ()))
 
     def resources(self) -> frozenset[str]:
-        """The resources somebody has devices of."""
+        """Return the resources with assigned devices."""
         return frozenset(self._holders)
 
     def users_of(self, resource: str, ids: frozenset[str]) -> frozenset[str]:
-        """The Pods that have any of these devices."""
+        """Return the UIDs of Pods to which any of the devices is assigned."""
         return frozenset(
             slot.pod_uid for slot, assignment in self.all() if slot.resource == resource and assignment.ids & ids
         )
@@ -129,7 +129,7 @@ Known = Callable[[str], bool]
 
 
 def served_by_claims(pod: Pod, container: str) -> frozenset[str]:
-    """The extended resources that the container gets through a claim, not from a device plugin."""
+    """Return the extended resources that a claim provides to the container, not a device plugin."""
     special = pod.status.extended_resource_claim_status
     if special is None:
         return frozenset()
@@ -137,7 +137,7 @@ def served_by_claims(pod: Pod, container: str) -> frozenset[str]:
 
 
 def container_request(pod: Pod, container: Container, known: Known) -> dict[str, int]:
-    """How many devices the container needs of each known resource, in the order of names."""
+    """Return the number of devices that the container requests, by known resource, in the order of names."""
     elsewhere = served_by_claims(pod, container.name)
     amounts = {
         name: Quantity.parse(amount).value()
@@ -148,5 +148,5 @@ def container_request(pod: Pod, container: Container, known: Known) -> dict[str,
 
 
 def pod_request(pod: Pod, known: Known) -> dict[str, int]:
-    """How many devices of each resource the Pod needs at its busiest moment."""
+    """Return the largest number of devices that the Pod needs at the same time, by resource."""
     return peak(pod, lambda container: container_request(pod, container, known))

@@ -1,8 +1,8 @@
-"""`kubelet_internal_checkpoint`: who has which devices, in the form of Kubernetes' kubelet. Pure.
+"""The device assignments in the file `kubelet_internal_checkpoint`, in kubelet's format. Pure.
 
-Kubelet's checksum is a hash of a printed Go structure, which nothing but Go can compute. Ours is the CRC-32 of `Data`
-as sorted, dense JSON. A file that kubelet wrote therefore does not pass, and counts as damaged: the node is drained
-when it changes from one to the other, as after any change of its agent's kind.
+Kubelet's checksum is a hash of a printed Go structure, which only Go can compute. Dray's is the CRC-32 of `Data` as
+sorted JSON without spaces. A file that kubelet wrote is therefore treated as damaged: drain the node before replacing
+one agent by the other.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FILE_NAME: Final = "kubelet_internal_checkpoint"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be trusted."""
+    """A damaged checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What outlives the agent: assignments, and the devices each registered resource had."""
+    """The persistent state: assignments, and the devices of each registered resource."""
 
     assigned: tuple[tuple[AssignmentKey, Assignment], ...] = ()
     registered: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -36,14 +36,14 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Written:
-    """What was last written of each assignment and each resource, and of what it was made."""
+    """The encoded assignments and resources of the last checkpoint, with the values they were encoded from."""
 
     assigned: dict[AssignmentKey, tuple[Assignment, bytes]] = field(default_factory=dict)
     registered: dict[str, tuple[Collection[str], bytes]] = field(default_factory=dict)
 
 
 def encode(checkpoint: Checkpoint, written: Written | None = None) -> bytes:
-    """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
+    """Return the content of the file; unchanged parts are taken from `written`, which is updated."""
     memory = Written() if written is None else written
     assigned, registered = {}, {}
     for slot, held in checkpoint.assigned:
@@ -53,12 +53,12 @@ def encode(checkpoint: Checkpoint, written: Written | None = None) -> bytes:
         known = memory.registered.get(name)
         registered[name] = known if known is not None and known[0] is ids else (ids, _registered(name, ids))
     memory.assigned, memory.registered = assigned, registered
-    # All keys come sorted, so that these are the bytes whose checksum is taken.
+    # All keys are sorted, so that these are the bytes of the checksum.
     entries = [entry for _, entry in assigned.values()] or [b""]
     devices = b",".join([devices for _, devices in registered.values()])
     entries[0] = b'{"PodDeviceEntries":[%b' % entries[0]
     entries[-1] = b'%b],"RegisteredDevices":{%b}}' % (entries[-1], devices)
-    # Long bytes are slow to make: there are never two at a time, and none is made of another.
+    # Long byte strings are slow to build: there is never more than one, and it is not copied.
     checksum = zlib.crc32(b",".join(entries))
     entries[0] = b'{"Data":%b' % entries[0]
     entries[-1] = b'%b,"Checksum":%d}' % (entries[-1], checksum)
@@ -66,7 +66,7 @@ def encode(checkpoint: Checkpoint, written: Written | None = None) -> bytes:
 
 
 def decode(content: bytes) -> Checkpoint:
-    """What a file's content says; raises `CheckpointError`."""
+    """Decode the content of the file; raises `CheckpointError`."""
     try:
         envelope = orjson.loads(content)
         data, checksum = envelope["Data"], envelope["Checksum"]
@@ -109,5 +109,5 @@ def _from_entry(entry: Mapping[str, Any]) -> tuple[AssignmentKey, Assignment]:
 def sample(
     assigned: Iterable[tuple[AssignmentKey, Assignment]], registered: Mapping[str, frozenset[str]]
 ) -> Checkpoint:
-    """The state as it is now."""
+    """Return a snapshot of the state."""
     return Checkpoint(tuple(assigned), dict(registered))

@@ -1,7 +1,7 @@
-"""Device plugins of one node: performs what the device book decides.
+"""The device manager: allocates devices of device plugins to containers.
 
-The owner runs `run`, registers `plugin_handler` as the handler of `DevicePlugin` plugins, and gives the object to
-`AlignedResources`, which has it hand out devices. Assignments are known from the beginning, before `run`.
+The owner runs `run`, registers `plugin_handler` as the handler of `DevicePlugin` plugins, and passes the object to the
+`TopologyManager`. Assignments are restored from the checkpoint on construction.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from dray.runtime.tasks import CoalescedCall, TaskGroup, pause
 _log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "kubelet.sock"
-# What a container waits with when it cannot be made.
+# The Waiting reason of a container without devices.
 CONFIG_ERROR: Final = "CreateContainerConfigError"
 _TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _SERVER_STOP_SECONDS: Final = 1.0
@@ -62,14 +62,14 @@ _SERVER_STOP_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """How the node treats devices."""
+    """Settings of the device manager."""
 
-    # How long a resource whose plugin is gone keeps its capacity; 0 drops it at once, as KEP-3573 says.
+    # How long a resource keeps its capacity without its plugin; 0 drops it at once, as in KEP-3573.
     grace_seconds: float = 300.0
-    # What an unhealthy device means for the Pod that has it: True fails the Pod, as KEP-3573 says; False, as in
-    # Kubernetes, leaves it running and only tells.
+    # Whether an unhealthy device fails the Pod that uses it, as in KEP-3573; otherwise, as in Kubernetes, its health is
+    # only reported.
     fail_unhealthy: bool = True
-    # Whether `allocatedResourcesStatus` tells of devices (gate ResourceHealthStatus).
+    # Whether `allocatedResourcesStatus` includes devices (feature gate ResourceHealthStatus).
     report_health: bool = True
     # The set of the machine's NUMA nodes.
     machine: int = (1 << NUMA_NODES_MAX) - 1
@@ -77,17 +77,17 @@ class DeviceSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodePods:
-    """The node's Pods; until `ready` they are not all known, and nothing is taken from Pods that are missing."""
+    """The node's Pods; until `ready` they are not all known, and nothing is freed."""
 
     source: PodSource
     ready: Callable[[], bool] = lambda: True
-    # (Pod UID, container) pairs that ran before the agent did.
+    # Containers that were running when the agent started, as (Pod UID, name).
     running: Collection[tuple[str, str]] = ()
-    # UIDs of Pods that are gone, though containers of theirs may still run.
+    # UIDs of deleted Pods whose containers may still run.
     orphans: Callable[[], Collection[str]] = lambda: ()
 
     def holders(self) -> frozenset[str] | None:
-        """The UIDs of Pods that may hold something: all but finished ones; None while they are not all known."""
+        """Return the UIDs of Pods that may hold resources: all but finished ones; None while not all Pods are known."""
         if not self.ready():
             return None
         live = [pod.metadata.uid or "" for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES]
@@ -96,7 +96,7 @@ class NodePods:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device for PodResources: one entry for each NUMA node it is close to."""
+    """A device for PodResources; a device with several NUMA nodes has an entry for each."""
 
     resource: str
     id: str
@@ -122,13 +122,13 @@ class DeviceManager(PodReservations):
         self._settings = settings
         path = os.path.join(folder, checkpoint.FILE_NAME)
         self._file = CheckpointFile(path)
-        # A node without a checkpoint is a new one: what its Node object says of extended resources is not true.
+        # Without a checkpoint the extended resources of an existing Node object are outdated.
         self.is_new = not os.path.exists(path)
         saved = load_checkpoint(path)
         inventory = Inventory(settings.grace_seconds)
         inventory.restore(saved.registered, clock.monotonic())
         self._allocator = DeviceAllocator(inventory, saved.assigned, settings.machine)
-        # Registers plugins, also those of the registration folder: the handler of type `DevicePlugin`.
+        # Registers plugins of both kinds of registration; the handler of type `DevicePlugin`.
         self.plugin_handler = DevicePluginHandler(inventory, clock, self._devices_changed)
         self._allocating = asyncio.Lock()
         self._saves = CoalescedCall(self._write)
@@ -193,7 +193,7 @@ class DeviceManager(PodReservations):
     # --- What the Node has. ---
 
     def node_resources(self) -> NodeResources:
-        """Capacity and allocatable of every resource that device plugins have or had."""
+        """Return capacity and allocatable of every resource that a device plugin has or had."""
         capacity, allocatable = self._allocator.inventory.amounts()
         return NodeResources(
             {name: str(amount) for name, amount in capacity.items()},
@@ -201,7 +201,7 @@ class DeviceManager(PodReservations):
         )
 
     def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
-        """For the check of a Pod that has devices already: at least what is in use, whatever plugins report now."""
+        """Return the allocatable resources for admission; for a Pod that has devices, at least the devices in use."""
         raised = dict(allocatable)
         if self._allocator.assignments.of_pod(pod.metadata.uid or ""):
             for resource in sorted(self._allocator.assignments.resources()):
@@ -217,7 +217,7 @@ class DeviceManager(PodReservations):
         return self._allocator.free_pod(pod_uid)
 
     def hints(self, pod: Pod, container: Container) -> dict[str, Sequence[Hint] | None]:
-        """Where the container's devices could come from, by resource."""
+        """Return hints for the container's devices, by resource."""
         uid = pod.metadata.uid or ""
         return {
             resource: self._allocator.hints(
@@ -230,7 +230,7 @@ class DeviceManager(PodReservations):
         }
 
     def pod_hints(self, pod: Pod) -> dict[str, Sequence[Hint] | None]:
-        """Where the devices of all containers could come from."""
+        """Return hints for the devices of all containers, by resource."""
         held: dict[str, frozenset[str]] = {}
         for slot, assignment in self._allocator.assignments.of_pod(pod.metadata.uid or ""):
             held[slot.resource] = held.get(slot.resource, frozenset()) | assignment.ids
@@ -240,7 +240,7 @@ class DeviceManager(PodReservations):
         }
 
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
-        """Give the container its devices; raises `AllocationError`. On the disk before it returns."""
+        """Allocate the container's devices and save the assignment; raises `AllocationError`."""
         await self._allocate(pod, container, affinity, runs_already=self._runs(pod, container.name))
 
     def holds(self, pod_uid: str) -> bool:
@@ -271,7 +271,7 @@ class DeviceManager(PodReservations):
             if isinstance(step, AskPreference):
                 assert endpoint is not None
                 preference = await endpoint.preferred(step.question)
-                # Devices may have become unhealthy meanwhile: everything is looked at again.
+                # Devices may have become unhealthy in the meantime, so everything is checked again.
                 step = self._allocator.begin(need, affinity, asks=asks, preference=preference)
             if isinstance(step, Refused):
                 raise AllocationError(step.message)
@@ -306,7 +306,7 @@ class DeviceManager(PodReservations):
     # --- Running containers. ---
 
     async def prepare(self, pod: Pod) -> None:
-        """Allocate what admission could not know of yet: a plugin that came after it. Raises `ResourceError`."""
+        """Allocate devices of plugins that registered after the Pod's admission; raises `ResourceError`."""
         for container in containers_of(pod):
             if self._missing(pod, container) and not self._runs(pod, container.name):
                 try:
@@ -315,7 +315,7 @@ class DeviceManager(PodReservations):
                     raise ResourceError(UNEXPECTED_ADMISSION_ERROR, str(error)) from error
 
     def container_options(self, pod: Pod, container: str) -> RunOptions:
-        """What plugins answered for the container; raises `ResourceError` while it has no devices, and gets some."""
+        """Return the plugins' responses; if devices are missing, allocate them and raise `ResourceError`."""
         spec = next((item for item in containers_of(pod) if item.name == container), None)
         uid = pod.metadata.uid or ""
         # An ephemeral container has no resources.
@@ -329,7 +329,7 @@ class DeviceManager(PodReservations):
         return run_options(self._allocator.assignments.of_container(uid, container))
 
     async def pre_start(self, pod: Pod, container: str) -> None:
-        """Tell the plugins that want to know; raises `ResourceError`."""
+        """Call PreStartContainer of the plugins that require it; raises `ResourceError`."""
         for slot, assignment in self._allocator.assignments.of_container(pod.metadata.uid or "", container):
             endpoint = self.plugin_handler.get(slot.resource)
             if endpoint is None or not endpoint.options.pre_start_required:
@@ -355,7 +355,7 @@ class DeviceManager(PodReservations):
     # --- What is known about Pods. ---
 
     def check_health(self, pod: Pod) -> Rejection | None:
-        """Why the Pod has to be failed now: a device it uses is unhealthy, and that is what the node is set to do."""
+        """Return why the Pod must fail: a device it uses is unhealthy, and the settings require it."""
         if not self._settings.fail_unhealthy:
             return None
         return unhealthy_device(
@@ -363,7 +363,7 @@ class DeviceManager(PodReservations):
         )
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
-        """The container's `allocatedResourcesStatus`."""
+        """Return the container's `allocatedResourcesStatus`."""
         if not self._settings.report_health:
             return ()
         return resource_statuses(
@@ -372,11 +372,11 @@ class DeviceManager(PodReservations):
 
     @property
     def revision(self) -> int:
-        """Another number whenever some container has other devices."""
+        """A number that changes whenever an assignment does."""
         return self._allocator.assignments.revision
 
     def container_devices(self, pod_uid: str, container: str) -> tuple[HeldDevice, ...]:
-        """The container's devices, for PodResources."""
+        """Return the container's devices, for PodResources."""
         return tuple(
             HeldDevice(slot.resource, name, None if node == NO_NUMA_NODE else node)
             for slot, assignment in self._allocator.assignments.of_container(pod_uid, container)
@@ -385,7 +385,7 @@ class DeviceManager(PodReservations):
         )
 
     def allocatable_devices(self) -> tuple[HeldDevice, ...]:
-        """All healthy devices, whether or not somebody has them."""
+        """Return all healthy devices, in use or not."""
         inventory = self._allocator.inventory
         return tuple(
             HeldDevice(resource, device.id, node)

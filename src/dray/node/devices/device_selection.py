@@ -1,7 +1,7 @@
-"""Which devices a container gets. Pure, and the same for the same state: devices go in the order of their names.
+"""Selects the devices of a container. Pure and deterministic: devices are taken in the order of their names.
 
-First what init containers of the Pod left, then devices close to the wanted NUMA nodes, then the others. Where there
-is a choice the plugin may be asked which it prefers; its answer is a hint, what it names wrongly is passed over.
+Devices of finished init containers come first, then devices with an affinity to the wanted NUMA nodes, then the rest.
+Where there is a choice the plugin is asked for its preference; unavailable devices in its response are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dray.node.devices.inventory import Device, in_order
 
 @dataclass(frozen=True, slots=True)
 class PreferenceRequest:
-    """What a plugin is asked: choose `size` of the available ones, among them those that must be included."""
+    """A request of GetPreferredAllocation: `size` of the available devices, including `must_include`."""
 
     available: tuple[str, ...]
     must_include: tuple[str, ...]
@@ -24,12 +24,12 @@ class PreferenceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What there is to choose from, in the order of names: `free` for anybody, `reusable` only for this container."""
+    """The devices to choose from, in the order of names; `reusable` ones are for this container only."""
 
     needed: int
     free: tuple[Device, ...]
     reusable: tuple[str, ...] = ()
-    # The wanted NUMA nodes; None when any will do.
+    # The wanted NUMA nodes; None means any.
     affinity: int | None = None
 
 
@@ -43,7 +43,7 @@ class TooFewError(Exception):
 
 
 def choose(candidates: Candidates, preference: Sequence[str] | None) -> PreferenceRequest | tuple[str, ...]:
-    """The devices; or the question to ask first, unless a preference (which may be empty) is given."""
+    """Return the devices, or the preference request that must be answered first; raises `TooFewError`."""
     taken = candidates.reusable[: candidates.needed]
     missing = candidates.needed - len(taken)
     if not missing:
@@ -54,7 +54,7 @@ def choose(candidates: Candidates, preference: Sequence[str] | None) -> Preferen
     if missing < len(aligned):
         pool, rest = aligned, aligned
     else:
-        # The promised alignment is kept: all that is close goes first, and only then the plugin is asked.
+        # Aligned devices are all taken before the plugin is asked about the rest.
         taken += aligned
         missing -= len(aligned)
         pool, rest = tuple([device.id for device in candidates.free]), unaligned + elsewhere
@@ -77,7 +77,7 @@ def _fill(taken: Sequence[str], needed: int, *sources: Iterable[str]) -> tuple[s
 def split_by_affinity(
     devices: Sequence[Device], affinity: int | None
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The devices close to the wanted nodes, those close to others, and those close to none."""
+    """Return the devices with affinity to the wanted nodes, to other nodes, and to none."""
     if affinity is None or not any(device.mask for device in devices):
         return (), (), tuple([device.id for device in devices])
     aligned = tuple(device.id for device in devices if device.mask & affinity)

@@ -1,4 +1,4 @@
-"""Speaks to one device plugin; once its stream of devices has ended it is stopped for good."""
+"""The gRPC client of one device plugin; it is closed when its ListAndWatch stream has ended."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dray.rpc.sockets import ChannelClosedError, answer_of, connect, error_text
 
 # Kubelet's.
 PRE_START_TIMEOUT_SECONDS: Final = 30.0
-# Kubelet has no bound for these, and one plugin that hangs then holds up every Pod of the node. Some plugins reset or
+# Kubelet has no timeout for these, so that a plugin that hangs blocks every Pod of the node. Some plugins reset or
 # program hardware in Allocate, which takes minutes.
 ALLOCATE_TIMEOUT_SECONDS: Final = 600.0
 ANSWER_TIMEOUT_SECONDS: Final = 60.0
-# As Go prints an answer without containers.
+# As Go prints a response without containers.
 _EMPTY_ANSWER: Final = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
 
 
 class EndpointError(Exception):
-    """The plugin did not do what it was asked."""
+    """A call of the plugin failed."""
 
 
 _FAILURES: Final = (grpc.aio.AioRpcError, ChannelClosedError)
@@ -40,7 +40,7 @@ def _why(error: Exception) -> str:
 
 
 class Endpoint:
-    """One plugin at one socket."""
+    """One device plugin at one socket."""
 
     def __init__(self, resource: str, path: str) -> None:
         self.resource = resource
@@ -51,7 +51,7 @@ class Endpoint:
         self._stopped = False
 
     async def dial(self, timeout_seconds: float) -> bool:
-        """Wait until the plugin listens; whether it does."""
+        """Wait until the plugin listens; return whether it does."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._channel.channel_ready()
@@ -60,7 +60,7 @@ class Endpoint:
         return True
 
     async def fetch_options(self) -> None:
-        """Ask the plugin for its options."""
+        """Call GetDevicePluginOptions; raises `EndpointError`."""
         try:
             self.options = await answer_of(
                 self._stub.GetDevicePluginOptions(pb.Empty(), timeout=ANSWER_TIMEOUT_SECONDS)
@@ -69,7 +69,7 @@ class Endpoint:
             raise EndpointError(f"failed to get device plugin options: {_why(error)}") from error
 
     async def watch(self) -> AsyncIterator[tuple[Device, ...]]:
-        """All devices each time the plugin sends them; ends with the stream, for whatever reason."""
+        """Yield all devices each time the plugin sends them; ends or raises `EndpointError` with the stream."""
         stream = self._stub.ListAndWatch(pb.Empty())
         try:
             async for update in stream:
@@ -80,7 +80,7 @@ class Endpoint:
             stream.cancel()
 
     async def preferred(self, question: PreferenceRequest) -> tuple[str, ...]:
-        """Which devices the plugin would choose; may be fewer, or others."""
+        """Return the devices that the plugin prefers, which may be too few or not available."""
         self._check()
         request = pb.PreferredAllocationRequest(
             container_requests=[
@@ -99,7 +99,7 @@ class Endpoint:
         return tuple(answer.container_responses[0].device_ids) if answer.container_responses else ()
 
     async def allocate(self, ids: Sequence[str]) -> bytes:
-        """Have the plugin make the devices ready for one container; its answer as it came."""
+        """Call Allocate for one container; return the encoded response."""
         self._check()
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
         try:
@@ -112,7 +112,7 @@ class Endpoint:
         return response
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        """Tell the plugin that a container with these devices is about to start."""
+        """Call PreStartContainer; raises `EndpointError`."""
         try:
             self._check()
             request = pb.PreStartContainerRequest(devices_ids=ids)
@@ -122,7 +122,7 @@ class Endpoint:
             raise EndpointError(text) from error
 
     async def stop(self) -> None:
-        """Give the plugin up; calls under way end."""
+        """Close the connection; pending calls fail."""
         self._stopped = True
         await self._channel.close(None)
 

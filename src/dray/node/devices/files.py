@@ -1,4 +1,4 @@
-"""The folder of device plugins on the disk: checkpoint and sockets."""
+"""The folder of device plugins: checkpoint and sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER_MODE: Final = 0o750
 
 
 def load_checkpoint(path: str) -> Checkpoint:
-    """The last checkpoint; empty when there is none or it is damaged, which is logged."""
+    """Return the last checkpoint; empty if there is none or, with an error in the log, if it is damaged."""
     try:
         content = read_checkpoint(path)
         return Checkpoint() if content is None else decode(content)

@@ -1,8 +1,8 @@
-"""Which devices plugins have told of, and how healthy they are. Pure: times are arguments.
+"""The devices that plugins report, and their health. Pure; time is an argument.
 
-A registration opens a *session*: the one stream of device lists from that plugin. What an older session says or how
-it ends never touches a newer one. When a session ends the resource's devices count as unhealthy; after the grace the
-resource is dropped, and only its name stays, with nothing.
+A registration opens a *session*: one ListAndWatch stream of that plugin. Reports and the end of an older session do not
+affect a newer one. When a session ends, the resource's devices are unhealthy; after the grace period the resource is
+dropped, and its capacity is reported as zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Session = NewType("Session", int)
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device as its plugin last told of it."""
+    """A device as last reported by its plugin."""
 
     id: str
     healthy: bool
@@ -28,7 +28,7 @@ class Device:
 
     @property
     def mask(self) -> int:
-        """The NUMA nodes it is close to."""
+        """The device's NUMA nodes as a set."""
         return mask_of(self.numa_nodes)
 
 
@@ -37,9 +37,9 @@ class _Resource:
     devices: dict[str, Device] = field(default_factory=dict)
     session: Session | None = None
     endpoint: str = ""
-    # The current session has sent its devices; until then those of the one before are kept, as unhealthy.
+    # The current session has sent its devices; until then those of the previous one are kept as unhealthy.
     listed: bool = False
-    # Those of the devices that are, once someone has asked; in the order of their names.
+    # The healthy devices in the order of names, computed on demand.
     healthy: tuple[Device, ...] | None = None
     healthy_ids: frozenset[str] = frozenset()
     has_topology: bool = False
@@ -63,7 +63,7 @@ class Inventory:
     # --- What happens. ---
 
     def restore(self, resources: Iterable[str], now: float) -> None:
-        """The agent has restarted; these resources' plugins have to register again within the grace."""
+        """Restore resources after an agent restart; their plugins have to register within the grace period."""
         for name in resources:
             self._resources[name] = _Resource(stopped_at=now)
 
@@ -74,7 +74,7 @@ class Inventory:
             raise TakenError(f'the ResourceName "{resource}" is already registered by endpoint "{found.endpoint}"')
 
     def opened(self, resource: str, endpoint: str) -> Session:
-        """A plugin has registered; it replaces the one before."""
+        """Open a session for a plugin that has registered; it replaces the previous one."""
         self.check_free(resource, endpoint)
         self._sessions += 1
         found = self._resources.setdefault(resource, _Resource())
@@ -84,7 +84,7 @@ class Inventory:
         return found.session
 
     def told(self, resource: str, session: Session, devices: Iterable[Device]) -> frozenset[str] | None:
-        """All devices of the resource; the ids whose health is another now. None when the session is an old one."""
+        """Set the devices of the resource; return the IDs whose health changed, or None for an old session."""
         found = self._resources.get(resource)
         if found is None or found.session != session:
             return None
@@ -96,7 +96,7 @@ class Inventory:
         return frozenset(changed | (found.devices.keys() - before.keys()))
 
     def closed(self, resource: str, session: Session, now: float) -> frozenset[str] | None:
-        """The session has ended; the ids that are unhealthy thereby. None when it is an old one."""
+        """End a session; return the IDs that became unhealthy, or None for an old session."""
         found = self._resources.get(resource)
         if found is None or found.session != session:
             return None
@@ -105,7 +105,7 @@ class Inventory:
         return healthy
 
     def expire(self, now: float) -> bool:
-        """Drop the resources whose grace is over; whether there were any."""
+        """Drop the resources whose grace period is over; return whether there were any."""
         gone = {
             name
             for name, found in self._resources.items()
@@ -120,13 +120,13 @@ class Inventory:
 
     @property
     def next_expiry(self) -> float | None:
-        """When `expire` has something to do, at the earliest."""
+        """When the next grace period is over."""
         stops = [found.stopped_at for found in self._resources.values() if found.stopped_at is not None]
         return min(stops) + self._grace_seconds if stops else None
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Names of the resources whose plugin is there or may come back."""
+        """The resources whose plugin is registered or may register again."""
         return tuple(sorted(self._resources))
 
     def knows(self, resource: str) -> bool:
@@ -134,22 +134,22 @@ class Inventory:
         return resource in self._resources
 
     def session(self, resource: str) -> Session | None:
-        """The session of the plugin that serves the resource now."""
+        """Return the current session of the resource."""
         found = self._resources.get(resource)
         return None if found is None else found.session
 
     def devices(self, resource: str) -> Mapping[str, Device]:
-        """The devices last told of, by id."""
+        """Return the devices that were reported last, by ID."""
         found = self._resources.get(resource)
         return {} if found is None else found.devices
 
     def is_current(self, resource: str) -> bool:
-        """Whether a plugin that has told of its devices is connected."""
+        """Whether a plugin is connected and has reported its devices."""
         found = self._resources.get(resource)
         return found is not None and found.listed
 
     def is_healthy(self, resource: str, device_id: str) -> bool:
-        """Whether the device can be given away."""
+        """Whether the device is healthy."""
         found = self._resources.get(resource)
         if found is None or not found.listed:
             return False
@@ -157,7 +157,7 @@ class Inventory:
         return device is not None and device.healthy
 
     def healthy(self, resource: str) -> frozenset[str]:
-        """The ids of devices that can be given away or are."""
+        """Return the IDs of healthy devices."""
         found = self._resources.get(resource)
         if found is None or not found.listed:
             return frozenset()
@@ -165,7 +165,7 @@ class Inventory:
         return found.healthy_ids
 
     def healthy_devices(self, resource: str) -> tuple[Device, ...]:
-        """The same, in the order of their names."""
+        """Return the healthy devices in the order of names."""
         found = self._resources.get(resource)
         return () if found is None or not found.listed else self._look(found)
 
@@ -178,12 +178,12 @@ class Inventory:
         return found.healthy
 
     def has_topology(self, resource: str) -> bool:
-        """Whether any device says where it is."""
+        """Whether any device has NUMA nodes."""
         found = self._resources.get(resource)
         return found is not None and found.has_topology
 
     def amounts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Capacity (all devices) and allocatable (healthy ones); dropped resources have nothing."""
+        """Return capacity (all devices) and allocatable (healthy devices); zero for dropped resources."""
         capacity = dict.fromkeys(sorted(self._dropped), 0)
         allocatable = dict(capacity)
         for name in self.resources:
@@ -193,17 +193,17 @@ class Inventory:
 
 
 _NUMBERS: Final = re.compile(r"([0-9]+)")
-# The same devices are sorted again and again; a node has hundreds of them, seldom thousands.
+# The same devices are sorted repeatedly; a node has hundreds of them, seldom thousands.
 NAMES_KEPT: Final = 16384
 
 
 @functools.lru_cache(maxsize=NAMES_KEPT)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A key for sorting that counts numbers inside of names: gpu2 before gpu10."""
+    """Return a sort key that compares numbers in names by value: gpu2 before gpu10."""
     parts = _NUMBERS.split(name)
     return tuple((0, int(part), part) if index % 2 else (1, 0, part) for index, part in enumerate(parts))
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """The names sorted naturally."""
+    """Return the names in natural order."""
     return tuple(sorted(names, key=natural))

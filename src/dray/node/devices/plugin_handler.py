@@ -1,7 +1,7 @@
-"""Takes in device plugins, by either way of registration, and follows the devices they tell of.
+"""Registers device plugins, by both kinds of registration, and watches their devices.
 
-Both orders work: Kubernetes' plugins listen before they call Register, those of KEP-3573 once it has answered. A
-resource is served by one plugin; another endpoint is refused while that one's stream lives.
+Both orders are supported: Kubernetes' plugins listen before they call Register, those of KEP-3573 after its response. A
+resource is served by one plugin; another endpoint is refused while that plugin's stream is open.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from dray.runtime.tasks import TaskGroup
 _log = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_SECONDS: Final = 10.0
-# Plugins that listen already are found at once; for the others Register answers after this time, dialling goes on.
+# Plugins that already listen are connected at once; for others Register returns after this time, and dialling goes on.
 REGISTER_WAIT_SECONDS: Final = 1.0
 
 
 class OnDevices(Protocol):
-    """Hears of a resource's devices whose health is another; `save` when the plugin told of them."""
+    """Called with the devices of a resource whose health changed; `save` if the plugin reported them."""
 
     async def __call__(self, resource: str, ids: frozenset[str], *, save: bool) -> None:
-        """Take it in."""
+        """Handle the change."""
 
 
 class DevicePluginHandler:
-    """The connected plugins; changes the inventory as they come, tell of devices, and go."""
+    """The connected device plugins; updates the inventory."""
 
     def __init__(self, inventory: Inventory, clock: Clock, on_devices: OnDevices) -> None:
         self._inventory = inventory
         self._clock = clock
         self._on_devices = on_devices
-        # By resource; one that has stopped stays until the next.
+        # By resource; a stopped one stays until it is replaced.
         self._endpoints: dict[str, Endpoint] = {}
-        # Set while plugins can register; its owner runs it.
+        # Set by the owner while plugins can register.
         self.group: TaskGroup | None = None
 
     def get(self, resource: str) -> Endpoint | None:
-        """The plugin that serves the resource or last did."""
+        """Return the plugin that serves the resource, or last did."""
         return self._endpoints.get(resource)
 
     async def stop(self) -> None:
-        """Give up all plugins."""
+        """Close the connections to all plugins."""
         for endpoint in self._endpoints.values():
             await endpoint.stop()
 
     async def connect(self, resource: str, path: str) -> None:
-        """Take in a plugin that called Register; raises `RegistrationError`."""
+        """Connect to a plugin that called Register; raises `RegistrationError`."""
         self._check_free(resource, path)
         endpoint = Endpoint(resource, path)
         if await endpoint.dial(REGISTER_WAIT_SECONDS):
@@ -65,14 +65,14 @@ class DevicePluginHandler:
     # The handler of plugins of type `DevicePlugin`.
 
     def validate(self, plugin: Plugin) -> None:
-        """Raise when the plugin speaks another version or its name is no extended resource."""
+        """Raise `PluginError` if the version is not supported or the name is not an extended resource."""
         try:
             check_plugin(plugin.name, plugin.versions)
         except RegistrationError as error:
             raise PluginError(str(error)) from error
 
     async def register(self, plugin: Plugin) -> None:
-        """Use a plugin found by its socket in the registration folder."""
+        """Connect to a plugin that the plugin manager found."""
         if self.group is None:
             raise PluginError("device plugins cannot be registered yet")
         try:
@@ -82,12 +82,12 @@ class DevicePluginHandler:
             raise PluginError(str(error)) from error
 
     async def deregister(self, plugin: Plugin) -> None:
-        """The plugin's registration socket is gone: it is not used any more."""
+        """Close the connection to a plugin whose registration socket is gone."""
         endpoint = self._endpoints.get(plugin.name)
         if endpoint is not None and endpoint.path == plugin.endpoint:
             await endpoint.stop()
 
-    # Inside.
+    # Internal.
 
     async def _connect_later(self, endpoint: Endpoint) -> None:
         try:
@@ -102,7 +102,7 @@ class DevicePluginHandler:
         await self._adopt(endpoint)
 
     async def _adopt(self, endpoint: Endpoint) -> None:
-        """Use the plugin from now on, in place of one before."""
+        """Use the plugin, in place of the previous one of the resource."""
         resource = endpoint.resource
         try:
             await endpoint.fetch_options()
@@ -124,7 +124,7 @@ class DevicePluginHandler:
             raise RegistrationError(str(error)) from error
 
     async def _follow(self, endpoint: Endpoint, session: Session) -> None:
-        """Take in the plugin's devices until its stream ends, which is its end."""
+        """Update the plugin's devices until its stream ends."""
         resource = endpoint.resource
         try:
             async for devices in endpoint.watch():

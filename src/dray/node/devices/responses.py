@@ -1,4 +1,4 @@
-"""What plugins' answers mean for containers, and what devices look like in a container's status. Pure."""
+"""Converts plugins' responses to run options and container statuses, and finds unhealthy devices. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
-# The plugin is gone and may come back: nobody can say.
+# The plugin is not connected.
 UNKNOWN = "Unknown"
 
 
 def run_options(assigned: Iterable[tuple[AssignmentKey, Assignment]]) -> RunOptions:
-    """What the answers give to one container; of two for the same name or path the first counts."""
+    """Return what the responses add to a container; the first value for a name or path is used."""
     answers = [pb.ContainerAllocateResponse.FromString(assignment.response) for _, assignment in assigned]
     mounts = [
         Mount(item.container_path, item.host_path, item.read_only) for answer in answers for item in answer.mounts
@@ -52,13 +52,13 @@ def _first(what: str, items: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
 
 
 def device_from_wire(message: pb.Device) -> Device:
-    """A device as its plugin told of it; any health but "Healthy" is unhealthy."""
+    """Convert a device from its message; any health but "Healthy" is unhealthy."""
     nodes = dict.fromkeys(node.id for node in message.topology.nodes)
     return Device(message.id, message.health == HEALTHY, tuple(nodes))
 
 
 def resource_statuses(assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory) -> list[Document]:
-    """The `allocatedResourcesStatus` entries of one container."""
+    """Return the `allocatedResourcesStatus` entries of one container."""
     return [
         {
             "name": slot.resource,
@@ -72,7 +72,7 @@ def resource_statuses(assigned: Iterable[tuple[AssignmentKey, Assignment]], inve
 
 
 def health_of(inventory: Inventory, resource: str, device_id: str) -> str:
-    """Healthy, Unhealthy (also a device that its plugin no longer lists), or Unknown without a plugin."""
+    """Return Healthy, Unhealthy (also for a device that is no longer listed), or Unknown without a plugin."""
     if not inventory.is_current(resource):
         return UNKNOWN
     return HEALTHY if inventory.is_healthy(resource, device_id) else UNHEALTHY
@@ -84,7 +84,10 @@ REASON: Final = "UnhealthyDevice"
 def unhealthy_device(
     pod: Pod, assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory
 ) -> Rejection | None:
-    """The first unhealthy device that a container still uses."""
+    """Return a failure for the first unhealthy device that a container still uses, as KEP-3573 requires.
+
+    Only the report of a connected plugin counts, and only for devices that it lists.
+    """
     done = _finished_init_containers(pod)
     for slot, assignment in assigned:
         if slot.container in done or not inventory.is_current(slot.resource):

@@ -1,4 +1,4 @@
-"""The socket at which device plugins register."""
+"""The Registration service that device plugins call, with its checks and metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Connect = Callable[[str, str], Awaitable[None]]
 
 
 class Registration(RegistrationServicer):  # type: ignore[misc]
-    """Translates Register."""
+    """The gRPC service."""
 
     def __init__(self, folder: str, connect: Connect, metrics: DeviceMetrics) -> None:
         self._folder = folder
@@ -28,13 +28,13 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         self._metrics = metrics
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve it."""
+        """Add the service to a server."""
         add_RegistrationServicer_to_server(self, server)
 
     async def Register(
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty]
     ) -> pb.Empty:
-        """Take the plugin in, or answer UNKNOWN with the reason as kubelet does."""
+        """Register the plugin, or fail with UNKNOWN and the reason, as kubelet does."""
         self._metrics.registered(request.resource_name)
         try:
             check_request(request.version, request.resource_name)
@@ -44,12 +44,12 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         return pb.Empty()
 
 
-# Prometheus' usual buckets, which kubelet uses here.
+# Prometheus' default buckets, which kubelet uses here.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class DeviceMetrics:
-    """What is measured about registration and allocation."""
+    """Metrics of registration and allocation, under Kubernetes' names."""
 
     def __init__(self, metrics: Metrics) -> None:
         labels = ["resource_name"]
@@ -61,11 +61,11 @@ class DeviceMetrics:
         )
 
     def registered(self, resource: str) -> None:
-        """A plugin called Register."""
+        """Count a call of Register."""
         self._registrations.labels(resource).inc()
 
     def allocated(self, resource: str, seconds: float) -> None:
-        """A call of Allocate has ended."""
+        """Observe a call of Allocate."""
         self._allocations.labels(resource).observe(seconds)
 
 
@@ -73,7 +73,7 @@ VERSION: Final = "v1beta1"
 
 
 class RegistrationError(Exception):
-    """A plugin that is not taken; the text is told to it."""
+    """A plugin that cannot be registered; the message is sent to it."""
 
 
 def check_request(version: str, resource: str) -> None:

@@ -1,1 +1,1 @@
-"""Dynamic resources on the node: which claims its Pods use, prepared by drivers, and never forgotten."""
+"""Dynamic resource allocation on the node: the claims of Pods, DRA drivers, device health, ResourceSlice cleanup."""

@@ -22,7 +22,7 @@ API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be trusted."""
+    """A damaged checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ Encoded = dict[UID, _Part]
 
 
 def encode(claims: Iterable[ClaimInfo], written: Encoded | None = None) -> bytes:
-    """The file's content; what is in `written`, and only that, is not made anew. It is then what this call wrote."""
+    """Return the content of the file; unchanged parts are taken from `written`, which is updated."""
     memory = {} if written is None else written
     now = {}
     for info in claims:
@@ -47,7 +47,7 @@ def encode(claims: Iterable[ClaimInfo], written: Encoded | None = None) -> bytes
         now[info.uid] = found if found is not None and found.info is info else _part(info)
     memory.clear()
     memory.update(now)
-    # Long bytes are slow to make: there are never two at a time, and none is made of another.
+    # Long byte strings are slow to build: there is never more than one, and it is not copied.
     checksum = zlib.crc32(b",".join([part.plain for part in now.values()]), zlib.crc32(_HEAD))
     checksum = zlib.crc32(_TAIL, checksum)
     quoted = [part.quoted for part in now.values()] or [b""]

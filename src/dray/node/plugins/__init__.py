@@ -1,1 +1,1 @@
-"""How plugins make themselves known to the node: sockets in a folder, asked who they are, handed to their handler."""
+"""The plugin manager: finds the sockets of plugins in a folder and registers the plugins with their handlers."""

@@ -1,1 +1,1 @@
-"""PodResources: tells monitoring and network agents which devices, CPUs, memory and claims Pods have."""
+"""The PodResources API: devices, CPUs, memory and claims of Pods, for monitoring and network agents."""

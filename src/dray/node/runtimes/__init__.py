@@ -1,1 +1,1 @@
-"""What runs containers: child processes, runc, any CRI socket, or nothing but memory. One interface for all."""
+"""Container runtimes with one interface: child processes, runc, CRI, and simulated containers."""

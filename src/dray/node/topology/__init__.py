@@ -1,1 +1,1 @@
-"""Keeping what a container gets close together: NUMA hints, policies, exclusive CPUs and pinned memory."""
+"""NUMA alignment: topology manager, CPU manager and memory manager."""

@@ -147,7 +147,7 @@ class TopologyManager:
         return NodeResources() if self._devices is None else self._devices.node_resources()
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
-        """The container's `allocatedResourcesStatus`."""
+        """Return the container's `allocatedResourcesStatus`."""
         return () if self._devices is None else self._devices.container_resources(pod, container)
 
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:

@@ -1,1 +1,1 @@
-"""Container logs in CRI's format: reading, following, serving."""
+"""Container logs in the CRI format: parsing, reading and following."""

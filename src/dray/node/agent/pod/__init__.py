@@ -1,1 +1,1 @@
-"""One Pod's life: what happened and what to do next. All thinking."""
+"""The lifecycle and status of one Pod, and the specs of its containers. Pure."""

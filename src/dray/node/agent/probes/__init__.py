@@ -1,1 +1,1 @@
-"""Probes: when to ask, and what several answers mean."""
+"""Probes of containers: execution, schedule and thresholds."""

@@ -1,1 +1,1 @@
-"""Health of devices in use, as their drivers report it."""
+"""Device health as reported by DRA drivers."""

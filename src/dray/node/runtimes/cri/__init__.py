@@ -1,1 +1,1 @@
-"""Containers by any runtime that serves the Container Runtime Interface."""
+"""A runtime that uses any implementation of the Container Runtime Interface (CRI)."""

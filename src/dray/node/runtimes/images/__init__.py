@@ -1,1 +1,1 @@
-"""The node's own images: root file systems on disk, imported from folders and archives."""
+"""The image store of the runc runtime: root file systems on disk, imported from folders and archives."""

@@ -1,1 +1,1 @@
-"""Containers as plain child processes: no root, no images, no isolation."""
+"""A runtime whose containers are plain child processes: no root, no images, no isolation."""

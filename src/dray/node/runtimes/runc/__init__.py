@@ -1,1 +1,1 @@
-"""Real containers by runc, with this node's own images and one minimal OCI configuration each."""
+"""A runtime that uses runc, with the node's own image store."""

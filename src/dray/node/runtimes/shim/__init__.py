@@ -1,1 +1,1 @@
-"""The small process that stays with a container when the agent does not: its output, its end, its signals."""
+"""The shim: a small process per container that outlives the agent, and the runtimes' side of it."""
