@@ -1,4 +1,4 @@
-"""A claim as a driver's author sees it: the devices this driver is to prepare, each with its configuration. Pure."""
+"""Claims in the SDK: the devices of this driver, each with its configuration. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dray.api.types.resource_v1 import (
 
 
 class ClaimError(Exception):
-    """A claim that cannot be prepared; the text is told to the Pod."""
+    """A claim that cannot be prepared; the text is reported to the Pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """One device the scheduler gave to a request of the claim."""
+    """A device allocated to a request of the claim."""
 
     request: str
     pool: str
@@ -30,17 +30,17 @@ class AllocatedDevice:
     share_id: str | None = None
     admin_access: bool = False
     consumed_capacity: Mapping[str, str] = field(default_factory=dict)
-    # The parameters meant for this device, those of the class before those of the claim: later ones win.
+    # Parameters for this device: those of the class, then those of the claim, which take precedence.
     parameters: tuple[Any, ...] = ()
 
     def prepared(self, edits: ContainerEdits = NO_EDITS, *, cdi_device_ids: Sequence[str] = ()) -> PreparedDevice:
-        """The device, ready: what it does to containers, and CDI devices that exist already."""
+        """Return the prepared device with its container edits and existing CDI devices."""
         return PreparedDevice(self, edits, tuple(cdi_device_ids))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """What preparing a device came to."""
+    """A prepared device: its container edits and existing CDI devices."""
 
     device: AllocatedDevice
     edits: ContainerEdits = NO_EDITS
@@ -49,18 +49,18 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim to prepare; `devices` are this driver's alone."""
+    """A claim to prepare; `devices` are those of this driver."""
 
     uid: UID
     key: NamespacedName
     devices: tuple[AllocatedDevice, ...]
-    # The whole object, for what is not here.
+    # The API object.
     object: ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """A claim to unprepare; its object may be long gone, so this comes from the driver's own record."""
+    """A claim to unprepare, from the driver's checkpoint: the API object may be deleted."""
 
     uid: UID
     key: NamespacedName
@@ -68,7 +68,7 @@ class PreparedClaim:
 
 
 def claim_for(driver: str, uid: UID, claim: ResourceClaim) -> Claim:
-    """The driver's part of an allocated claim; raises when it is not the claim that was meant."""
+    """Return the driver's part of an allocated claim; raise `ClaimError` if it was replaced or deallocated."""
     key = NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
     if claim.status.allocation is None:
         raise ClaimError(f"claim {key} not allocated")
@@ -98,5 +98,5 @@ def _allocated(
 
 
 def _applies(config: DeviceAllocationConfiguration, request: str) -> bool:
-    """No requests means all; a main request's name stands for its subrequests as well."""
+    """Return whether the configuration applies; no requests means all, a request includes its subrequests."""
     return not config.requests or request in config.requests or request.partition("/")[0] in config.requests

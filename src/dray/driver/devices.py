@@ -1,4 +1,4 @@
-"""Short ways to write devices, counters and pools; what they make are the API's own structures."""
+"""Functions that build devices, counters and pools of the API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dray.api.types.resource_v1 import (
 
 
 class Version(str):
-    """A text that is a semantic version, so that selectors may compare it as one."""
+    """A semantic version: selectors compare it as such."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ def device(
     taints: Iterable[DeviceTaint] = (),
     **fields: Any,
 ) -> Device:
-    """A device: `consumes` is what it takes of each counter set; other fields are the API's, in snake case."""
+    """Return a device; `consumes` are amounts per counter set, other fields are those of the API in snake case."""
     return Device(
         name=name,
         attributes={key: attribute(value) for key, value in (attributes or {}).items()},
@@ -51,7 +51,7 @@ def device(
 
 
 def attribute(value: AttributeValue | DeviceAttribute) -> DeviceAttribute:
-    """A value as the attribute of its type."""
+    """Return an attribute of the value's type."""
     match value:
         case DeviceAttribute():
             return value
@@ -81,7 +81,7 @@ def _capacity(value: str | int | DeviceCapacity) -> DeviceCapacity:
 
 
 def counter_set(name: str, counters: Mapping[str, str | int]) -> CounterSet:
-    """Amounts that devices of the pool share, e.g. a card's memory among its partitions."""
+    """Return counters that devices of the pool share, e.g. the memory of a partitioned card."""
     return CounterSet(name=name, counters=_counters(counters))
 
 
@@ -91,18 +91,18 @@ def _counters(amounts: Mapping[str, str | int]) -> dict[str, Counter]:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Devices that are published together; without a choice of nodes they belong to the driver's node."""
+    """Devices of one pool; by default they are local to the driver's node."""
 
     devices: tuple[Device, ...] = ()
     counters: tuple[CounterSet, ...] = ()
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    # Each device says itself where it can be used.
+    # Each device has its own node selection.
     per_device_nodes: bool = False
-    # A number below what is published already counts for nothing.
+    # Ignored if below the published generation.
     generation: int = 0
 
     @property
     def on_node(self) -> bool:
-        """Whether the devices are the driver's node's own."""
+        """Whether the devices are local to the driver's node."""
         return not (self.node_selector or self.all_nodes or self.per_device_nodes)

@@ -1,11 +1,16 @@
-"""What a driver's author writes: a subclass of `ClassicController` with `allocate` and `deallocate`.
+"""Base classes of a classic driver: `ClassicController` allocates claims, `NodePlugin` prepares them on nodes.
 
-The kit promises the author: calls come one at a time (unless `concurrency` says otherwise), from one instance of the
-driver in the cluster. `allocate` is called for a claim for which nothing is held: where that is not certain, after a
-crash or an answer that got lost, `deallocate` comes first. So `deallocate` must cope with finding nothing to free, and
-with a claim whose attributes were never recorded: what it needs then is the claim's uid. Whatever they raise is told
-to the claim's user and tried again later. Plain methods run in a thread of their own and may block; coroutines run in
-the event loop and must not.
+Guarantees for a controller: calls do not overlap (unless `concurrency` allows it), and one instance is active in the
+cluster. `allocate` is called for a claim without allocated resources. If that is uncertain, after a crash or a lost
+response, `deallocate` is called first. It must therefore accept that there is nothing to free, and a claim whose
+attributes were never recorded: then the uid identifies it. Errors are reported as events of the claim and retried.
+
+Guarantees for a plugin: calls do not overlap, also across instances. `prepare` is called for claims that are not
+prepared, `unprepare` for claims that are or may be. After a crash the same call is repeated, so both must accept that
+some of their work is done. What can fail belongs into the allocation: a Pod whose claim cannot be prepared waits on its
+node.
+
+In both, plain methods run in a thread and may block; coroutines run in the event loop and must not block.
 """
 
 from __future__ import annotations
@@ -22,18 +27,18 @@ from dray.client.interface import Client
 
 
 class NoRoomError(Exception):
-    """Raised by `allocate`: not on this node, or not now; nothing is held."""
+    """Raised by `allocate` if the claim cannot be allocated on this node, or not now; nothing stays allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim as the driver sees it; parameters are as written, `attributes` what `allocate` returned for it."""
+    """A claim with its parameters; `attributes` are what `allocate` returned."""
 
     key: NamespacedName
     uid: UID
     class_name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    # Empty when the class is gone.
+    # Empty if the class does not exist any more.
     class_parameters: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,30 +48,30 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What was allocated.
+    """The result of `allocate`.
 
-    `attributes` must suffice to free it, since the class may be gone by then. `nodes` says where it can be used: names,
-    a selector, or None for everywhere.
+    `attributes` must suffice to deallocate, since the class may be deleted by then. `nodes` are the nodes where the
+    resource is available: names, a selector, or None for all.
     """
 
     attributes: Mapping[str, str] = field(default_factory=dict)
     nodes: NodeSelector | Iterable[str] | None = None
-    # How many Pods may use it at the same time.
+    # Number of Pods that may use it at the same time.
     user_limit: int = 1
-    # Any number may.
+    # Any number of Pods may use it.
     shareable: bool = False
 
     @property
     def limit(self) -> int:
-        """As the claim has it."""
+        """The value for the claim's status."""
         return UNLIMITED if self.shareable else self.user_limit
 
     @property
     def selector(self) -> NodeSelector | None:
-        """As the claim has it."""
+        """The value for the claim's status."""
         if self.nodes is None or isinstance(self.nodes, NodeSelector):
             return self.nodes
-        # A requirement on a node's name takes one value.
+        # A requirement on `metadata.name` takes one value.
         return NodeSelector(node_selector_terms=tuple(_only(name) for name in sorted(set(self.nodes))))
 
 
@@ -79,24 +84,24 @@ class ClassicController:
     """Base of a classic driver's controller; `name` is the driver's, such as `gpu.example.com`."""
 
     name: ClassVar[str]
-    # How many calls may run at the same time.
+    # Maximum of concurrent calls.
     concurrency: ClassVar[int] = 1
-    # Resources are the nodes' own: each node has an instance that allocates there, and this one only judges nodes.
+    # Resources are node-local: an instance on each node allocates, and this one only reports unsuitable nodes.
     node_local: ClassVar[bool] = False
-    # The API server, for coroutines; set before anything is called.
+    # Client of the API server, for coroutines; set before any call.
     client: Client
 
     def start(self, held: Sequence[Claim]) -> Awaitable[None] | None:
-        """Called before anything else with the claims that hold something, or may: the driver's memory."""
+        """Called first, with the claims that have, or may have, allocated resources: they are the driver's state."""
 
     def unsuitable_nodes(
         self, claims: Sequence[Claim], nodes: Sequence[str]
     ) -> Iterable[str] | Awaitable[Iterable[str]]:
-        """Those of the nodes on which the claims of one Pod could not all be allocated now; must be quick."""
+        """Return the nodes where the claims of one Pod cannot all be allocated now; must be fast."""
         return ()
 
     def choose_node(self, claim: Claim, refused: Sequence[str]) -> str | Awaitable[str]:
-        """With `node_local`: where to allocate a claim that no Pod waits for; empty to be asked again later."""
+        """With `node_local`: return the node for an immediate claim; empty to be called again later."""
         return ""
 
     def allocate(
@@ -106,15 +111,15 @@ class ClassicController:
         claim_parameters: Mapping[str, Any],
         node: str | None,
     ) -> Allocation | Awaitable[Allocation]:
-        """Allocate for use on the node, or anywhere when it is None; raises `NoRoomError`."""
+        """Allocate for use on the node, or anywhere if it is None; raise `NoRoomError` if that is impossible."""
         raise NotImplementedError
 
     def deallocate(self, claim: Claim) -> Awaitable[None] | None:
-        """Free what is held for the claim, if anything is."""
+        """Free the resources of the claim, if there are any."""
         raise NotImplementedError
 
 
-# What containers get: edits, or the names of CDI devices that are there already.
+# What containers get: edits, or names of existing CDI devices.
 Prepared = ContainerEdits | Iterable[str]
 
 
@@ -122,17 +127,17 @@ class NodePlugin:
     """Base of a classic driver's plugin; `name` is the driver's."""
 
     name: ClassVar[str]
-    # The node that the plugin runs on; set before anything is called.
+    # The node that the plugin runs on; set before any call.
     node_name: str = ""
-    # The API server, for coroutines; set before anything is called.
+    # Client of the API server, for coroutines; set before any call.
     client: Client
 
     def start(self) -> Awaitable[None] | None:
-        """Called once, before anything else."""
+        """Called once, before all other methods."""
 
     def prepare(self, claim: Claim) -> Prepared | Awaitable[Prepared]:
-        """Make the claim's resource ready, and say what containers that use it get."""
+        """Prepare the claim's resource; return what containers that use it get."""
         raise NotImplementedError
 
     def unprepare(self, claim: Claim) -> Awaitable[None] | None:
-        """Undo `prepare`; the claim may be long gone, what is known of it is as it was when it was prepared."""
+        """Undo `prepare`; the claim is as it was then, and may be deleted since."""

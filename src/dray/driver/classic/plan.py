@@ -1,4 +1,4 @@
-"""What a driver has to do about a claim, and which version of it says that it is done. Pure."""
+"""The task of a driver for a claim, and the claims it writes. Pure."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from dray.api.types.cdi_v1alpha1 import (
 from dray.client.objects import key_of
 from dray.driver.classic.interface import Allocation, Claim
 
-# The API server takes no longer names after the slash, but names of nodes may be longer.
+# The API server limits the name after the slash; node names may be longer.
 FINALIZER_NAME_MAX: Final = 63
 
 
 class Task(enum.StrEnum):
-    """The driver's part at a point of a claim's life; the values are labels of metrics."""
+    """What the driver has to do in a state of a claim; the values are metric labels."""
 
     NOTHING = "nothing"
-    # Say which of the potential nodes will not do.
+    # Report which of the potential nodes are unsuitable.
     CHECK = "check"
     ALLOCATE = "allocate"
-    # Select a node for a claim that no Pod waits for.
+    # Select a node for an immediate claim.
     PLACE = "place"
-    # Free the resource and make the claim pending.
+    # Deallocate and make the claim pending.
     FREE = "free"
-    # Nobody wants the claim allocated, but an attempt was begun.
+    # Undo an attempt to allocate a claim that is pending again.
     CLEAN = "clean"
-    # Free the resource and let the claim go.
+    # Deallocate and remove the finalizer.
     RELEASE = "release"
 
 
@@ -56,19 +56,19 @@ _TASKS: Final[Mapping[State, tuple[Task, Task]]] = {
 
 
 def finalizer_of(driver: str, node: str = "") -> str:
-    """What keeps a claim while the driver holds something for it; where nodes allocate, each has its own."""
+    """Return the finalizer of claims with allocated resources; with node-local allocation each node has its own."""
     if len(node) > FINALIZER_NAME_MAX:
         node = f"node-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
     return f"{driver}/{node or 'deletion-protection'}"
 
 
 def has_finalizer(claim: ResourceClaim, driver: str, node: str = "") -> bool:
-    """Whether the driver holds something for the claim, or may."""
+    """Return whether the driver has, or may have, allocated resources for the claim."""
     return finalizer_of(driver, node) in claim.metadata.finalizers
 
 
-def is_ours(claim: ResourceClaim, driver: str, claim_class: ResourceClass | None, node: str = "") -> bool:
-    """Whether the claim is the driver's: it has begun with it, or the class says so and nobody else has begun."""
+def is_managed(claim: ResourceClaim, driver: str, claim_class: ResourceClass | None, node: str = "") -> bool:
+    """Return whether the driver handles the claim: it has begun to, or its class says so and no other driver has."""
     if has_finalizer(claim, driver, node):
         return True
     begun_by = classic.status_of(claim).driver_name
@@ -78,8 +78,8 @@ def is_ours(claim: ResourceClaim, driver: str, claim_class: ResourceClass | None
 
 
 def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, node: str = "") -> Task:
-    """What is to be done; nothing new is begun without the class."""
-    if claim is None or not is_ours(claim, driver, claim_class, node):
+    """Return the task for the claim; without the class nothing new is begun."""
+    if claim is None or not is_managed(claim, driver, claim_class, node):
         return Task.NOTHING
     task = _TASKS[classic.state_of(claim)][has_finalizer(claim, driver, node)]
     if task in (Task.RELEASE, Task.FREE) and classic.status_of(claim).reserved_for:
@@ -87,33 +87,33 @@ def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClas
     if task is Task.CHECK and not classic.scheduler_status(claim).potential_nodes:
         return Task.NOTHING
     if task in (Task.CHECK, Task.ALLOCATE) and claim_class is None:
-        # What an attempt may have left behind can go.
+        # Undo an earlier attempt.
         return Task.CLEAN if has_finalizer(claim, driver, node) else Task.NOTHING
     return task
 
 
 def task_on_node(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, node: str) -> Task:
-    """What is to be done by the part of the driver that allocates on one node."""
+    """Return the task of an instance that allocates on one node."""
     task = task_for(claim, driver, claim_class, node)
     if claim is None or task is Task.CHECK:
         return Task.NOTHING
     held = has_finalizer(claim, driver, node)
     if task is Task.ALLOCATE and classic.selected_node(claim) != node:
-        # What an attempt here may have left behind can go.
+        # Undo an earlier attempt on this node.
         return Task.CLEAN if held else Task.NOTHING
     return Task.NOTHING if task is Task.FREE and not held else task
 
 
-def task_beside_nodes(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None) -> Task:
-    """What is to be done by the part of the driver that leaves allocation to nodes."""
+def task_without_allocation(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None) -> Task:
+    """Return the task of a controller that leaves allocation to nodes."""
     task = task_for(claim, driver, claim_class)
     if claim is not None and task is Task.ALLOCATE and not classic.selected_node(claim):
         return Task.PLACE
     return task if task is Task.CHECK else Task.NOTHING
 
 
-def changes_room(old: ResourceClaim | None, new: ResourceClaim | None, driver: str) -> bool:
-    """Whether the driver has something less or something more to give since the claim changed."""
+def changes_capacity(old: ResourceClaim | None, new: ResourceClaim | None, driver: str) -> bool:
+    """Return whether the event allocates or frees resources of the driver."""
     return _holds(old, driver) is not _holds(new, driver)
 
 
@@ -121,12 +121,12 @@ def _holds(claim: ResourceClaim | None, driver: str) -> bool:
     if claim is None:
         return False
     status = classic.status_of(claim)
-    # Attempts do not count: one that is refused must not be a reason to try it again.
+    # Attempts do not count: a rejected one must not trigger the next.
     return status.driver_name == driver and status.phase in (classic.ALLOCATED_PHASE, classic.REALLOCATE_PHASE)
 
 
 def to_claim(claim: ResourceClaim, claim_class: ResourceClass | None) -> Claim:
-    """The claim for the driver's code."""
+    """Return the claim for the author's code."""
     return Claim(
         key_of(claim),
         UID(claim.metadata.uid or ""),
@@ -138,7 +138,7 @@ def to_claim(claim: ResourceClaim, claim_class: ResourceClass | None) -> Claim:
 
 
 def siblings(claim: ResourceClaim, others: Iterable[ResourceClaim]) -> list[ResourceClaim]:
-    """The claim and those made for the same Pod: they are wanted on one node together."""
+    """Return the claim and those of the same Pod: they are needed on one node."""
     owners = {owner.uid for owner in claim.metadata.owner_references if owner.controller}
     found = {claim.metadata.uid: claim}
     for other in others:
@@ -147,16 +147,16 @@ def siblings(claim: ResourceClaim, others: Iterable[ResourceClaim]) -> list[Reso
     return sorted(found.values(), key=lambda item: item.metadata.name or "")
 
 
-# --- Versions to write. ---
+# --- Claims to write. ---
 
 
-def protected(claim: ResourceClaim, driver: str, node: str = "") -> ResourceClaim:
-    """The claim with the driver's finalizer."""
+def with_finalizer(claim: ResourceClaim, driver: str, node: str = "") -> ResourceClaim:
+    """Return the claim with the driver's finalizer."""
     return _with_finalizers(claim, (*claim.metadata.finalizers, finalizer_of(driver, node)))
 
 
-def unprotected(claim: ResourceClaim, driver: str, node: str = "") -> ResourceClaim:
-    """The claim without it."""
+def without_finalizer(claim: ResourceClaim, driver: str, node: str = "") -> ResourceClaim:
+    """Return the claim without the driver's finalizer."""
     ours = finalizer_of(driver, node)
     return _with_finalizers(claim, tuple(name for name in claim.metadata.finalizers if name != ours))
 
@@ -166,20 +166,20 @@ def _with_finalizers(claim: ResourceClaim, finalizers: tuple[str, ...]) -> Resou
 
 
 def with_driver(claim: ResourceClaim, driver: str | None) -> ResourceClaim:
-    """The claim with a driver at work, or without."""
+    """Return the claim with another `driverName`; None clears it."""
     return classic.with_status(claim, msgspec.structs.replace(classic.status_of(claim), driver_name=driver))
 
 
-def answered(claim: ResourceClaim, unsuitable: Iterable[str]) -> ResourceClaim | None:
-    """The claim with the driver's word on nodes; None when it has it already."""
+def with_unsuitable_nodes(claim: ResourceClaim, unsuitable: Iterable[str]) -> ResourceClaim | None:
+    """Return the claim with these unsuitable nodes; None if it has them already."""
     nodes = tuple(sorted(set(unsuitable)))
     if classic.has_driver_status(claim) and classic.driver_status(claim).unsuitable_nodes == nodes:
         return None
     return _with_unsuitable(claim, nodes)
 
 
-def refused(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> ResourceClaim:
-    """The claim without the selected node, on which there was no room, and without a driver at work."""
+def rejected(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> ResourceClaim:
+    """Return the claim without selected node and `driverName`, after the allocation on the node failed."""
     after = _with_unsuitable(with_driver(claim, None), tuple(sorted({node, *unsuitable})))
     scheduling = classic.status_of(after).scheduling
     assert scheduling is not None
@@ -188,16 +188,16 @@ def refused(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> Resou
     return classic.with_status(after, msgspec.structs.replace(classic.status_of(after), scheduling=scheduling))
 
 
-def placed(claim: ResourceClaim, node: str) -> ResourceClaim:
-    """The claim with a node selected."""
+def with_selected_node(claim: ResourceClaim, node: str) -> ResourceClaim:
+    """Return the claim with a selected node."""
     status = classic.status_of(claim)
     scheduler = msgspec.structs.replace(classic.scheduler_status(claim), selected_node=node)
     scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=scheduler)
     return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
 
 
-def asked_anew(claim: ResourceClaim) -> ResourceClaim:
-    """The claim without a word on nodes."""
+def without_unsuitable_nodes(claim: ResourceClaim) -> ResourceClaim:
+    """Return the claim without unsuitable nodes."""
     return _with_unsuitable(claim, ())
 
 
@@ -209,7 +209,7 @@ def _with_unsuitable(claim: ResourceClaim, nodes: tuple[str, ...]) -> ResourceCl
 
 
 def allocated(claim: ResourceClaim, driver: str, allocation: Allocation) -> ResourceClaim:
-    """The allocated claim; of what was said while it was placed, only where it can be used stays."""
+    """Return the allocated claim; of the scheduling status only the node selector remains."""
     selector = allocation.selector
     scheduling = None
     if selector is not None:
@@ -225,13 +225,13 @@ def allocated(claim: ResourceClaim, driver: str, allocation: Allocation) -> Reso
 
 
 def is_written(claim: ResourceClaim, wanted: ResourceClaim) -> bool:
-    """Whether the claim says what was to be written, so that only the answer was lost."""
+    """Return whether the write succeeded and only its response was lost."""
     now, then = classic.status_of(claim), classic.status_of(wanted)
     return now.phase == then.phase and now.attributes == then.attributes and now.driver_name == then.driver_name
 
 
-def is_same_wish(claim: ResourceClaim, before: ResourceClaim) -> bool:
-    """Whether the claim is still to be allocated as it was when the attempt began."""
+def is_same_request(claim: ResourceClaim, before: ResourceClaim) -> bool:
+    """Return whether the claim is still to be allocated as when the attempt began."""
     return (
         claim.metadata.uid == before.metadata.uid
         and classic.state_of(claim) is State.ALLOCATING
@@ -240,6 +240,6 @@ def is_same_wish(claim: ResourceClaim, before: ResourceClaim) -> bool:
     )
 
 
-def freed(claim: ResourceClaim) -> ResourceClaim:
-    """The claim as if it had never been allocated."""
+def deallocated(claim: ResourceClaim) -> ResourceClaim:
+    """Return the claim as pending and unallocated."""
     return classic.with_status(claim, ResourceClaimStatus(phase=classic.PENDING_PHASE))

@@ -1,14 +1,13 @@
-"""Does a driver's part of the classic protocol, so that a crash between any two steps leaks nothing.
+"""The driver side of the classic protocol: a crash between any two steps leaks nothing.
 
-The finalizer is there before the driver's code is called, and goes after it has freed. `driverName` says that an
-attempt is under way: it is cleared before anything is freed whose outcome is not known, which at the same time makes
-every write of the earlier attempt too late.
+The finalizer is set before the author's code is called and removed after it has deallocated. `driverName` marks an
+attempt in progress. It is cleared before an attempt with unknown outcome is undone, so that late writes of that attempt
+fail.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic import plan
 from dray.driver.classic.interface import Allocation, ClassicController, NoRoomError
 from dray.driver.classic.plan import Task
+from dray.driver.program import call_author
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
@@ -36,37 +36,36 @@ from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
-
 CLAIM_KIND: Final = GroupVersionKind(classic.GROUP, classic.VERSION, "ResourceClaim")
-# Claims worked at the same time; the driver's own calls are bounded by its `concurrency`.
+# Claims reconciled concurrently; calls of the author's code are bounded by `concurrency`.
 WORKERS: Final = 32
-# A write whose answer got lost is looked for so often before the attempt is begun anew.
+# Attempts to write an allocation before it is begun again.
 ATTEMPTS_MAX: Final = 5
 RETRY_SECONDS: Final = 0.05
-# After an allocation or a deallocation, what was said about nodes is looked at again, but not more often than this.
+# Minimal interval between refreshes of unsuitable nodes after allocations and deallocations.
 REFRESH_SECONDS: Final = 1.0
-# And in any case after this long, for what changes outside of the driver.
+# Interval of refreshes for changes outside the driver.
 REPEAT_SECONDS: Final = 60.0
 _BY_CLASS: Final = "resource-class"
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """The key under which all waiting claims are looked at again."""
+    """The key that refreshes all waiting claims."""
 
 
 REFRESH: Final = Refresh()
 
 
 class DriverFailedError(APIError):
-    """The driver's code raised something, which has been logged; the claim is tried again later."""
+    """The author's code raised an error, which is logged; the claim is retried."""
 
     code = 500
     reason = "DriverFailed"
 
 
 class DriverReconciler:
-    """One driver's controller at work; only one may lead at a time."""
+    """Reconciles the claims of one driver; only one instance may be active."""
 
     def __init__(
         self,
@@ -79,19 +78,19 @@ class DriverReconciler:
     ) -> None:
         self._driver = driver
         self._name = driver.name
-        # The node on which it allocates; empty for a controller of the whole cluster.
+        # The node to allocate on; empty for a controller of the whole cluster.
         self._node = node
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source(driver.name))
-        self._seats = asyncio.Semaphore(driver.concurrency)
-        # Versions that were written here and that the informer has not told of yet.
+        self._calls = asyncio.Semaphore(driver.concurrency)
+        # Resource versions written here that the informer has not delivered yet.
         self._written: dict[NamespacedName, int] = {}
-        # Claims for whose nodes the driver was asked.
+        # Claims whose unsuitable nodes were reported.
         self._waiting: dict[NamespacedName, None] = {}
         self._refreshing = False
-        # Immediate claims for which there was no room: when to try again, and how long they waited before.
-        self._refused: dict[NamespacedName, tuple[float, float]] = {}
+        # Immediate claims that could not be allocated: when to retry, and the last backoff.
+        self._rejected: dict[NamespacedName, tuple[float, float]] = {}
         self._seconds = metrics.histogram(
             "classic_driver_operations_duration_seconds",
             "Time of one call of the driver",
@@ -106,7 +105,7 @@ class DriverReconciler:
         self.controller.follow(self._claims, self._claim_changed)
 
     async def run(self) -> None:
-        """Remind the driver of what it holds, then work until cancelled; the informers are run by someone else."""
+        """Pass the allocated claims to `start`, then reconcile until cancelled; the caller runs the informers."""
         async with TaskGroup(self._name) as group:
             group.spawn(self._recorder.run(), "events")
             await self._classes.wait_for_sync()
@@ -115,17 +114,17 @@ class DriverReconciler:
             await self._call("start", self._driver.start, [plan.to_claim(claim, self._class(claim)) for claim in held])
             await self.controller.run()
 
-    # --- What a change wakes. ---
+    # --- Event handlers. ---
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        # What nodes take and give back is only seen here.
-        if self._driver.node_local and plan.changes_room(old, new, self._name):
-            self._room_changed()
+        # Allocations by nodes are visible only in claims.
+        if self._driver.node_local and plan.changes_capacity(old, new, self._name):
+            self._capacity_changed()
         if new is None:
             if old is not None:
                 self._written.pop(key_of(old), None)
                 self._waiting.pop(key_of(old), None)
-                self._refused.pop(key_of(old), None)
+                self._rejected.pop(key_of(old), None)
             return
         task = self._task(new)
         if task is not Task.CHECK:
@@ -138,9 +137,9 @@ class DriverReconciler:
             for claim in self._claims.lister.by_index(_BY_CLASS, new.metadata.name or ""):
                 self.controller.queue.add(key_of(claim))
 
-    def _room_changed(self) -> None:
-        """What was said about nodes may be wrong by now."""
-        if not self._refreshing and (self._waiting or self._refused):
+    def _capacity_changed(self) -> None:
+        """Schedule a refresh: reported unsuitable nodes may be outdated."""
+        if not self._refreshing and (self._waiting or self._rejected):
             self._refreshing = True
             self.controller.queue.add_after(REFRESH, REFRESH_SECONDS)
 
@@ -151,27 +150,27 @@ class DriverReconciler:
         if self._node:
             return plan.task_on_node(claim, self._name, self._class(claim), self._node)
         if self._driver.node_local:
-            return plan.task_beside_nodes(claim, self._name, self._class(claim))
+            return plan.task_without_allocation(claim, self._name, self._class(claim))
         return plan.task_for(claim, self._name, self._class(claim))
 
     # --- One claim. ---
 
     async def reconcile(self, key: NamespacedName | Refresh) -> Result:
-        """Do the driver's part for one claim."""
+        """Perform the driver's task for one claim."""
         if isinstance(key, Refresh):
             self._refreshing = False
-            for waiting in (*self._waiting, *self._refused):
+            for waiting in (*self._waiting, *self._rejected):
                 self.controller.queue.add(waiting)
-            self._refused.clear()
+            self._rejected.clear()
             return None
         claim = self._claims.lister.get_key(key)
         if claim is None or self._is_behind(claim):
-            # Its end, or what was written here, is still to be told of; that wakes the key again.
+            # The informer event of the deletion or of the last write enqueues the key again.
             return None
         claim_class = self._class(claim)
         task = self._task(claim)
         if task is Task.PLACE:
-            return await self._place(claim)
+            return await self._select_node(claim)
         if task is Task.CHECK and claim_class is not None:
             return await self._check(claim)
         if task is Task.ALLOCATE and claim_class is not None:
@@ -182,7 +181,7 @@ class DriverReconciler:
             await self._clean(claim)
         elif task is Task.RELEASE:
             await self._deallocate(claim)
-            await self._unprotect(claim)
+            await self._remove_finalizer(claim)
         return None
 
     def _is_behind(self, claim: ResourceClaim) -> bool:
@@ -196,50 +195,50 @@ class DriverReconciler:
 
     async def _check(self, claim: ResourceClaim) -> Result:
         self._waiting[key_of(claim)] = None
-        after = plan.answered(claim, await self._unsuitable(claim))
+        after = plan.with_unsuitable_nodes(claim, await self._unsuitable(claim))
         if after is not None:
             await self._write_status(claim, after)
         return Requeue(REPEAT_SECONDS)
 
     async def _unsuitable(self, claim: ResourceClaim) -> list[str]:
-        # Also those that were refused before: the scheduler leaves them out when it asks again.
+        # Including nodes reported before: the scheduler omits them from the potential nodes.
         nodes = sorted(
             {*classic.scheduler_status(claim).potential_nodes, *classic.driver_status(claim).unsuitable_nodes}
         )
         if not nodes:
             return []
         owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller]
-        family = [item for uid in owners for item in self._claims.lister.owned_by(uid)]
-        together = [
+        pod_claims = [item for uid in owners for item in self._claims.lister.owned_by(uid)]
+        unallocated = [
             item
-            for item in plan.siblings(claim, family)
+            for item in plan.siblings(claim, pod_claims)
             if item is claim or self._task(item) in (Task.CHECK, Task.ALLOCATE)
         ]
-        asked = [plan.to_claim(item, self._class(item)) for item in together]
-        return list(await self._call("unsuitable_nodes", self._driver.unsuitable_nodes, asked, nodes))
+        arguments = [plan.to_claim(item, self._class(item)) for item in unallocated]
+        return list(await self._call("unsuitable_nodes", self._driver.unsuitable_nodes, arguments, nodes))
 
-    async def _place(self, claim: ResourceClaim) -> Result:
-        """The node is asked as if the scheduler had selected it; when all have refused, they are asked anew later."""
+    async def _select_node(self, claim: ResourceClaim) -> Result:
+        """Select a node as the scheduler would; when all nodes have rejected the claim, retry with backoff."""
         key, now = key_of(claim), self._clock.monotonic()
-        due, before = self._refused.get(key, (0.0, 0.0))
+        due, before = self._rejected.get(key, (0.0, 0.0))
         if now < due:
             return Requeue(due - now)
         refused = classic.driver_status(claim).unsuitable_nodes
         mine = plan.to_claim(claim, self._class(claim))
         node = await self._call("choose_node", self._driver.choose_node, mine, refused)
         if node:
-            await self._write_status(claim, plan.placed(claim, node))
+            await self._write_status(claim, plan.with_selected_node(claim, node))
             return None
         wait = min(max(2 * before, REFRESH_SECONDS), REPEAT_SECONDS)
-        self._refused[key] = (now + wait, wait)
+        self._rejected[key] = (now + wait, wait)
         if refused:
-            await self._write_status(claim, plan.asked_anew(claim))
+            await self._write_status(claim, plan.without_unsuitable_nodes(claim))
         return Requeue(wait)
 
     # --- Allocation. ---
 
     async def _allocate(self, claim: ResourceClaim, claim_class: ResourceClass) -> Result:
-        due, _ = self._refused.get(key_of(claim), (0.0, 0.0))
+        due, _ = self._rejected.get(key_of(claim), (0.0, 0.0))
         if self._clock.monotonic() < due:
             return Requeue(due - self._clock.monotonic())
         claim = await self._begin(claim)
@@ -250,19 +249,19 @@ class DriverReconciler:
                 "allocate", self._driver.allocate, mine, mine.class_parameters, mine.parameters, node or None
             )
         except NoRoomError as why:
-            return await self._refuse(claim, node, why)
+            return await self._reject(claim, node, why)
         except DriverFailedError as failure:
-            self._tell(claim, "FailedAllocation", str(failure))
+            self._record_event(claim, "FailedAllocation", str(failure))
             raise
         await self._record(claim, allocation)
-        self._refused.pop(key_of(claim), None)
-        self._room_changed()
+        self._rejected.pop(key_of(claim), None)
+        self._capacity_changed()
         return None
 
     async def _begin(self, claim: ResourceClaim) -> ResourceClaim:
-        """Finalizer and driver's name are written; of an earlier attempt nothing is left."""
+        """Set finalizer and `driverName`, after undoing an earlier attempt."""
         if not plan.has_finalizer(claim, self._name, self._node):
-            claim = await self._write(claim, plan.protected(claim, self._name, self._node))
+            claim = await self._write(claim, plan.with_finalizer(claim, self._name, self._node))
         else:
             if classic.status_of(claim).driver_name:
                 claim = await self._write_status(claim, plan.with_driver(claim, None))
@@ -270,7 +269,7 @@ class DriverReconciler:
         return await self._write_status(claim, plan.with_driver(claim, self._name))
 
     async def _record(self, claim: ResourceClaim, allocation: Allocation) -> None:
-        """Write what was allocated; a claim that is wanted otherwise by now is begun anew."""
+        """Write the allocation; if the claim has changed meanwhile, the allocation is begun again."""
         wanted = plan.allocated(claim, self._name, allocation)
         for attempt in range(ATTEMPTS_MAX):
             try:
@@ -280,7 +279,7 @@ class DriverReconciler:
                     if now is not None and plan.is_written(now, wanted):
                         self._note_written(now)
                         return
-                    if now is None or not plan.is_same_wish(now, claim):
+                    if now is None or not plan.is_same_request(now, claim):
                         break
                     claim, wanted = now, plan.allocated(now, self._name, allocation)
                 await self._write_status(claim, wanted)
@@ -288,69 +287,67 @@ class DriverReconciler:
                 _log.info("allocation not written", extra=fields(claim=classic.label(claim), error=str(error)))
             else:
                 return
-        # Whatever became of the writes, the next look at the claim makes sure of it before anything is freed.
+        # The outcome of the writes is unknown; the next reconcile clears `driverName` before it deallocates.
         raise DriverFailedError(f"allocation of claim {classic.label(claim)} could not be recorded")
 
-    async def _refuse(self, claim: ResourceClaim, node: str, why: NoRoomError) -> Result:
-        """The scheduler selects another node; a claim that is for no node in particular waits for room."""
-        self._tell(claim, "FailedAllocation", str(why) or "no room")
+    async def _reject(self, claim: ResourceClaim, node: str, why: NoRoomError) -> Result:
+        """Report the failure: the scheduler selects another node, an immediate claim is retried with backoff."""
+        self._record_event(claim, "FailedAllocation", str(why) or "no room")
         if node:
-            # A node knows of no other; what was said of those stays.
+            # An instance on a node keeps the reports about other nodes.
             others = classic.driver_status(claim).unsuitable_nodes if self._node else await self._unsuitable(claim)
-            claim = await self._write_status(claim, plan.refused(claim, node, others))
-            await self._unprotect(claim)
+            claim = await self._write_status(claim, plan.rejected(claim, node, others))
+            await self._remove_finalizer(claim)
             return None
-        _, before = self._refused.get(key_of(claim), (0.0, 0.0))
+        _, before = self._rejected.get(key_of(claim), (0.0, 0.0))
         wait = min(max(2 * before, REFRESH_SECONDS), REPEAT_SECONDS)
-        self._refused[key_of(claim)] = (self._clock.monotonic() + wait, wait)
+        self._rejected[key_of(claim)] = (self._clock.monotonic() + wait, wait)
         claim = await self._write_status(claim, plan.with_driver(claim, None))
-        await self._unprotect(claim)
+        await self._remove_finalizer(claim)
         return Requeue(wait)
 
-    # --- Letting go. ---
+    # --- Deallocation. ---
 
     async def _free(self, claim: ResourceClaim) -> None:
         await self._deallocate(claim)
         if plan.has_finalizer(claim, self._name, self._node):
-            claim = await self._write_status(claim, plan.freed(claim))
-            await self._unprotect(claim)
+            claim = await self._write_status(claim, plan.deallocated(claim))
+            await self._remove_finalizer(claim)
         else:
-            await self._write_status(claim, plan.freed(claim))
+            await self._write_status(claim, plan.deallocated(claim))
 
     async def _clean(self, claim: ResourceClaim) -> None:
-        # Another node's attempt is none of this one's business.
+        # `driverName` may belong to an attempt on another node.
         elsewhere = self._node and classic.selected_node(claim) not in ("", self._node)
         if classic.status_of(claim).driver_name and not elsewhere:
             claim = await self._write_status(claim, plan.with_driver(claim, None))
         await self._deallocate(claim)
-        await self._unprotect(claim)
+        await self._remove_finalizer(claim)
 
     async def _deallocate(self, claim: ResourceClaim) -> None:
         try:
             await self._call("deallocate", self._driver.deallocate, plan.to_claim(claim, self._class(claim)))
         except DriverFailedError as failure:
-            self._tell(claim, "FailedDeallocation", str(failure))
+            self._record_event(claim, "FailedDeallocation", str(failure))
             raise
-        self._room_changed()
+        self._capacity_changed()
 
-    async def _unprotect(self, claim: ResourceClaim) -> None:
-        await self._write(claim, plan.unprotected(claim, self._name, self._node))
+    async def _remove_finalizer(self, claim: ResourceClaim) -> None:
+        await self._write(claim, plan.without_finalizer(claim, self._name, self._node))
 
-    # --- The driver's code. ---
+    # --- The author's code. ---
 
     async def _call(self, operation: str, method: Callable[..., Any], *given: Any) -> Any:
-        """Call the driver, in a thread unless it is a coroutine; what it raises becomes `DriverFailedError`."""
-        async with self._seats:
+        """Call a method of the author; its errors become `DriverFailedError`."""
+        async with self._calls:
             started = self._clock.monotonic()
             failed = "true"
             try:
-                if inspect.iscoroutinefunction(method):
-                    answer = await method(*given)
-                elif getattr(ClassicController, operation) is getattr(method, "__func__", None):
-                    # Not the author's: it does nothing, and needs no thread for that.
+                if getattr(ClassicController, operation) is getattr(method, "__func__", None):
+                    # Not overridden by the author: it does not block.
                     answer = method(*given)
                 else:
-                    answer = await asyncio.to_thread(method, *given)
+                    answer = await call_author(method, *given)
                 failed = "false"
             except NoRoomError:
                 raise
@@ -361,10 +358,10 @@ class DriverReconciler:
                 self._seconds.labels(self._name, operation, failed).observe(self._clock.monotonic() - started)
         return answer
 
-    def _tell(self, claim: ResourceClaim, reason: str, message: str) -> None:
+    def _record_event(self, claim: ResourceClaim, reason: str, message: str) -> None:
         self._recorder.event(CLAIM_KIND, claim, WARNING, reason, message)
 
-    # --- Writes, each bound to the version it was decided on. ---
+    # --- Writes, each with the resource version that was read. ---
 
     async def _write_status(self, before: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
         classic.check_transition(Actor.DRIVER, before, after)
@@ -397,5 +394,5 @@ def _class_of(claim: Any) -> tuple[str, ...]:
 
 
 def _version(claim: ResourceClaim) -> int:
-    """Versions of one object are numbers that rise; nothing else is made of them."""
+    """Return the resource version as a number: versions of one object are comparable."""
     return int(claim.metadata.resource_version or "0")

@@ -1,8 +1,8 @@
-"""What a device plugin's author writes: a subclass of `DevicePlugin` with `devices` and `allocate`.
+"""The base class of a device plugin: its author overrides `devices` and `allocate`.
 
-The SDK promises the author: `allocate`, `prefer` and `pre_start` get only ids that `devices` returned last. Whatever
-they raise is told to the Pod. Plain methods run in a thread and may block; coroutines run in the event loop and must
-not. `devices` is asked again every few seconds and after `changed`, and kubelet hears of it when the answer is another.
+Guarantees of the SDK: `allocate`, `prefer` and `pre_start` get only ids that `devices` returned last. Their errors are
+reported to the Pod. Plain methods run in a thread and may block; coroutines run in the event loop and must not block.
+`devices` is called every few seconds and after `changed`; kubelet is notified if the result changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device; `numa_nodes` says what it is close to, if anybody knows."""
+    """One device; `numa_nodes` is its topology, empty if unknown."""
 
     id: str
     healthy: bool = True
@@ -22,7 +22,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or folder of the host to show in the container."""
+    """A file or directory of the host to mount into the container."""
 
     container_path: str
     host_path: str
@@ -31,7 +31,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class HostDevice:
-    """A device file of the host for the container; `permissions` is made of r, w and m."""
+    """A device file of the host for the container; `permissions` consists of r, w and m."""
 
     container_path: str
     host_path: str
@@ -51,40 +51,40 @@ class Allocation:
 
 
 class DevicePlugin:
-    """Base of a device plugin; `resource_name` is what Pods ask for, such as `example.com/gpu`."""
+    """Base of a device plugin; `resource_name` is what Pods request, such as `example.com/gpu`."""
 
     resource_name: str
     # Set by the SDK while the plugin is served.
     _on_changed: Callable[[], object] = staticmethod(lambda: None)
 
     def devices(self) -> Sequence[Device] | Awaitable[Sequence[Device]]:
-        """Every device of this node as it is now."""
+        """Return all devices of this node."""
         raise NotImplementedError
 
     def allocate(self, ids: Sequence[str]) -> Allocation | Awaitable[Allocation]:
-        """Make the devices ready for one container and say what it needs to use them."""
+        """Prepare the devices for one container; return what it needs to use them."""
         raise NotImplementedError
 
     def prefer(
         self, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> Sequence[str] | Awaitable[Sequence[str]]:
-        """Which `size` of the available devices go well together; asked for only when a plugin defines it."""
+        """Return the preferred `size` of the available devices; called only if a plugin defines it."""
         raise NotImplementedError
 
     def pre_start(self, ids: Sequence[str]) -> Awaitable[None] | None:
-        """A container with these devices is about to start; called only when a plugin defines it."""
+        """Called before a container with these devices starts, if a plugin defines it."""
         raise NotImplementedError
 
     def changed(self) -> None:
-        """Have `devices` asked again now; may be called from any thread."""
+        """Have `devices` called again now; thread-safe."""
         self._on_changed()
 
     @property
     def has_preference(self) -> bool:
-        """Whether `prefer` is defined."""
+        """Whether the plugin defines `prefer`."""
         return type(self).prefer is not DevicePlugin.prefer
 
     @property
     def has_pre_start(self) -> bool:
-        """Whether `pre_start` is defined."""
+        """Whether the plugin defines `pre_start`."""
         return type(self).pre_start is not DevicePlugin.pre_start

@@ -1,6 +1,6 @@
-"""Runs a device plugin: serves its socket, registers, and does both again whenever kubelet has restarted.
+"""Runs a device plugin: serves its socket and registers it, again after each restart of kubelet.
 
-Kubelet removes every socket of the folder when it starts and makes its own anew; either is seen within a second.
+When kubelet starts it removes all sockets of the directory and creates its own; either is noticed within a second.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _log = logging.getLogger(__name__)
 FOLDER: Final = "/var/lib/kubelet/device-plugins"
 REGISTRY_FOLDER: Final = "/var/lib/kubelet/plugins_registry"
 KUBELET_SOCKET: Final = "kubelet.sock"
-# Kubelet waits up to 10 s for the plugin inside of the call.
+# During the call kubelet waits up to 10 s for the plugin.
 REGISTER_TIMEOUT_SECONDS: Final = 30.0
 WATCH_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 2.0
-# What kubelet answers with when it could not be reached, as opposed to when it refuses.
+# Status codes if kubelet could not be reached; others are rejections.
 _TRANSIENT: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 )
 
 
 class RegistrationRefusedError(Exception):
-    """Kubelet does not want the plugin; it should end, whoever runs it will start it again."""
+    """Kubelet rejected the plugin; it should exit and be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +52,26 @@ class Options:
     """Where a plugin runs and how."""
 
     folder: str = FOLDER
-    # When set, the plugin does not call kubelet: its socket in this folder is found by kubelet's plugin watcher.
+    # If set, the plugin does not call kubelet: kubelet's plugin watcher finds its socket in this directory.
     registry_folder: str = ""
-    # Empty: made from the resource's name.
+    # By default derived from the resource name.
     socket_name: str = ""
-    # How often `devices` is asked.
+    # How often `devices` is called.
     poll_seconds: float = 5.0
 
     def socket_path(self, resource_name: str) -> str:
-        """The plugin's own socket."""
+        """Return the path of the plugin's socket."""
         return str(Path(self.registry_folder or self.folder) / self.file_name(resource_name))
 
     def file_name(self, resource_name: str) -> str:
-        """The socket's name in its folder."""
+        """Return the file name of the socket."""
         return self.socket_name or resource_name.replace("/", "_") + ".sock"
 
 
-def run(plugin: DevicePlugin, options: Options = Options()) -> None:  # noqa: B008 - immutable
-    """Serve the plugin until SIGTERM or SIGINT; raises `RegistrationRefusedError`."""
+def run(plugin: DevicePlugin, options: Options | None = None) -> None:
+    """Serve the plugin until SIGTERM or SIGINT; raise `RegistrationRefusedError` if kubelet rejects it."""
     logs.configure()
-    asyncio.run(_run(plugin, options))
+    asyncio.run(_run(plugin, options or Options()))
 
 
 async def _run(plugin: DevicePlugin, options: Options) -> None:
@@ -82,13 +82,9 @@ async def _run(plugin: DevicePlugin, options: Options) -> None:
         await group.wait(stop)
 
 
-async def serve(
-    plugin: DevicePlugin,
-    options: Options = Options(),  # noqa: B008 - immutable
-    clock: Clock | None = None,
-) -> None:
-    """Serve the plugin until cancelled; raises `RegistrationRefusedError`, and what the first `devices` raises."""
-    server = _PluginServer(plugin, options, clock or SystemClock())
+async def serve(plugin: DevicePlugin, options: Options | None = None, clock: Clock | None = None) -> None:
+    """Serve the plugin until cancelled; raise `RegistrationRefusedError`, or the error of the first `devices` call."""
+    server = _PluginServer(plugin, options or Options(), clock or SystemClock())
     await server.devices.refresh()
     loop = asyncio.get_running_loop()
     plugin._on_changed = lambda: loop.call_soon_threadsafe(server.wake.set)  # noqa: SLF001 - the other half of it
@@ -110,21 +106,21 @@ class _PluginServer:
         self.wake = asyncio.Event()
 
     async def poll(self) -> None:
-        """Ask for the devices again and again; a failure keeps those known."""
+        """Call `devices` periodically; after an error the last devices stay."""
         while True:
             await pause(self._clock, self.wake, self._options.poll_seconds)
             self.wake.clear()
             try:
                 await self.devices.refresh()
-            except Exception:  # noqa: BLE001 - the author's code; the plugin goes on with what it knew
-                _log.exception("devices of %s", self._plugin.resource_name)
+            except Exception:  # noqa: BLE001 - the author's code; the last devices stay
+                _log.exception("reading devices of %s failed", self._plugin.resource_name)
 
     async def run(self) -> None:
         while True:
             await self._serve_once()
 
     async def _serve_once(self) -> None:
-        """Serve and register, until the socket or kubelet's is another."""
+        """Serve and register until the socket or kubelet's is replaced."""
         service = PluginService(self._plugin, self.devices)
         server = grpc.aio.server()
         add_DevicePluginServicer_to_server(service, server)
@@ -137,14 +133,14 @@ class _PluginServer:
                 kubelet = await self._register(service)
             await self._watch(mine, kubelet)
         finally:
-            # Streams of devices never end by themselves; only other calls are worth waiting for.
+            # ListAndWatch streams never end; only other calls are waited for.
             await server.stop(STOP_SECONDS if service.busy else None)
-            # By now another process may have a socket there; only ours is removed.
+            # Another process may have created a socket there by now.
             if _identity(self._path) == mine:
                 remove_socket(self._path)
 
     async def _register(self, service: PluginService) -> tuple[int, ...] | None:
-        """Register at kubelet's socket as soon as it answers; what the socket was."""
+        """Register with kubelet as soon as it answers; return the identity of its socket."""
         request = pb.RegisterRequest(
             version=VERSION,
             endpoint=Path(self._path).name,
@@ -157,7 +153,7 @@ class _PluginServer:
                 return kubelet
             await self._clock.sleep(WATCH_SECONDS)
             if _identity(self._path) is None:
-                # Kubelet is just starting and has cleared the folder.
+                # Kubelet has restarted and cleared the directory.
                 return None
 
     async def _try_register(self, request: pb.RegisterRequest) -> bool:
@@ -166,7 +162,7 @@ class _PluginServer:
                 await RegistrationStub(channel).Register(request, timeout=REGISTER_TIMEOUT_SECONDS)
             except grpc.aio.AioRpcError as error:
                 if error.code() in _TRANSIENT:
-                    _log.warning("kubelet does not answer: %s", error_text(error))
+                    _log.warning("kubelet is unavailable: %s", error_text(error))
                     return False
                 raise RegistrationRefusedError(error.details() or error_text(error)) from error
         _log.info("registered", extra=fields(resource=request.resource_name))
@@ -179,7 +175,7 @@ class _PluginServer:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """What is another when a socket has been made again; None when there is none."""
+    """Return values that change when a socket is created again; None if there is none."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

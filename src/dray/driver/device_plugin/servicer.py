@@ -1,9 +1,8 @@
-"""A device plugin on the wire."""
+"""gRPC services of a device plugin. They only translate."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NoReturn
@@ -12,6 +11,7 @@ import grpc
 import grpc.aio
 
 from dray.driver.device_plugin.interface import Allocation, Device, DevicePlugin
+from dray.driver.program import call_author
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginServicer
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration_pb
@@ -22,21 +22,14 @@ _log = logging.getLogger(__name__)
 VERSION: Final = "v1beta1"
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-# Kubernetes' bound.
+# The limit of Kubernetes.
 ID_LENGTH_MAX: Final = 63
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def call(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Run an author's method: a coroutine here, anything else in a thread."""
-    if inspect.iscoroutinefunction(method):
-        return await method(*arguments)
-    return await asyncio.to_thread(method, *arguments)
-
-
 class DeviceList:
-    """The devices last seen, and whoever waits for others."""
+    """The last devices of the plugin, and the streams that follow them."""
 
     def __init__(self, plugin: DevicePlugin) -> None:
         self._plugin = plugin
@@ -44,19 +37,19 @@ class DeviceList:
         self.devices: tuple[Device, ...] = ()
 
     async def refresh(self) -> None:
-        """Ask the plugin; those who follow hear of it when the answer is another."""
-        devices = tuple(await call(self._plugin.devices))
+        """Call `devices`; notify the streams if the result changes."""
+        devices = tuple(await call_author(self._plugin.devices))
         for device in devices:
             if not 0 < len(device.id) <= ID_LENGTH_MAX:
                 raise ValueError(f'device id "{device.id}" must have 1 to {ID_LENGTH_MAX} characters')
         if devices != self.devices:
             self.devices = devices
-            # Everybody who waits holds this event; the next change has another.
+            # All waiting streams have this event; the next change uses a new one.
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
 
     async def follow(self) -> AsyncIterator[tuple[Device, ...]]:
-        """The devices now, and again whenever they are others."""
+        """Yield the devices, and again whenever they change."""
         while True:
             changed = self._changed
             yield self.devices
@@ -73,30 +66,30 @@ class PluginService(DevicePluginServicer):  # type: ignore[misc]
 
     @property
     def busy(self) -> bool:
-        """Whether the plugin works on a call."""
+        """Whether a call is in progress."""
         return self._calls > 0
 
     @property
     def options(self) -> pb.DevicePluginOptions:
-        """What the plugin can do."""
+        """Return the optional features of the plugin."""
         return pb.DevicePluginOptions(
             pre_start_required=self._plugin.has_pre_start,
             get_preferred_allocation_available=self._plugin.has_preference,
         )
 
     async def GetDevicePluginOptions(self, _request: pb.Empty, _context: Context) -> pb.DevicePluginOptions:
-        """What the plugin can do."""
+        """Return the optional features of the plugin."""
         return self.options
 
     async def ListAndWatch(self, _request: pb.Empty, _context: Context) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """All devices at once, and again after each change."""
+        """Stream all devices, and again after each change."""
         async for devices in self._devices.follow():
             yield pb.ListAndWatchResponse(devices=[_to_wire(device) for device in devices])
 
     async def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: Context
     ) -> pb.PreferredAllocationResponse:
-        """The plugin's preference for each container."""
+        """Return the plugin's preference for each container."""
         response = pb.PreferredAllocationResponse()
         for item in request.container_requests:
             arguments = list(item.available_device_ids), list(item.must_include_device_ids), item.allocation_size
@@ -105,7 +98,7 @@ class PluginService(DevicePluginServicer):  # type: ignore[misc]
         return response
 
     async def Allocate(self, request: pb.AllocateRequest, context: Context) -> pb.AllocateResponse:
-        """Have the plugin allocate for each container."""
+        """Allocate for each container."""
         response = pb.AllocateResponse()
         for item in request.container_requests:
             ids = await self._known(item.devices_ids, context)
@@ -116,7 +109,7 @@ class PluginService(DevicePluginServicer):  # type: ignore[misc]
     async def PreStartContainer(
         self, request: pb.PreStartContainerRequest, context: Context
     ) -> pb.PreStartContainerResponse:
-        """Tell the plugin."""
+        """Call the plugin's `pre_start`."""
         await self._call(context, self._plugin.pre_start, await self._known(request.devices_ids, context))
         return pb.PreStartContainerResponse()
 
@@ -130,28 +123,28 @@ class PluginService(DevicePluginServicer):  # type: ignore[misc]
     async def _call(self, context: Context, method: Callable[..., Any], *arguments: Any) -> Any:
         self._calls += 1
         try:
-            return await call(method, *arguments)
-        except Exception as error:  # noqa: BLE001 - the author's code; kubelet is told
-            _log.exception("%s of %s", method.__name__, self._plugin.resource_name)
+            return await call_author(method, *arguments)
+        except Exception as error:  # noqa: BLE001 - the author's code; the error goes to kubelet
+            _log.exception("%s of %s failed", method.__name__, self._plugin.resource_name)
             await _abort(context, str(error) or type(error).__name__)
         finally:
             self._calls -= 1
 
 
 class WatcherRegistration(RegistrationServicer):  # type: ignore[misc]
-    """Says who the plugin is when kubelet finds its socket in the registration folder."""
+    """Describes the plugin to kubelet's plugin watcher."""
 
     def __init__(self, resource_name: str) -> None:
         self._resource_name = resource_name
 
     async def GetInfo(self, _request: registration_pb.InfoRequest, _context: Context) -> registration_pb.PluginInfo:
-        """A device plugin that serves at this very socket."""
+        """Return name and version; the service has the same socket."""
         return registration_pb.PluginInfo(type="DevicePlugin", name=self._resource_name, supported_versions=[VERSION])
 
     async def NotifyRegistrationStatus(
         self, request: registration_pb.RegistrationStatus, _context: Context
     ) -> registration_pb.RegistrationStatusResponse:
-        """Kubelet tries again by itself after a failure."""
+        """Log the registration status; kubelet retries after an error."""
         if request.plugin_registered:
             _log.info("registered %s", self._resource_name)
         else:

@@ -1,1 +1,1 @@
-"""Keeping a driver's ResourceSlices equal to its pools."""
+"""Publishing of a driver's pools as ResourceSlices."""

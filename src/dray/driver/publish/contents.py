@@ -1,7 +1,7 @@
-"""How a pool is cut into slices, and what of a slice is the driver's to say. Pure.
+"""How a pool is split into slices, and which part of a slice the driver determines. Pure.
 
-Kubernetes allows 128 devices in a slice, 64 when any has taints, counters or lists; counter sets have slices of
-their own, 8 in each.
+Kubernetes allows 128 devices in a slice, 64 if any has taints, counters or lists. Counter sets have slices of their
+own, with at most 8 each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COUNTER_SETS_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class SliceContent:
-    """What a slice says, apart from its pool's name, generation and count."""
+    """Content of a slice, without the pool's name, generation and slice count."""
 
     devices: tuple[Device, ...] = ()
     counters: tuple[CounterSet, ...] = ()
@@ -46,12 +46,12 @@ class SliceContent:
 
     @property
     def names(self) -> frozenset[str]:
-        """What the slice holds, by which a slice that changed is known again."""
+        """Names of devices and counter sets, by which a changed slice is matched."""
         return frozenset(item.name for item in self.devices) | frozenset(item.name for item in self.counters)
 
 
 def contents_of(pool: Pool) -> tuple[SliceContent, ...]:
-    """The slices of a pool, counters first; a pool without anything is one empty slice, so that it is known."""
+    """Return the slices of a pool, counters first; an empty pool is one empty slice, so that it exists."""
     limit = DEVICES_WITH_EXTRAS_MAX if any(_has_extras(device) for device in pool.devices) else DEVICES_MAX
     parts = [
         *((part, ()) for part in _parts(tuple(_counter_set(item) for item in pool.counters), COUNTER_SETS_MAX)),
@@ -64,7 +64,7 @@ def contents_of(pool: Pool) -> tuple[SliceContent, ...]:
 
 
 def content_of(spec: ResourceSliceSpec) -> SliceContent:
-    """What a published slice says; times the server added to taints are left out."""
+    """Return the content of a published slice, without taint times added by the API server."""
     return SliceContent(
         tuple(_device(item) for item in spec.devices),
         tuple(_counter_set(item) for item in spec.shared_counters),
@@ -86,7 +86,7 @@ def _is_list(attribute: DeviceAttribute) -> bool:
     return bool(attribute.bools or attribute.ints or attribute.strings or attribute.versions)
 
 
-# --- One form for what means the same: the server writes quantities its own way and adds times to taints. ---
+# --- Normal form: the API server changes the format of quantities and adds times to taints. ---
 
 
 def _device(device: Device) -> Device:
@@ -135,7 +135,7 @@ def _quantity(text: str) -> str:
 
 
 def keep_times(published: Sequence[Device], devices: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices, their taints with the times the published ones have: a taint is no younger for being repeated."""
+    """Return the devices with the taint times of the published ones: publishing again does not renew a taint."""
     times = {(device.name, *_taint_key(taint)): taint.time_added for device in published for taint in device.taints}
     return tuple(
         msgspec.structs.replace(

@@ -1,8 +1,8 @@
-"""What to write so that a pool's slices are what the driver wants. Pure.
+"""Which slices of a pool to delete, update and create. Pure.
 
-The pool's generation tells the scheduler which slices belong together. It stays when at most one slice must be
-written and none is new: one write is atomic. Otherwise it grows by one and is written to all. Slices that are not
-wanted go first, so that devices the driver no longer has are not offered while the rest is being written.
+The generation of a pool identifies the slices that belong together. It is kept if at most one slice is written and none
+is new: one write is atomic. Otherwise it is incremented in all slices. Obsolete slices are deleted first, so that
+removed devices are not allocated while the rest is written.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dray.api.types.resource_v1 import ResourcePool, ResourceSlice, ResourceSlic
 from dray.driver.devices import Pool
 from dray.driver.publish.contents import SliceContent, content_of, contents_of, keep_times
 
-# Pairs of what was wanted and what the server made of it, dropping fields it does not know or has switched off.
+# Pairs of requested and stored content: the API server drops unknown and disabled fields.
 Accepted = Sequence[tuple[SliceContent, SliceContent]]
 
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Whose slices they are."""
+    """The driver and node of the slices."""
 
     driver: str
     node_name: str
-    # The Node, so that the slices go with it; None for a driver that is of no node.
+    # The Node, which owns the slices; None for a driver without a node.
     owner: OwnerReference | None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Writes, to be made in this order; each slice written comes with what it is meant to say."""
+    """Writes in this order; written slices come with their requested content."""
 
     delete: tuple[ResourceSlice, ...] = ()
     update: tuple[tuple[ResourceSlice, SliceContent], ...] = ()
@@ -41,14 +41,14 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether there is nothing to write."""
         return not (self.delete or self.update or self.create)
 
 
 def plan_pool(
     publisher: Publisher, name: str, pool: Pool | None, existing: Sequence[ResourceSlice], accepted: Accepted
 ) -> Plan:
-    """Compare the pool the driver wants (None: no such pool) with its slices."""
+    """Compare a pool of the driver (None: removed) with its published slices."""
     if pool is None:
         return Plan(delete=tuple(existing))
     wanted = contents_of(pool)
@@ -86,7 +86,7 @@ def _expected(content: SliceContent, accepted: Accepted) -> SliceContent:
 
 
 def _match(expected: Sequence[SliceContent], existing: Sequence[ResourceSlice]) -> dict[int, ResourceSlice]:
-    """Which slice becomes which content: the same first, then those that share the most names."""
+    """Match slices to contents: equal ones first, then those that share the most names."""
     left = [(content_of(item.spec), item) for item in sorted(existing, key=lambda item: item.metadata.name or "")]
     matched: dict[int, ResourceSlice] = {}
     for index, content in enumerate(expected):

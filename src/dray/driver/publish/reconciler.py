@@ -1,4 +1,4 @@
-"""Publishes a driver's pools: follows its slices and writes what the plan says."""
+"""Publishes a driver's pools as ResourceSlices and repairs them."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from dray.runtime.metrics import Metrics
 _log = logging.getLogger(__name__)
 
 POOL_INDEX: Final = "pool"
-# How long a slice that someone else deleted or changed waits for its repair. Kubernetes waits 30 s; a shorter wait
-# still keeps two instances that disagree from writing against each other all the time.
+# Delay before a slice that was changed or deleted by others is repaired. Kubernetes waits 30 s; a shorter delay still
+# limits the writes of two instances that disagree.
 REPAIR_SECONDS: Final = 5.0
-# How long one's own write may take to come back through the watch before working without it.
-ECHO_SECONDS_MAX: Final = 10.0
+# How long to wait for the watch event of a write.
+EVENT_SECONDS_MAX: Final = 10.0
 
 
 class DroppedFieldsError(Exception):
-    """The server stored less than the driver asked for: a feature is switched off, or the server is older."""
+    """The API server dropped fields: a feature is disabled, or the server is older."""
 
 
 def _log_error(error: Exception) -> None:
-    _log.error("publishing devices", extra=fields(error=error))
+    _log.error("publishing devices failed", extra=fields(error=error))
 
 
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
-    """Whose slices, and how they are kept; without a node the pools must say which nodes they are for."""
+    """Settings of a publisher; without a node the pools must select nodes."""
 
     driver: str
     node_name: str = ""
@@ -53,7 +53,7 @@ class PublishSettings:
 
 
 class SlicePublisher:
-    """Keeps the slices of one driver (on one node, if it has one) equal to its pools."""
+    """Keeps the slices of one driver, on one node if it has one, equal to its pools."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class SlicePublisher:
         self._on_error = settings.on_error
         self._repair_seconds = settings.repair_seconds
         self._pools: Mapping[str, Pool] | None = None
-        # By pool: what the server made of contents whose fields it dropped.
+        # By pool: requested and stored contents where the API server dropped fields.
         self._accepted: dict[str, list[tuple[SliceContent, SliceContent]]] = {}
         self._owner: OwnerReference | None = None
-        self._echo = asyncio.Event()
+        self._event = asyncio.Event()
         self._selector = f"spec.driver={self._driver}"
         if self._node_name:
             self._selector += f",spec.nodeName={self._node_name}"
@@ -82,9 +82,9 @@ class SlicePublisher:
         self._controller.follow(self._slices, self._changed)
 
     def publish(self, pools: Mapping[str, Pool]) -> None:
-        """These are the driver's pools from now on; all others are removed."""
+        """Replace the driver's pools; slices of other pools are deleted."""
         for name, pool in pools.items():
-            # A slice says one of the two; with the wrong one the publisher would not find its own slices again.
+            # The informer selects slices by node name: others of this driver would not be found again.
             if pool.on_node != bool(self._node_name):
                 place = "belongs to a node" if self._node_name else "has no node"
                 raise ValueError(f"pool {name}: the driver {place}, the pool's choice of nodes says otherwise")
@@ -98,16 +98,16 @@ class SlicePublisher:
         await self._controller.run()
 
     async def remove_all(self) -> None:
-        """Delete every slice of the driver; for a driver that is being removed from the node."""
+        """Delete all slices of the driver, e.g. before it is removed from the node."""
         await self._client.delete_collection(RESOURCE_SLICES, selection=ListOptions(field_selector=self._selector))
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is waiting to be written."""
+        """Whether no write is pending."""
         return self._controller.queue.idle
 
     def _changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        self._echo.set()
+        self._event.set()
         for item in (old, new):
             if item is not None and self._pools is not None:
                 self._controller.queue.add_after(item.spec.pool.name, self._repair_seconds)
@@ -127,7 +127,7 @@ class SlicePublisher:
             for item, content in plan.create:
                 await self._create(item, content, accepted)
         except InvalidError as error:
-            # Trying again cannot help before the driver changes its pools.
+            # A retry cannot succeed before the driver changes its pools.
             self._on_error(error)
         except APIError as error:
             self._on_error(error)
@@ -140,41 +140,41 @@ class SlicePublisher:
             await self._client.delete(RESOURCE_SLICES, name, options=options)
         except NotFoundError:
             return
-        await self._seen(lambda: self._slices.lister.get(name) is None)
+        await self._wait_for_event(lambda: self._slices.lister.get(name) is None)
 
     async def _update(
         self, item: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
     ) -> None:
         written = await self._client.update(RESOURCE_SLICES, item)
-        self._note(written, content, accepted)
+        self._record_dropped(written, content, accepted)
         before = resource_version_of(item)
-        await self._seen(lambda: self._version(written.metadata.name or "") != before)
+        await self._wait_for_event(lambda: self._version(written.metadata.name or "") != before)
 
     async def _create(
         self, item: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
     ) -> None:
         written = await self._client.create(RESOURCE_SLICES, item)
-        self._note(written, content, accepted)
-        await self._seen(lambda: self._version(written.metadata.name or "") != "")
+        self._record_dropped(written, content, accepted)
+        await self._wait_for_event(lambda: self._version(written.metadata.name or "") != "")
 
     def _version(self, name: str) -> str:
         item = self._slices.lister.get(name)
         return "" if item is None else resource_version_of(item)
 
-    async def _seen(self, condition: Callable[[], bool]) -> None:
-        """Wait for the write to come back: the next plan must not be made without it, or it would be made twice."""
+    async def _wait_for_event(self, condition: Callable[[], bool]) -> None:
+        """Wait for the informer event of a write: planning without it would repeat the write."""
         try:
-            async with asyncio.timeout(ECHO_SECONDS_MAX):
+            async with asyncio.timeout(EVENT_SECONDS_MAX):
                 while not condition():
-                    self._echo.clear()
-                    await self._echo.wait()
+                    self._event.clear()
+                    await self._event.wait()
         except TimeoutError:
-            _log.warning("a slice was written but has not been seen", extra=fields(driver=self._driver))
+            _log.warning("no watch event for a written slice", extra=fields(driver=self._driver))
 
-    def _note(
+    def _record_dropped(
         self, written: ResourceSlice, content: SliceContent, accepted: list[tuple[SliceContent, SliceContent]]
     ) -> None:
-        """Remember what the server dropped, and say so once; asking again would be dropped again."""
+        """Record what the API server dropped and report it once: a retry would drop it again."""
         made = content_of(written.spec)
         if made == content or any(asked == content and known == made for asked, known in accepted):
             return
