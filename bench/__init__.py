@@ -1,6 +1,6 @@
-"""Measurements of Dray on this machine: `python -m bench`; everything runs on loopback and ends by itself."""
+"""Benchmarks of Dray on this machine: `python -m bench`. Everything runs on loopback."""
 
 import os
 
-# gRPC's handlers around fork, which it looks for when it is imported, only complain when a program is started.
+# Read by gRPC on import. Its fork handlers only log warnings when a program is started.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -16,13 +16,13 @@ from bench.server import Size
 
 
 def store_rows(_size: Size) -> Iterator[Row]:
-    """The stores alone, below the API."""
+    """Measure the stores without the API server."""
     for found in asyncio.run(store.rows()):
         yield Row(f"store: {found['name']}", found["value"], found["unit"], found["parameters"])
 
 
 def allocator_rows(_size: Size) -> Iterator[Row]:
-    """The allocator alone, on one node after the other."""
+    """Measure the allocator without a scheduler."""
     targets = {"one device, fits": Target(100)}
     for found in allocator.rows():
         name = found["name"]
@@ -30,17 +30,17 @@ def allocator_rows(_size: Size) -> Iterator[Row]:
 
 
 def node_rows(size: Size) -> Iterator[Row]:
-    """The node agent: Pods with devices, PodResources, containers, simulated nodes."""
+    """Measure the node agent: Pods with devices, PodResources, containers, simulated nodes."""
     return node.rows(node.QUICK if size is server.QUICK else node.FULL)
 
 
 def scheduler_rows(size: Size) -> Iterator[Row]:
-    """Pods on their way through a whole cluster."""
+    """Measure the scheduling of Pods in a whole cluster."""
     return scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
 
 
 def classic_rows(size: Size) -> Iterator[Row]:
-    """Pods whose claims a classic driver allocates."""
+    """Measure the scheduling of Pods whose claims a classic driver allocates."""
     return classic.rows(classic.QUICK if size is server.QUICK else classic.FULL)
 
 
@@ -54,21 +54,21 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
 }
 
 
-def chosen(pattern: str) -> list[str]:
-    """The benchmarks whose name matches; a pattern without wildcards may be part of a name."""
-    wanted = pattern if any(sign in pattern for sign in "*?[") else f"*{pattern}*"
-    return [name for name in BENCHMARKS if fnmatch.fnmatch(name, wanted)]
+def matching(pattern: str) -> list[str]:
+    """Return the names of matching benchmarks; a pattern without wildcards may be part of a name."""
+    glob = pattern if any(char in pattern for char in "*?[") else f"*{pattern}*"
+    return [name for name in BENCHMARKS if fnmatch.fnmatch(name, glob)]
 
 
 def main() -> int:
-    """Run what was asked for; the exit code says whether anything ran, not whether targets were met."""
+    """Run the selected benchmarks; return 2 if none matches, 0 even if targets are missed."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--only", default="", metavar="PATTERN", help=f"one or some of: {', '.join(BENCHMARKS)}")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, for a look")
+    parser.add_argument("--only", default="", metavar="PATTERN", help=f"select benchmarks: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="use smaller sizes")
     arguments = parser.parse_args()
-    names = chosen(arguments.only)
+    names = matching(arguments.only)
     if not names:
-        sys.stderr.write(f"no benchmark matches {arguments.only!r}; there are: {', '.join(BENCHMARKS)}\n")
+        sys.stderr.write(f"no benchmark matches {arguments.only!r}; available: {', '.join(BENCHMARKS)}\n")
         return 2
     size = server.QUICK if arguments.quick else server.FULL
     started = time.monotonic()

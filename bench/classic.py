@@ -1,6 +1,6 @@
-"""How fast Pods are placed whose claims a classic driver allocates: each Pod has one Delayed claim of its own.
+"""Benchmark of Pods whose claims a classic driver allocates: each Pod has one Delayed claim.
 
-`python -m bench.classic [--quick]` prints the rows; `--run NODES PODS` is the process that measures.
+`python -m bench.classic [--quick]` prints the rows; `--run NODES PODS` measures in this process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TARGET = Target(100, at_least=True)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much."""
+    """The size of the cluster."""
 
     nodes: int
     pods: int
@@ -48,7 +48,7 @@ QUICK = Size(20, 200)
 
 
 class Boards(ClassicController):
-    """Answers every call in a millisecond."""
+    """A driver that responds to every call within a millisecond."""
 
     name = DRIVER
 
@@ -57,14 +57,14 @@ class Boards(ClassicController):
         self._counts: Counter[str] = Counter()
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
-        """Nodes without boards enough."""
+        """Return the nodes without enough free boards."""
         await asyncio.sleep(DRIVER_SECONDS)
         return [node for node in nodes if self._counts[node] + len(claims) > BOARDS_PER_NODE]
 
     async def allocate(
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
-        """The next board of the node."""
+        """Allocate a board of the node."""
         await asyncio.sleep(DRIVER_SECONDS)
         if node is None or self._counts[node] >= BOARDS_PER_NODE:
             raise NoRoomError(f"no board on {node}")
@@ -73,14 +73,14 @@ class Boards(ClassicController):
         return Allocation({"node": node}, nodes=[node])
 
     async def deallocate(self, claim: Claim) -> None:
-        """Give it back."""
+        """Free the board."""
         node = self._used.pop(claim.uid, None)
         if node is not None:
             self._counts[node] -= 1
 
 
 def pod(number: int) -> Document:
-    """A Pod with a claim of its own."""
+    """Return a Pod with its own claim."""
     entry = {"name": "board", "template": {"spec": {"resourceClassName": "board"}}}
     return made.pod(number, resourceClaims=[entry])
 
@@ -91,39 +91,39 @@ async def _prepare(client: Client, size: Size) -> None:
 
 
 async def measure(size: Size) -> dict[str, Any]:
-    """All Pods, from the first that is asked for to the last that is placed."""
+    """Measure from the first created Pod to the last scheduled one."""
     async with cluster(lambda client: _prepare(client, size)) as (client, counted), TaskGroup("bench") as group:
         group.spawn(serve(Boards(), client, SystemClock(), options=Options(leader_elect=False)), "driver")
         bound = BoundPods(time.perf_counter)
-        group.spawn(bound.follow(client), "bound Pods")
-        await bound.listening()
-        asked: dict[str, float] = {}
+        group.spawn(bound.watch(client), "bound Pods")
+        await bound.wait_until_watching()
+        created: dict[str, float] = {}
 
         async def create(number: int) -> None:
             document = pod(number)
-            asked[document["metadata"]["name"]] = time.perf_counter()
+            created[document["metadata"]["name"]] = time.perf_counter()
             await client.create(made.PODS, document)
 
         await create(size.pods)
-        await bound.until(1)
+        await bound.wait_for(1)
         counted.requests.clear()
         started, used = time.perf_counter(), time.process_time()
         await for_all(range(size.pods), create)
-        await asyncio.wait_for(bound.until(size.pods + 1), SECONDS_MAX)
+        await asyncio.wait_for(bound.wait_for(size.pods + 1), SECONDS_MAX)
         ended, used = time.perf_counter(), time.process_time() - used
         await group.cancel()
-    waited = [when - asked[name] for name, when in bound.bound.items()]
+    latencies = [when - created[name] for name, when in bound.bound.items()]
     return {
         "rate": size.pods / (ended - started),
-        "p50": percentile(waited, 0.5),
-        "p99": percentile(waited, 0.99),
+        "p50": percentile(latencies, 0.5),
+        "p99": percentile(latencies, 0.99),
         "requests": counted.requests.total() / size.pods,
         "processor": used / size.pods,
     }
 
 
 def rows(size: Size = FULL) -> Iterator[Row]:
-    """The measurements, by a process of their own."""
+    """Measure in a subprocess and yield the rows."""
     progress("classic claims")
     command = [sys.executable, "-m", "bench.classic", "--run", str(size.nodes), str(size.pods)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=SECONDS_MAX)
@@ -141,16 +141,16 @@ def rows(size: Size = FULL) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="bench.classic", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smaller cluster, for a look")
+    parser.add_argument("--quick", action="store_true", help="use a smaller cluster")
     parser.add_argument("--run", nargs=2, type=int, metavar=("NODES", "PODS"), help="in this process, as JSON")
-    given = parser.parse_args()
-    if given.run is not None:
+    arguments = parser.parse_args()
+    if arguments.run is not None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            print(json.dumps(runner.run(measure(Size(*given.run)))))
+            print(json.dumps(runner.run(measure(Size(*arguments.run)))))
         return
-    for row in rows(QUICK if given.quick else FULL):
+    for row in rows(QUICK if arguments.quick else FULL):
         show(row)
 
 

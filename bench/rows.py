@@ -1,4 +1,4 @@
-"""One measurement: its name, value, unit and parameters, the target where there is one, and how it is shown."""
+"""Rows of the results: name, value, unit, parameters and an optional target; how they are printed and stored."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the value should be: at most, or at least, a number."""
+    """An upper or lower limit of the value."""
 
     limit: float
     at_least: bool = False
 
     def met(self, value: float) -> bool:
-        """Whether the value is good enough."""
+        """Return whether the value is within the limit."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table."""
+    """One measurement."""
 
     name: str
     value: float
@@ -38,7 +38,7 @@ class Row:
     target: Target | None = None
 
     def document(self) -> dict[str, Any]:
-        """As it is written to the results."""
+        """Return the row as written to the results."""
         found: dict[str, Any] = {
             "name": self.name,
             "value": round(self.value, 4),
@@ -52,35 +52,35 @@ class Row:
 
 
 def number(value: float) -> str:
-    """Three digits that matter, thousands apart."""
+    """Format with three significant digits and thousands separators."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def show(row: Row) -> None:
-    """Print a row as soon as it is known."""
-    mark, wanted = "  ", ""
+    """Print a row."""
+    mark, target = "  ", ""
     if row.target is not None:
-        mark, wanted = ("ok" if row.target.met(row.value) else "NO"), str(row.target)
+        mark, target = ("ok" if row.target.met(row.value) else "NO"), str(row.target)
     parameters = " ".join(f"{name}={value}" for name, value in row.parameters.items())
-    print(f"{mark} {row.name:<36} {number(row.value):>10} {row.unit:<12} {wanted:<10} {parameters}", flush=True)
+    print(f"{mark} {row.name:<36} {number(row.value):>10} {row.unit:<12} {target:<10} {parameters}", flush=True)
 
 
 def progress(text: str) -> None:
-    """Say what is going on, for people who watch."""
+    """Show the progress on stderr, if that is a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 
 
 def write(rows: Iterable[Row], path: Path = RESULTS) -> None:
-    """Write the results as a list."""
+    """Write the results as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([row.document() for row in rows], indent=1) + "\n")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of the values do not exceed."""
+    """Return the value that `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

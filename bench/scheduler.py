@@ -61,8 +61,8 @@ class Run:
     async def measure(self) -> Measured:
         """All Pods of the workload, from the first that is asked for to the last that is placed."""
         async with TaskGroup("listen") as group:
-            group.spawn(self._pods.follow(self._client), "bound Pods")
-            await self._pods.listening()
+            group.spawn(self._pods.watch(self._client), "bound Pods")
+            await self._pods.wait_until_watching()
             await self._warm_up()
             memory = peak_megabytes()
             self._counted.requests.clear()
@@ -86,7 +86,7 @@ class Run:
         await self._client.create(
             PODS, self._workload.pod(-1) | {"metadata": {"name": "first", "namespace": "default"}}
         )
-        await self._pods.until(1)
+        await self._pods.wait_for(1)
         await self._client.delete(PODS, "first", "default", NOW)
 
     async def _all(self) -> None:
@@ -94,7 +94,7 @@ class Run:
         for start in range(0, self._workload.pods, size):
             numbers = range(start, min(start + size, self._workload.pods))
             await for_all(numbers, self._create)
-            await self._pods.until(numbers.stop + 1)
+            await self._pods.wait_for(numbers.stop + 1)
             if self._workload.churn:
                 await for_all(numbers, self._delete)
 

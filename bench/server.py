@@ -1,4 +1,4 @@
-"""The benchmarks of the API server; each is a generator of rows that ends by itself."""
+"""Benchmarks of the API server; each is a generator of rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WATCHERS_PER_USER = 1000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much to do."""
+    """The size of the benchmarks."""
 
     writes: int = 8_000
     sequential: int = 800
@@ -54,7 +54,7 @@ QUICK = Size(
 
 
 def start_up(_size: Size) -> Iterator[Row]:
-    """From starting the process to its word that it is ready."""
+    """Measure from the start of the process until it reports ready."""
     seconds = []
     for number in range(STARTS):
         progress(f"start-up {number + 1} of {STARTS}")
@@ -65,7 +65,7 @@ def start_up(_size: Size) -> Iterator[Row]:
 
 
 def idle(_size: Size) -> Iterator[Row]:
-    """A server that nobody talks to."""
+    """Measure a server without requests."""
     with serving() as server:
         load(server, "create", clients=1, total=10, prefix="warm")
         wait_until_idle(server.process.pid)
@@ -77,7 +77,7 @@ def idle(_size: Size) -> Iterator[Row]:
 
 
 def memory_and_lists(size: Size) -> Iterator[Row]:
-    """Memory by number of objects, and lists of that many."""
+    """Measure memory by number of objects, and lists of them."""
     with tempfile.TemporaryDirectory() as folder:
         with serving(data_dir=Path(folder)) as server:
             few = size.objects // 10
@@ -120,12 +120,12 @@ def _lists(server: Server, namespace: str, size: Size) -> Iterator[Row]:
 
 
 def _only_full(size: Size, target: Target) -> Target | None:
-    """Targets about 50,000 objects say nothing about fewer."""
+    """Return the target if the run has 50,000 objects, for which it was defined."""
     return target if size.objects >= FULL.objects else None
 
 
 def disk(_size: Size) -> Iterator[Row]:
-    """What making a write durable costs here: rates of durable writes from two disks compare only beside this."""
+    """Measure the cost of a durable write on this disk, to compare rates between machines."""
     times = []
     with tempfile.TemporaryFile() as file:
         for _ in range(SYNCS):
@@ -140,7 +140,7 @@ def disk(_size: Size) -> Iterator[Row]:
 
 
 def claims_over_tls(size: Size) -> Iterator[Row]:
-    """Creates of ResourceClaims, which have more to default and to check."""
+    """Measure creates of ResourceClaims, which need more defaulting and validation."""
     with serving() as server:
         load(server, "create", clients=4, total=100, prefix="warm", kind="ResourceClaim")
         for clients, total in ((1, size.sequential), (32, size.writes)):
@@ -150,12 +150,12 @@ def claims_over_tls(size: Size) -> Iterator[Row]:
 
 
 def over_tls(size: Size) -> Iterator[Row]:
-    """Writes through the whole server."""
+    """Measure writes over TLS."""
     yield from _writes_over_tls(size, "sqlite")
 
 
 def over_tls_on_etcd(size: Size) -> Iterator[Row]:
-    """The same on etcd."""
+    """Measure writes over TLS with etcd."""
     with etcd() as url:
         yield from _writes_over_tls(size, "etcd", f"--etcd-servers={url}")
 
@@ -173,13 +173,13 @@ def _writes_over_tls(size: Size, store: str, *flags: str) -> Iterator[Row]:
 
 
 def in_process(size: Size) -> Iterator[Row]:
-    """Writes as the controllers make them."""
+    """Measure writes in process, as the controllers make them."""
     yield from _writes_in_process(size, "sqlite")
     yield from _writes_in_process(size, "memory")
 
 
 def in_process_on_etcd(size: Size) -> Iterator[Row]:
-    """The same on etcd."""
+    """Measure writes in process with etcd."""
     with etcd() as url:
         yield from _writes_in_process(size, "etcd", url)
 
@@ -190,14 +190,14 @@ def _writes_in_process(size: Size, store: str, *urls: str) -> Iterator[Row]:
             progress(f"{mode} in process on {store} by {clients}")
             with tempfile.TemporaryDirectory() as folder:
                 plan = {"mode": mode, "clients": clients, "total": total, "prefix": f"{mode}-{clients}-{store}"}
-                result = _inside(plan | {"store": store, "data_dir": folder, "etcd": urls})
+                result = _run_in_process(plan | {"store": store, "data_dir": folder, "etcd": urls})
             target = Target(4000, at_least=True) if (mode, clients, store) == ("create", 32, "sqlite") else None
             yield from _rates(f"{mode}s in process", result, {"clients": clients, "store": store}, target)
 
 
-def _inside(plan: dict[str, Any]) -> dict[str, Any]:
+def _run_in_process(plan: dict[str, Any]) -> dict[str, Any]:
     result = subprocess.run(
-        [sys.executable, "-m", "bench.inside"],
+        [sys.executable, "-m", "bench.in_process"],
         input=json.dumps(plan),
         capture_output=True,
         text=True,
@@ -205,13 +205,13 @@ def _inside(plan: dict[str, Any]) -> dict[str, Any]:
         check=False,
     )
     if result.returncode:
-        raise SystemExit(f"the measurement in process failed: {result.stderr[-2000:]}")
+        raise SystemExit(f"the in-process benchmark failed: {result.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
 def _rates(name: str, result: dict[str, Any], parameters: dict[str, Any], target: Target | None) -> Iterator[Row]:
-    """Rate, latency and processor time of one run; processor time says what a less busy machine would do."""
+    """Return rate, latency and CPU time of one run; CPU time is independent of other load on the machine."""
     times = result["times"]
     yield Row(name, len(times) / result["seconds"], "per second", parameters, target)
     yield Row(f"{name}, p50", 1000 * percentile(times, 0.5), "ms", parameters)
@@ -220,7 +220,7 @@ def _rates(name: str, result: dict[str, Any], parameters: dict[str, Any], target
 
 
 def watches(size: Size) -> Iterator[Row]:
-    """From sending a write to seeing its event."""
+    """Measure from sending a write to receiving its event."""
     with serving() as server:
         load(server, "create", clients=4, total=100, prefix="warm")
         for watchers, same, events, rate in (

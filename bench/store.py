@@ -1,6 +1,6 @@
-"""How fast the stores are here: durable creates, reads, watch fan-out and start-up.
+"""Benchmarks of the stores: durable creates, reads, watch fan-out and start-up.
 
-`python bench/store.py` prints a table; `rows()` gives the same as data.
+`python bench/store.py` prints a table; `rows()` returns it as data.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Row = dict[str, Any]
 
 
 def row(name: str, value: float, unit: str, **parameters: object) -> Row:
-    """One line of the table."""
+    """Return one row of the table."""
     return {"name": name, "value": round(value, 3), "unit": unit, "parameters": parameters}
 
 
 async def create_many(store: Store, *, prefix: str, total: int, writers: int) -> float:
-    """Seconds taken to create so many keys by so many concurrent writers."""
+    """Create keys with concurrent writers and return the seconds taken."""
     numbers = iter(range(total))
 
     async def write() -> None:
@@ -41,7 +41,7 @@ async def create_many(store: Store, *, prefix: str, total: int, writers: int) ->
 
 
 async def creates(store: Store, label: str) -> list[Row]:
-    """Creation rates by number of writers."""
+    """Measure the create rate by number of writers."""
     found = []
     for writers, total in ((1, 1_000), (64, 20_000), (512, 20_000)):
         seconds = await create_many(store, prefix=f"/registry/core/{writers}/ns/", total=total, writers=writers)
@@ -50,7 +50,7 @@ async def creates(store: Store, label: str) -> list[Row]:
 
 
 async def reads(store: Store, label: str) -> list[Row]:
-    """Lists of 20,000 objects, now and in the past."""
+    """Measure lists of 20,000 objects, at the current and at older revisions."""
     prefix = "/registry/core/64/"
     found = []
     start = time.perf_counter()
@@ -71,17 +71,17 @@ async def reads(store: Store, label: str) -> list[Row]:
 
 
 async def idle_watchers(store: Store, label: str) -> list[Row]:
-    """What 10,000 watchers of other prefixes cost a creation."""
+    """Measure creates with 10,000 watchers of other prefixes."""
     revision = await store.revision()
     watches = [await store.watch(f"/registry/core/idle/ns-{n}/", after_revision=revision) for n in range(10_000)]
     seconds = await create_many(store, prefix="/registry/core/busy/ns/", total=5_000, writers=64)
     for watch in watches:
         await watch.aclose()
-    return [row("create beside idle watchers", 5_000 / seconds, "per second", store=label, watchers=len(watches))]
+    return [row("create with idle watchers", 5_000 / seconds, "per second", store=label, watchers=len(watches))]
 
 
 async def fan_out(store: Store, label: str) -> list[Row]:
-    """Events delivered to 100 watchers of one prefix."""
+    """Measure the delivery of events to 100 watchers of one prefix."""
     revision = await store.revision()
     watchers, total = 100, 2_000
 
@@ -94,15 +94,16 @@ async def fan_out(store: Store, label: str) -> list[Row]:
 
     watches = [await store.watch("/registry/core/fan/", after_revision=revision) for _ in range(watchers)]
     start = time.perf_counter()
-    drains = [asyncio.create_task(drain(watch)) for watch in watches]
-    await create_many(store, prefix="/registry/core/fan/ns/", total=total, writers=64)
-    await asyncio.gather(*drains)
+    async with asyncio.TaskGroup() as group:
+        for watch in watches:
+            group.create_task(drain(watch))
+        await create_many(store, prefix="/registry/core/fan/ns/", total=total, writers=64)
     seconds = time.perf_counter() - start
     return [row("watch events", watchers * total / seconds, "per second", store=label, watchers=watchers)]
 
 
 async def startup(path: Path) -> list[Row]:
-    """Opening a file of 50,000 objects."""
+    """Measure opening a file of 50,000 objects."""
     store = await SQLiteStore.open(path)
     await create_many(store, prefix="/registry/core/pods/ns/", total=50_000, writers=512)
     await store.close()
@@ -115,7 +116,7 @@ async def startup(path: Path) -> list[Row]:
 
 @asynccontextmanager
 async def opened(label: str, directory: Path) -> AsyncIterator[Store]:
-    """One store, closed afterwards."""
+    """Open a store for the time of the block."""
     store: Store = MemoryStore() if label == "memory" else await SQLiteStore.open(directory / "bench.db")
     try:
         yield store
@@ -124,7 +125,7 @@ async def opened(label: str, directory: Path) -> AsyncIterator[Store]:
 
 
 async def rows() -> list[Row]:
-    """All measurements."""
+    """Return all measurements."""
     found: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         for label in ("memory", "sqlite"):

@@ -1,4 +1,4 @@
-"""What comes to a cluster: a row for each workload, and how the cluster is made ready for it."""
+"""The workloads of the scheduler benchmarks, and the preparation of a cluster for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dray.client.interface import Client, Resource
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A cluster and the Pods that come to it."""
+    """A cluster, and the Pods that are created in it."""
 
     name: str
     nodes: int
@@ -25,22 +25,22 @@ class Workload:
     # Devices of each node; none for Pods without claims.
     devices: int = 0
     slices: Callable[[int, int], Iterator[Document]] = made.whole_devices
-    asks: Document | None = None
-    # The share of devices that others have from the beginning.
+    requests: Document | None = None
+    # The share of devices that are allocated before the first Pod.
     in_use: float = 0.0
-    # Pods that come and go together; none when all come at once and stay.
+    # The number of Pods that are created and deleted concurrently; 0 if all are created at once and stay.
     churn: int = 0
     target: Target | None = None
     memory_target: Target | None = None
-    # The name of another workload of the same run, and the share of its rate to reach.
+    # Another workload of the same run, and the target share of its rate.
     against: str = ""
     against_target: Target | None = None
-    # What the API server may be asked for each Pod, by everybody together.
+    # The maximum number of API requests per Pod, of all clients.
     requests_target: Target | None = None
 
 
 def at_least(pods_per_second: float) -> Target:
-    """A rate to reach."""
+    """Return a target for a minimum rate."""
     return Target(pods_per_second, at_least=True)
 
 
@@ -51,7 +51,7 @@ def _steady(nodes: int, fullness: str, in_use: float, target: Target | None = No
         nodes,
         1000,
         devices=10,
-        asks=made.ONE_DEVICE,
+        requests=made.ONE_DEVICE,
         in_use=in_use,
         churn=10,
         target=target,
@@ -64,7 +64,7 @@ FILL = Workload(
     500,
     5000,
     devices=10,
-    asks=made.ONE_DEVICE,
+    requests=made.ONE_DEVICE,
     target=at_least(300),
     requests_target=Target(7.5),
 )
@@ -74,7 +74,7 @@ EXTENDED = Workload(
     5000,
     made.extended_pod,
     devices=10,
-    asks=made.ONE_DEVICE,
+    requests=made.ONE_DEVICE,
     against=FILL.name,
     against_target=at_least(0.9),
 )
@@ -83,7 +83,7 @@ DEFAULT = (
     Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
     Workload("plain pods, 1000 nodes", 1000, 2000, made.pod),
     Workload("plain pods, 5000 nodes", 5000, 1000, made.pod),
-    Workload("node affinity, 1000 nodes", 1000, 1000, made.picky_pod),
+    Workload("node affinity, 1000 nodes", 1000, 1000, made.zonal_pod),
     FILL,
     EXTENDED,
     *(
@@ -91,36 +91,36 @@ DEFAULT = (
         for nodes in (100, 500)
         for fullness, in_use in (("empty", 0.0), ("half full", 0.5), ("full", 1.0))
     ),
-    Workload("second choice, 500 nodes", 500, 1000, devices=10, asks=made.SECOND_CHOICE),
-    Workload("two of a NUMA node, 500 nodes", 500, 1000, devices=10, asks=made.TWO_OF_A_KIND),
-    Workload("partitions, 500 nodes", 500, 400, devices=2, slices=made.partitions, asks=made.FOUR_HALVES),
-    Workload(LARGE, 5000, 2000, devices=10, asks=made.ONE_DEVICE, target=at_least(150), memory_target=Target(600)),
+    Workload("second alternative, 500 nodes", 500, 1000, devices=10, requests=made.SECOND_ALTERNATIVE),
+    Workload("two devices of one NUMA node, 500 nodes", 500, 1000, devices=10, requests=made.SAME_NUMA_NODE),
+    Workload("partitions, 500 nodes", 500, 400, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
+    Workload(LARGE, 5000, 2000, devices=10, requests=made.ONE_DEVICE, target=at_least(150), memory_target=Target(600)),
 )
 # Takes several minutes.
-LONG = (Workload(f"{LARGE}, all of them", 5000, 50_000, devices=10, asks=made.ONE_DEVICE, target=at_least(150)),)
+LONG = (Workload(f"{LARGE}, all of them", 5000, 50_000, devices=10, requests=made.ONE_DEVICE, target=at_least(150)),)
 QUICK = (
     Workload("plain pods, 50 nodes", 50, 300, made.pod),
-    Workload("fill with devices, 50 nodes", 50, 500, devices=10, asks=made.ONE_DEVICE),
+    Workload("fill with devices, 50 nodes", 50, 500, devices=10, requests=made.ONE_DEVICE),
     Workload(
         "fill through extended resources, 50 nodes",
         50,
         500,
         made.extended_pod,
         devices=10,
-        asks=made.ONE_DEVICE,
+        requests=made.ONE_DEVICE,
         against="fill with devices, 50 nodes",
     ),
-    Workload("steady, 50 nodes, full", 50, 100, devices=10, asks=made.ONE_DEVICE, in_use=1.0, churn=10),
-    Workload("second choice, 50 nodes", 50, 200, devices=10, asks=made.SECOND_CHOICE),
-    Workload("two of a NUMA node, 50 nodes", 50, 200, devices=10, asks=made.TWO_OF_A_KIND),
-    Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, asks=made.FOUR_HALVES),
+    Workload("steady, 50 nodes, full", 50, 100, devices=10, requests=made.ONE_DEVICE, in_use=1.0, churn=10),
+    Workload("second alternative, 50 nodes", 50, 200, devices=10, requests=made.SECOND_ALTERNATIVE),
+    Workload("two devices of one NUMA node, 50 nodes", 50, 200, devices=10, requests=made.SAME_NUMA_NODE),
+    Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
 )
 
 
 async def prepare(client: Client, workload: Workload) -> None:
-    """Make everything that is there before the first Pod comes."""
+    """Create all objects that exist before the first Pod."""
     await create_all(client, _objects(workload))
-    await for_all(_devices_in_use(workload), lambda place: _hold(client, *place))
+    await for_all(_devices_in_use(workload), lambda device: _allocate(client, *device))
 
 
 def _objects(workload: Workload) -> Iterator[tuple[Resource[Any], Document]]:
@@ -129,18 +129,18 @@ def _objects(workload: Workload) -> Iterator[tuple[Resource[Any], Document]]:
         if workload.devices:
             for document in workload.slices(number, workload.devices):
                 yield made.SLICES, document
-    if workload.asks is not None:
+    if workload.requests is not None:
         yield from made.classes()
-        yield made.TEMPLATES, made.template(workload.asks)
+        yield made.TEMPLATES, made.template(workload.requests)
 
 
 def _devices_in_use(workload: Workload) -> Iterator[tuple[int, int]]:
-    """Node and device numbers, all nodes' first devices before any second; room is left for those that churn."""
-    places = ((node, device) for device in range(workload.devices) for node in range(workload.nodes))
+    """Return node and device numbers, spread over all nodes; devices for the churn stay free."""
+    devices = ((node, device) for device in range(workload.devices) for node in range(workload.nodes))
     count = int(workload.nodes * workload.devices * workload.in_use)
-    return islice(places, min(count, workload.nodes * workload.devices - workload.churn))
+    return islice(devices, min(count, workload.nodes * workload.devices - workload.churn))
 
 
-async def _hold(client: Client, node: int, device: int) -> None:
+async def _allocate(client: Client, node: int, device: int) -> None:
     claim = await client.create(made.CLAIMS, made.held_claim(node * 1000 + device))
     await client.update_status(made.CLAIMS, made.holding(claim, node, device))

@@ -1,6 +1,6 @@
-"""Writes to an API server in the same process, as the controllers make them: no HTTP and no TLS in between.
+"""Writes to an API server in the same process, as the controllers make them: without HTTP and TLS.
 
-`python -m bench.inside` reads a plan as JSON on stdin and writes what it measured as JSON on stdout.
+`python -m bench.in_process` reads a plan as JSON from stdin and writes the measurements as JSON to stdout.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ NAMESPACE = "default"
 
 
 def config_map(name: str) -> Document:
-    """The same object that the load generator writes."""
+    """Return the object that the load generator writes."""
     return {"metadata": {"name": name, "namespace": NAMESPACE}, "data": {"text": FILLER}}
 
 
 async def create(client: RestClient, plan: dict[str, Any], times: list[float]) -> Callable[[], Awaitable[None]]:
-    """One client's creates; all clients draw from the same numbers."""
+    """Return a coroutine function of one client that creates objects; all clients share the numbers."""
     numbers = iter(range(plan["total"]))
 
-    async def one() -> None:
+    async def run_client() -> None:
         for number in numbers:
             start = time.perf_counter()
             await client.create(CONFIG_MAPS, config_map(f"{plan['prefix']}-{number}"))
             times.append(time.perf_counter() - start)
 
-    return one
+    return run_client
 
 
 async def update(client: RestClient, plan: dict[str, Any], times: list[float]) -> Callable[[], Awaitable[None]]:
-    """One client's guarded updates of an object of its own."""
-    made = iter(
+    """Return a coroutine function of one client that updates its own object, with resource version checks."""
+    created = iter(
         [
             await client.create(CONFIG_MAPS, config_map(f"{plan['prefix']}-{number}"))
             for number in range(plan["clients"])
@@ -54,22 +54,22 @@ async def update(client: RestClient, plan: dict[str, Any], times: list[float]) -
     )
     rounds = plan["total"] // plan["clients"]
 
-    async def one() -> None:
-        found = next(made)
+    async def run_client() -> None:
+        current = next(created)
         for number in range(rounds):
-            wanted = {**found, "data": {"text": FILLER, "n": str(number)}}
+            changed = {**current, "data": {"text": FILLER, "n": str(number)}}
             start = time.perf_counter()
-            found = await client.update(CONFIG_MAPS, wanted)
+            current = await client.update(CONFIG_MAPS, changed)
             times.append(time.perf_counter() - start)
 
-    return one
+    return run_client
 
 
 MODES = {"create": create, "update": update}
 
 
 async def run(plan: dict[str, Any]) -> dict[str, Any]:
-    """Start a server and carry the plan out."""
+    """Start a server and run the plan."""
     settings = APIServerSettings(
         data_dir=plan["data_dir"], port=0, store=plan["store"], etcd_servers=tuple(plan.get("etcd", ()))
     )
@@ -87,7 +87,7 @@ async def run(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the plan, do it, say what was measured."""
+    """Read the plan, run it and write the measurements."""
     plan = json.load(sys.stdin)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(runner.run(run(plan)), sys.stdout)
