@@ -103,7 +103,7 @@ class PodSource(Protocol):
         """Every Pod the agent knows, finished ones too."""
 
     def get(self, uid: str) -> Pod | None:
-        """One Pod."""
+        """Return one Pod."""
 
 
 class ResourceManager(Protocol):

@@ -1,4 +1,4 @@
-"""Reads the CDI directories, again whenever they changed, and looks device files up on the host."""
+"""Reads the CDI spec directories when they have changed, and completes device nodes from the host."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-# The second has the higher priority: what is made at run time wins over what is configured.
+# Later directories have the higher priority: dynamic specs override static ones.
 DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 _SUFFIXES: Final = (".json", ".yaml")
 _Stamp = tuple[tuple[str, int, int], ...]
 
 
 class CdiCache:
-    """The devices of the directories; looks for changes on each use, which is cheap: one `stat` per file."""
+    """The devices of the directories; each use checks for changes with one `stat` per file."""
 
     def __init__(self, directories: Sequence[str] = DEFAULT_DIRECTORIES) -> None:
         self._directories = tuple(directories)
@@ -32,7 +32,7 @@ class CdiCache:
         self._registry = Registry()
 
     def registry(self) -> Registry:
-        """What there is now."""
+        """Return the current registry."""
         stamp = self._look()
         if stamp != self._stamp:
             self._registry = self._read()
@@ -42,7 +42,7 @@ class CdiCache:
         return self._registry
 
     def edits(self, names: Iterable[str]) -> ContainerEdits:
-        """What using the devices does to a container, with the host's device numbers; raises `CdiError`."""
+        """Return the container edits of the devices, with the host's device numbers; raises `CdiError`."""
         edits = self.registry().edits(names)
         nodes = tuple(complete(node) for node in edits.device_nodes)
         return msgspec.structs.replace(edits, device_nodes=nodes)
@@ -86,7 +86,7 @@ def _load(path: Path) -> Spec:
 
 
 def _from_yaml(content: bytes) -> Spec:
-    # Most nodes have no such spec, and the library is a megabyte.
+    # Rarely used, and the library takes a megabyte.
     import yaml
 
     try:
@@ -99,7 +99,7 @@ def _from_yaml(content: bytes) -> Spec:
 
 
 def complete(node: DeviceNode) -> DeviceNode:
-    """The node with type and numbers, taken from the host's file where the spec does not say them."""
+    """Return the device node with type and numbers, read from the host if the spec has none; raises `CdiError`."""
     host_path = node.host_path or node.path
     if node.type and (node.major or node.type == "p"):
         return msgspec.structs.replace(node, host_path=host_path)

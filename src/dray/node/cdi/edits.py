@@ -1,4 +1,4 @@
-"""CDI's container edits applied to an OCI runtime configuration, in the order and manner of CDI's own library."""
+"""Applies CDI container edits to an OCI runtime configuration, in the same order as the CDI library. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_PERMISSIONS: Final = "rwm"
 
 
 def apply_edits(config: Document, edits: ContainerEdits) -> Document:
-    """The configuration with the edits; device nodes must have their type and numbers (see `files.complete`)."""
+    """Return the configuration with the edits; device nodes must be complete (see `cache.complete`)."""
     result = copy_document(config)
     _add_environment(result, edits.env)
     for node in edits.device_nodes:
@@ -27,7 +27,7 @@ def apply_edits(config: Document, edits: ContainerEdits) -> Document:
 
 
 def merge_environment(existing: Iterable[str], added: Iterable[str]) -> list[str]:
-    """Variables as `NAME=value`; one that is there already keeps its place and gets the new value."""
+    """Merge variables of the form `NAME=value`; an existing one keeps its position and gets the new value."""
     merged = {text.partition("=")[0]: text for text in existing}
     merged.update({text.partition("=")[0]: text for text in added})
     return list(merged.values())
@@ -49,7 +49,7 @@ def _add_device(config: Document, node: DeviceNode) -> None:
         device["fileMode"] = node.file_mode
     user = (config.get("process") or {}).get("user") or {}
     for name, given in (("uid", node.uid), ("gid", node.gid)):
-        # A container that does not run as root must be able to open what it is given.
+        # A container that does not run as root must be able to open the device.
         value = given if given is not None else (user.get(name) or None)
         if value is not None:
             device[name] = value
@@ -78,7 +78,7 @@ def _add_mounts(config: Document, mounts: Iterable[Mount]) -> None:
         if mount.options:
             item["options"] = list(mount.options)
         config["mounts"] = [*others, item]
-    # What is mounted into a folder must come after that folder.
+    # A mount inside another one must come after it.
     config["mounts"].sort(key=lambda item: item["destination"].rstrip("/").count("/"))
 
 

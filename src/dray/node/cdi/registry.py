@@ -1,4 +1,4 @@
-"""Which device each CDI name means, given the spec files of all directories. Pure: `files` reads them."""
+"""Resolves CDI device names with the spec files of all directories. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.api.cdi import CdiDevice, CdiError, ContainerEdits, QualifiedName, Spe
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A spec and where it was found; of two directories the later one has the higher priority."""
+    """A spec with its path and priority; later directories have the higher priority."""
 
     path: str
     priority: int
@@ -19,7 +19,7 @@ class SpecFile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A device and the spec it is in."""
+    """A device and its spec."""
 
     file: SpecFile
     device: CdiDevice
@@ -27,14 +27,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All devices that can be used, and what is wrong with the files."""
+    """All usable devices, and the problems of the files."""
 
     devices: Mapping[str, Found] = field(default_factory=dict)
-    # By path; a file that cannot be read is skipped, one with a conflict is not.
+    # By path; an unreadable file is skipped, a file with a conflict is not.
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def edits(self, names: Iterable[str]) -> ContainerEdits:
-        """What using the devices does to a container: a spec's own edits once, before its first device's."""
+        """Return the container edits of the devices; a spec's own edits come once, before those of its first device."""
         unknown = [name for name in dict.fromkeys(names) if name not in self.devices]
         if unknown:
             raise CdiError(f"unresolvable CDI devices {', '.join(unknown)}")
@@ -50,7 +50,7 @@ class Registry:
 
 
 def build(files: Sequence[SpecFile], unreadable: Mapping[str, str]) -> Registry:
-    """Put the files together: the highest priority wins, and two equal ones make the device unusable."""
+    """Build the registry: the highest priority wins, and a conflict of equal priorities makes the device unusable."""
     problems: dict[str, list[str]] = {path: [text] for path, text in unreadable.items()}
     candidates: dict[str, list[Found]] = {}
     for file in files:
@@ -72,7 +72,7 @@ def build(files: Sequence[SpecFile], unreadable: Mapping[str, str]) -> Registry:
 
 
 def combine(parts: Iterable[ContainerEdits]) -> ContainerEdits:
-    """Edits one after the other."""
+    """Concatenate edits."""
     result = ContainerEdits()
     for part in parts:
         result = ContainerEdits(

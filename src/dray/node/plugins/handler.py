@@ -1,4 +1,4 @@
-"""The seam between plugin registration and what plugins are for: DRA drivers, device plugins, classic drivers."""
+"""The interface between the plugin manager and the handlers of plugin types."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import Final, Protocol
 
 DRA_PLUGIN: Final = "DRAPlugin"
 DEVICE_PLUGIN: Final = "DevicePlugin"
-# The classic API of cdi.k8s.io calls its drivers so.
+# The type of drivers of the classic API, cdi.k8s.io.
 RESOURCE_PLUGIN: Final = "ResourcePlugin"
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a plugin said of itself; `endpoint` is never empty."""
+    """The registration info of a plugin; `endpoint` is never empty."""
 
     type: str
     name: str
     endpoint: str
     versions: tuple[str, ...]
-    # The registration socket it was found at; two plugins never share one.
+    # The registration socket, unique among plugins.
     socket_path: str
 
 
 class PluginError(Exception):
-    """A plugin that cannot be used; the text is told to it."""
+    """A plugin that cannot be used; the message is sent to it."""
 
 
 class PluginHandler(Protocol):
-    """Takes in plugins of one type.
+    """Registers plugins of one type.
 
-    Calls for one socket come one after another: validate, register, deregister. A plugin whose registration failed
-    is not deregistered. `deregister` must not fail.
+    Calls for one socket are sequential: validate, register, deregister. A plugin whose registration failed is not
+    deregistered. `deregister` must not fail.
     """
 
     def validate(self, plugin: Plugin) -> None:
-        """Raise `PluginError` when the plugin could never be used."""
+        """Raise `PluginError` if the plugin can never be used."""
 
     async def register(self, plugin: Plugin) -> None:
-        """Begin to use the plugin; raise `PluginError` when that is not possible now."""
+        """Start to use the plugin; raises `PluginError`."""
 
     async def deregister(self, plugin: Plugin) -> None:
         """Stop using the plugin."""

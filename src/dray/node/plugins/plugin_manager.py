@@ -1,8 +1,8 @@
-"""Scans the registration folder every second, talks to the sockets it finds and hands plugins to their handlers.
+"""The plugin manager: scans the registration folder every second and registers the plugins it finds.
 
-Polling, not inotify: a scan of the few sockets a node has costs some 50 microseconds, needs no library, and
-sees what inotify does not (bind mounts, a folder that is replaced). Kubernetes reconciles each second as well,
-so nothing is registered later. Whoever knows better calls `rescan`.
+It polls instead of using inotify: a scan of a node's few sockets takes about 50 microseconds, needs no library, and
+detects what inotify does not (bind mounts, a replaced folder). Kubernetes reconciles every second as well. `rescan`
+skips the wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RegistrationError(Exception):
 
 
 class PluginManager:
-    """Keeps the plugins of one folder registered; `handlers` is by plugin type."""
+    """Registers the plugins of one folder; `handlers` are by plugin type."""
 
     def __init__(self, folder: str, handlers: Mapping[str, PluginHandler], clock: Clock, metrics: Metrics) -> None:
         self._folder = folder
@@ -59,15 +59,15 @@ class PluginManager:
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
-        """The registered plugins by socket path."""
+        """The registered plugins, in the order of socket paths."""
         return self._sockets.plugins
 
     def rescan(self) -> None:
-        """Look at the folder now rather than within a second."""
+        """Scan the folder now."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Scan and register until cancelled; the folder is made when it is missing."""
+        """Scan and register until cancelled; creates the folder if it is missing."""
         make_folder(self._folder)
         async with TaskGroup("plugins") as group:
             while True:
@@ -88,14 +88,14 @@ class PluginManager:
             await self._deregister(action)
         else:
             await self._register(action)
-        # What became of it may allow the next step: a successor of the same path waits for its removal.
+        # This may allow the next step: a new socket at the same path waits for the removal of the old one.
         self._show()
         self.rescan()
 
     async def _deregister(self, action: Deregister) -> None:
         await self._handlers[action.plugin.type].deregister(action.plugin)
         self._sockets.deregistered(action.socket)
-        _log.info("plugin gone", extra=fields(type=action.plugin.type, plugin=action.plugin.name))
+        _log.info("plugin deregistered", extra=fields(type=action.plugin.type, plugin=action.plugin.name))
 
     async def _register(self, action: Register) -> None:
         try:
@@ -132,7 +132,7 @@ class PluginManager:
             return plugin
 
     async def _confirm(self, stub: Any, handler: PluginHandler, plugin: Plugin) -> None:
-        """Tell the plugin; one that cannot be told must not be used, it may be gone."""
+        """Notify the plugin; if that fails it may be gone, and must not be used."""
         try:
             await _notify(stub, pb.RegistrationStatus(plugin_registered=True))
         except grpc.aio.AioRpcError as error:
@@ -180,7 +180,7 @@ async def _get_info(stub: Any, path: str) -> Plugin:
 
 
 async def _refuse(stub: Any, path: str, text: str) -> NoReturn:
-    """Tell the plugin why it is not registered, and fail."""
+    """Notify the plugin of the failure, and raise it."""
     try:
         await _notify(stub, pb.RegistrationStatus(plugin_registered=False, error=text))
     except grpc.aio.AioRpcError as error:

@@ -1,8 +1,8 @@
-"""Which sockets should be registered and which are: decisions on what a scan of the folder found.
+"""The desired and actual registration state of sockets. Pure.
 
-Pure: `loop` scans, performs the steps and reports their ends. A socket that was removed and made again has another
-identity and is a new plugin. Removals come before registrations. A failed registration waits 500 ms before the next
-try, doubling up to 2 min 2 s; a new socket begins anew.
+The plugin manager scans, performs the actions and reports their results. A socket that was removed and created again
+has another identity and is a new plugin. Removals come before registrations. A failed registration is retried after
+500 ms, doubling up to 2 min 2 s; a new socket starts over.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ RETRY_MAX_SECONDS: Final = 122.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class SocketFile:
-    """A socket as the folder has it: its path, and what changes when it is made again."""
+    """A socket file: its path, and an identity that differs when it is created again."""
 
     path: str
-    # Device, inode and time of creation; the inode alone may be used again.
+    # Device, inode and creation time; an inode number alone may be reused.
     identity: tuple[int, int, int]
 
 
 class Phase(enum.StrEnum):
-    """Where a socket stands."""
+    """The phases of a socket."""
 
     WAITING = "waiting"
     REGISTERING = "registering"
@@ -37,7 +37,7 @@ class Phase(enum.StrEnum):
 
 
 class Event(enum.StrEnum):
-    """What happens to a socket."""
+    """The events of a socket."""
 
     REGISTER = "register"
     SUCCEEDED = "succeeded"
@@ -45,7 +45,7 @@ class Event(enum.StrEnum):
     DEREGISTER = "deregister"
 
 
-# What the table lacks is a bug. `DEREGISTERING` ends by forgetting the socket.
+# Anything else is a bug. A socket in `DEREGISTERING` is removed at the end.
 NEXT_PHASE: Final[Mapping[tuple[Phase, Event], Phase]] = {
     (Phase.WAITING, Event.REGISTER): Phase.REGISTERING,
     (Phase.REGISTERING, Event.SUCCEEDED): Phase.REGISTERED,
@@ -56,14 +56,14 @@ NEXT_PHASE: Final[Mapping[tuple[Phase, Event], Phase]] = {
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Ask the socket who it is and register it."""
+    """Get the plugin's info from the socket and register it."""
 
     socket: SocketFile
 
 
 @dataclass(frozen=True, slots=True)
 class Deregister:
-    """Give up a registered plugin."""
+    """Deregister a plugin."""
 
     socket: SocketFile
     plugin: Plugin
@@ -83,28 +83,28 @@ class _Entry:
 
 
 class SocketStates:
-    """All sockets known; changed only by its methods, by one caller at a time."""
+    """The state of all sockets; changed only by its methods, by one caller at a time."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, SocketFile] = {}
-        # By path: at most one appearance of a path is worked on; its successor waits until it is gone.
+        # By path; a new socket at a path waits until the old one is removed.
         self._entries: dict[str, _Entry] = {}
 
     def scanned(self, found: Iterable[SocketFile]) -> None:
-        """The folder holds exactly these sockets now."""
+        """Set the sockets that the folder has."""
         self._wanted = {socket.path: socket for socket in found}
 
     def plan(self, now: float) -> tuple[Action, ...]:
-        """What to do next, removals first; each is reported back by one of the methods below."""
+        """Return the actions to perform, removals first; the methods below report their results."""
         return (*self._removals(), *self._registrations(now))
 
     def registered(self, socket: SocketFile, plugin: Plugin) -> None:
-        """The registration went well."""
+        """Note a successful registration."""
         entry = self._step(socket, Event.SUCCEEDED)
         entry.plugin, entry.failures = plugin, 0
 
     def failed(self, socket: SocketFile, now: float) -> float:
-        """The registration failed; returns how long until the next try."""
+        """Note a failed registration; return the delay of the retry."""
         entry = self._step(socket, Event.FAILED)
         delay = min(RETRY_FIRST_SECONDS * 2.0 ** min(entry.failures, 16), RETRY_MAX_SECONDS)
         entry.failures += 1
@@ -112,23 +112,23 @@ class SocketStates:
         return delay
 
     def deregistered(self, socket: SocketFile) -> None:
-        """The plugin was given up."""
+        """Note that the plugin was deregistered."""
         entry = self._entries.pop(socket.path)
         assert entry.phase is Phase.DEREGISTERING, f"{socket.path} is {entry.phase}"
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Paths of the sockets that are there."""
+        """The paths of the sockets in the folder."""
         return tuple(sorted(self._wanted))
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
-        """The registered plugins by path."""
+        """The registered plugins, in the order of paths."""
         entries = (self._entries[path] for path in sorted(self._entries))
         return tuple(entry.plugin for entry in entries if entry.plugin is not None)
 
     def next_due(self) -> float | None:
-        """When the next failed registration is to be tried again."""
+        """Return when the next retry is due."""
         return min((entry.due for entry in self._entries.values() if entry.phase is Phase.WAITING), default=None)
 
     def _removals(self) -> list[Action]:

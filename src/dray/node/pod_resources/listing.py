@@ -1,4 +1,4 @@
-"""Makes the answers from the sources. Pure but for asking them; changes nothing."""
+"""Builds PodResources messages from the sources; changes nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 def listed(sources: Sources, *, active_only: bool) -> tuple[Pod, ...]:
-    """The Pods to tell of."""
+    """Return the Pods to list."""
     if not active_only:
         return sources.pods.all()
     return tuple([pod for pod in sources.pods.active() if pod.status.phase not in _TERMINAL_PHASES])
 
 
 def in_order(pods: Iterable[Pod]) -> list[Pod]:
-    """The Pods in the order of their names."""
+    """Return the Pods in the order of their names."""
     return sorted(pods, key=lambda pod: (pod.metadata.namespace or "", pod.metadata.name or ""))
 
 
@@ -34,7 +34,7 @@ def is_finished(pod: Pod) -> bool:
 
 
 def find(sources: Sources, name: NamespacedName, *, active_only: bool) -> Pod | None:
-    """The Pod of this name; one that lives comes before finished ones of the same name."""
+    """Return the Pod of this name; a running one before finished ones."""
     same = [pod for pod in sources.pods.all() if _name(pod) == name]
     same.sort(key=is_finished)
     if not same or (active_only and is_finished(same[0])):
@@ -47,7 +47,7 @@ def _name(pod: Pod) -> NamespacedName:
 
 
 def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool, extended: bool) -> v1.PodResources:
-    """One Pod: its restartable init containers and its containers; `dynamic` tells of claims too."""
+    """Return the message of a Pod: its sidecars and containers; with `dynamic` also their claims."""
     message = v1.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
     for container in (*filter(is_restartable, pod.spec.init_containers), *pod.spec.containers):
         entry = message.containers.add(name=container.name)
@@ -64,7 +64,7 @@ def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool, extended: bool) 
 
 
 def alpha_pod_resources(pod: Pod, sources: Sources) -> v1alpha1.PodResources:
-    """One Pod in the first version: devices of its containers alone."""
+    """Return the v1alpha1 message of a Pod: only the devices of its containers."""
     message = v1alpha1.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
     for container in pod.spec.containers:
         entry = message.containers.add(name=container.name)
@@ -77,7 +77,7 @@ def alpha_pod_resources(pod: Pod, sources: Sources) -> v1alpha1.PodResources:
 
 
 def allocatable(sources: Sources) -> v1.AllocatableResourcesResponse:
-    """All that containers could have, in use or not; claims are not counted here."""
+    """Return everything that can be allocated to containers, in use or not, except claims."""
     message = v1.AllocatableResourcesResponse()
     if sources.devices is not None:
         message.devices.extend(_device(item) for item in sources.devices.allocatable_devices())
@@ -102,7 +102,7 @@ def _memory(block: MemoryBlock) -> v1.ContainerMemory:
 
 @functools.cache
 def _topology_of_one(node: int) -> v1.TopologyInfo:
-    """One for each NUMA node of the machine; whoever takes it makes a copy."""
+    """Return a cached message; protobuf copies it on use."""
     return _topology((node,))
 
 
@@ -111,7 +111,7 @@ def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:
 
 
 def _dynamic(pod: Pod, container: Container, sources: Sources, *, extended: bool) -> Iterator[v1.DynamicResource]:
-    """The container's claims; none when one is not prepared yet."""
+    """Yield the container's claims; none if one of them is not prepared yet."""
     if sources.claims is None:
         return
     try:
@@ -130,7 +130,7 @@ def _dynamic(pod: Pod, container: Container, sources: Sources, *, extended: bool
 
 
 def _devices(info: ClaimInfo, requests: list[str]) -> Iterator[tuple[str, Device]]:
-    """The devices the container can use: those of the requests it names."""
+    """Yield the devices of the container's requests."""
     for driver in info.drivers:
         for device in info.devices[driver]:
             if any(device.serves(request) for request in requests):

@@ -1,4 +1,4 @@
-"""Numbers about PodResources, under Kubernetes' names.
+"""Metrics of PodResources, under Kubernetes' names.
 
 All but the total have names that the metrics library does not allow for counters, so they are gauges that only grow.
 """
@@ -14,7 +14,7 @@ _PREFIX: Final = "kubelet_pod_resources_endpoint"
 
 
 class Method(enum.StrEnum):
-    """What is counted apart."""
+    """The methods that are counted separately."""
 
     LIST = "list"
     GET = "get"
@@ -22,7 +22,7 @@ class Method(enum.StrEnum):
 
 
 class EndpointMetrics:
-    """Requests and errors by version of the API."""
+    """Counts requests and errors by API version."""
 
     def __init__(self, metrics: Metrics) -> None:
         labels = ["server_api_version"]
@@ -35,11 +35,11 @@ class EndpointMetrics:
         }
 
     def requested(self, version: str, method: Method | None = None) -> None:
-        """A request; the first version's are counted in the total alone."""
+        """Count a request; those of v1alpha1 only in the total."""
         self._total.labels(version).inc()
         if method is not None:
             self._requests[method].labels(version).inc()
 
     def failed(self, version: str, method: Method) -> None:
-        """It was answered with an error."""
+        """Count an error."""
         self._errors[method].labels(version).inc()

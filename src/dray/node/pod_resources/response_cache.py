@@ -1,7 +1,7 @@
-"""The last answer to `List` as it goes over the wire, good for as long as nothing it tells of has changed. Pure.
+"""The cached response of `List` in encoded form. Pure.
 
-Monitoring asks every few seconds, Pods and devices change now and then: most answers are the one before. When only a
-Pod is another, as after each change of its status, only its part is made anew.
+Monitoring calls `List` every few seconds, while Pods and devices change rarely. When one Pod has changed, as after each
+update of its status, only its part is encoded again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 
 
 class ListResponseCache:
-    """Makes answers and keeps the last one; Pods are never changed, only replaced."""
+    """Builds responses and caches the last one; Pods are immutable, so that identity is enough to compare them."""
 
     def __init__(self, sources: Sources, *, dynamic: bool, extended: bool) -> None:
         self._sources = sources
@@ -23,19 +23,19 @@ class ListResponseCache:
         self._extended = extended
         self._pods: tuple[Pod, ...] = ()
         self._revision: tuple[int, ...] = ()
-        # By UID: the Pod and its part of the answer.
+        # By UID: the Pod and its part of the response.
         self._parts: dict[str, tuple[Pod, bytes]] = {}
         self._answer = b""
 
     def all(self, pods: tuple[Pod, ...]) -> bytes:
-        """What these Pods have: a `ListPodResourcesResponse` in the order of their names."""
+        """Return an encoded `ListPodResourcesResponse` of the Pods, in the order of their names."""
         revision = self._sources.revision
         if revision != self._revision:
             self._parts.clear()
         elif _are_same(pods, self._pods):
             return self._answer
         self._parts = {pod.metadata.uid or "": self._part(pod) for pod in in_order(pods)}
-        # Messages one after the other are one message that has the list entries of them all.
+        # Concatenated messages are one message with the list entries of all.
         self._answer = b"".join([part for _, part in self._parts.values()])
         self._pods, self._revision = pods, revision
         return self._answer
@@ -47,7 +47,7 @@ class ListResponseCache:
         return pod, v1.ListPodResourcesResponse(pod_resources=[self.one(pod)]).SerializeToString()
 
     def one(self, pod: Pod) -> v1.PodResources:
-        """What one Pod has."""
+        """Return the message of one Pod."""
         return pod_resources(pod, self._sources, dynamic=self._dynamic, extended=self._extended)
 
 

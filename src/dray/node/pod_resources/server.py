@@ -1,4 +1,4 @@
-"""Serves PodResources at its socket. Everything is answered from the agent's own memory: no API server is needed."""
+"""Serves the PodResources API at its socket; no API server is needed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dray.runtime.metrics import Metrics
 FOLDER: Final = "pod-resources"
 SOCKET_NAME: Final = "kubelet.sock"
 FOLDER_MODE: Final = 0o750
-# Kubelet's bounds.
+# Kubelet's limits.
 REQUESTS_PER_SECOND: Final = 100.0
 REQUESTS_AT_ONCE: Final = 10
 _STOP_SECONDS: Final = 1.0
 
 
 class PodResourcesServer:
-    """The socket below kubelet's root folder."""
+    """The server at the socket in the agent's root folder."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PodResourcesServer:
 
     @property
     def path(self) -> str:
-        """The socket."""
+        """The path of the socket."""
         return str(Path(self._folder) / SOCKET_NAME)
 
     async def run(self) -> None:
@@ -71,7 +71,7 @@ class PodResourcesServer:
 
 
 def gates_of(gates: FeatureGates) -> Gates:
-    """The gates that matter here; claims are told of only when dynamic resources are on at all."""
+    """Return the feature gates of PodResources; claims also need DynamicResourceAllocation."""
     return Gates(
         dynamic=gates.enabled("DynamicResourceAllocation") and gates.enabled("KubeletPodResourcesDynamicResources"),
         get=gates.enabled("KubeletPodResourcesGet"),

@@ -1,4 +1,4 @@
-"""PodResources on the wire."""
+"""The gRPC services of PodResources, with their rate limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ V1ALPHA1: Final = "v1alpha1"
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What is switched on."""
+    """The feature gates of PodResources."""
 
     dynamic: bool = True
     get: bool = True
@@ -37,20 +37,20 @@ class Gates:
 
 
 class RateLimit:
-    """One bound for the whole socket."""
+    """The rate limit of the socket."""
 
     def __init__(self, limiter: Limiter, now: Callable[[], float]) -> None:
         self._limiter = limiter
         self._now = now
 
     async def check(self, context: Context) -> None:
-        """Refuse the call when there are too many."""
+        """Abort the call if the limit is exceeded."""
         if not self._limiter.allow(self._now()):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
 class PodResources:
-    """The current version."""
+    """The v1 service."""
 
     def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
         self._sources = sources
@@ -60,7 +60,7 @@ class PodResources:
         self._limit = limit
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve the methods; `List` answers with bytes, as they are kept for the next time."""
+        """Add the service to a server; `List` returns cached bytes."""
         handlers = {
             "List": _handler(self.List, v1.ListPodResourcesRequest, bytes),
             "GetAllocatableResources": _handler(
@@ -73,7 +73,7 @@ class PodResources:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def List(self, _request: v1.ListPodResourcesRequest, context: Context) -> bytes:
-        """All Pods, after devices of those that are gone have been freed."""
+        """Return all Pods, after freeing the devices of deleted ones."""
         await self._limit.check(context)
         with self._counted(Method.LIST):
             if self._sources.devices is not None:
@@ -83,13 +83,13 @@ class PodResources:
     async def GetAllocatableResources(
         self, _request: v1.AllocatableResourcesRequest, context: Context
     ) -> v1.AllocatableResourcesResponse:
-        """What there is."""
+        """Return what can be allocated."""
         await self._limit.check(context)
         with self._counted(Method.GET_ALLOCATABLE):
             return allocatable(self._sources)
 
     async def Get(self, request: v1.GetPodResourcesRequest, context: Context) -> v1.GetPodResourcesResponse:
-        """One Pod."""
+        """Return one Pod."""
         await self._limit.check(context)
         with self._counted(Method.GET):
             if not self._gates.get:
@@ -102,7 +102,7 @@ class PodResources:
 
     @contextmanager
     def _counted(self, method: Method) -> Iterator[None]:
-        """Count the call, and its failure whatever it is."""
+        """Count the call, and its failure."""
         self._metrics.requested(V1, method)
         try:
             yield
@@ -112,7 +112,7 @@ class PodResources:
 
 
 class AlphaPodResources(v1alpha1_grpc.PodResourcesListerServicer):  # type: ignore[misc]
-    """The first version."""
+    """The v1alpha1 service."""
 
     def __init__(self, sources: Sources, metrics: EndpointMetrics, limit: RateLimit) -> None:
         self._sources = sources
@@ -122,7 +122,7 @@ class AlphaPodResources(v1alpha1_grpc.PodResourcesListerServicer):  # type: igno
     async def List(
         self, _request: v1alpha1.ListPodResourcesRequest, context: Context
     ) -> v1alpha1.ListPodResourcesResponse:
-        """All Pods, finished ones too."""
+        """Return all Pods, including finished ones."""
         await self._limit.check(context)
         self._metrics.requested(V1ALPHA1)
         if self._sources.devices is not None:
@@ -145,7 +145,7 @@ async def _fail(context: Context, text: str) -> NoReturn:
 
 
 class Limiter:
-    """A bucket that fills with time; each request takes one out."""
+    """A token bucket."""
 
     def __init__(self, per_second: float, burst: int, now: float) -> None:
         self._per_second = per_second

@@ -1,4 +1,4 @@
-"""Where PodResources takes its answers from; parts of the node agent fit without knowing."""
+"""The managers that PodResources reads from, as protocols."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from dray.node.resource_manager import PodSource
 
 
 class HeldDevice(Protocol):
-    """A device and one NUMA node it is close to."""
+    """A device and one of its NUMA nodes."""
 
     @property
     def resource(self) -> str:
-        """The extended resource."""
+        """The resource name."""
 
     @property
     def id(self) -> str:
-        """The device."""
+        """The device ID."""
 
     @property
     def numa_node(self) -> int | None:
-        """None when the plugin did not say."""
+        """The NUMA node; None if the plugin reported none."""
 
 
 class Devices(Protocol):
-    """Devices of plugins."""
+    """The device manager."""
 
     @property
     def revision(self) -> int:
-        """Another number whenever a container may have something else."""
+        """A number that changes whenever an assignment may have changed."""
 
     async def refresh(self) -> None:
-        """Free what Pods hold that are gone."""
+        """Free what deleted Pods hold."""
 
     def container_devices(self, pod_uid: str, container: str) -> Sequence[HeldDevice]:
-        """What a container has."""
+        """Return what a container has."""
 
     def allocatable_devices(self) -> Sequence[HeldDevice]:
-        """What there is that is healthy."""
+        """Return the healthy devices."""
 
 
 class CPUs(Protocol):
-    """CPUs that containers have alone."""
+    """The CPU manager."""
 
     @property
     def revision(self) -> int:
-        """Another number whenever a container may have something else."""
+        """A number that changes whenever an assignment may have changed."""
 
     @property
     def allocatable(self) -> frozenset[int]:
-        """What there is."""
+        """Return what can be allocated."""
 
     def exclusive(self, pod_uid: str, container: str) -> frozenset[int]:
-        """What a container has."""
+        """Return what a container has."""
 
 
 class MemoryBlock(Protocol):
-    """Bytes of one kind from a group of NUMA nodes."""
+    """Bytes of one kind of memory from a group of NUMA nodes."""
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The group."""
+        """The NUMA nodes."""
 
     @property
     def kind(self) -> str:
@@ -72,37 +72,37 @@ class MemoryBlock(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
 
 
 class Memory(Protocol):
-    """Memory pinned to NUMA nodes."""
+    """The memory manager."""
 
     @property
     def revision(self) -> int:
-        """Another number whenever a container may have something else."""
+        """A number that changes whenever an assignment may have changed."""
 
     def allocatable(self) -> Sequence[MemoryBlock]:
-        """What there is."""
+        """Return what can be allocated."""
 
     def blocks(self, pod_uid: str, container: str) -> Sequence[MemoryBlock]:
-        """What a container has."""
+        """Return what a container has."""
 
 
 class Claims(Protocol):
-    """Claims in use on the node."""
+    """The DRA manager."""
 
     @property
     def revision(self) -> int:
-        """Another number whenever a container may have something else."""
+        """A number that changes whenever an assignment may have changed."""
 
     def claim_infos(self, pod: Pod, container: Container) -> Sequence[ClaimInfo]:
-        """The claims a container uses, each once; raises `ClaimError` when one is not known."""
+        """Return the claims that a container uses, each once; raises `ClaimError` if one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All of them; None for what the node does not have."""
+    """The managers; None for those that are disabled."""
 
     pods: PodSource
     devices: Devices | None = None
@@ -112,7 +112,7 @@ class Sources:
 
     @property
     def revision(self) -> tuple[int, ...]:
-        """Something else whenever a container may have something else."""
+        """A value that changes whenever an assignment may have changed."""
         return tuple(
             -1 if part is None else part.revision for part in (self.devices, self.cpus, self.memory, self.claims)
         )

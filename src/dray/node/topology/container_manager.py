@@ -1,4 +1,4 @@
-"""Builds the `AlignedResources` of a node from its settings, and answers what else the agent asks of its parts."""
+"""The container manager: the topology, device, CPU and memory managers of a node, built from its settings."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ MEMORY_POLICIES: Final = ("None", "Static")
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """Kubelet's settings of the same names."""
+    """Settings with kubelet's names."""
 
     topology_manager_policy: Policy = Policy.NONE
     topology_manager_scope: Scope = Scope.CONTAINER
     cpu_manager_policy: str = "none"
-    # CPUs that no container gets alone: `0,4-5`.
+    # CPUs that no container gets exclusively: `0,4-5`.
     reserved_cpus: str = ""
     memory_manager_policy: str = "None"
-    # What the system keeps: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=512Mi`.
+    # Memory reserved for the system: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=512Mi`.
     reserved_memory: str = ""
-    # A YAML description of a machine to use in place of the one this runs on.
+    # A YAML description of a machine, used in place of this one.
     topology_file: str = ""
 
     @property
@@ -65,7 +65,7 @@ class TopologySettings:
 
 @dataclass(frozen=True, slots=True)
 class ContainerManager:
-    """The parts; `manager` is what the agent admits Pods with. `devices`, `cpus` and `memory` are None when off."""
+    """The managers; `devices`, `cpus` and `memory` are None if disabled."""
 
     manager: TopologyManager
     devices: DeviceManager | None
@@ -73,9 +73,9 @@ class ContainerManager:
     memory: MemoryManager | None
 
     def cpuset(self, pod: Pod, container: str) -> str:
-        """The CPUs the container may run on, as the kernel writes them; empty when all.
+        """Return the CPUs of the container in the kernel's list format; empty means all.
 
-        Those of a container without any of its own change whenever another takes or gives back CPUs.
+        The shared CPUs change whenever exclusive CPUs are assigned or freed.
         """
         if self.cpus is None:
             return ""
@@ -86,7 +86,7 @@ class ContainerManager:
         return self.cpuset(pod, container), self.memory_nodes(pod, container)
 
     def memory_nodes(self, pod: Pod, container: str) -> str:
-        """The NUMA nodes the container's memory comes from; empty when all."""
+        """Return the NUMA nodes of the container's memory; empty means all."""
         blocks = () if self.memory is None else self.memory.blocks(pod.metadata.uid or "", container)
         return format_cpus(node for block in blocks for node in block.nodes)
 
@@ -100,9 +100,9 @@ def make_container_manager(
     devices: DeviceSettings | None = DeviceSettings(),  # noqa: B008 - immutable
     topology: TopologySettings = TopologySettings(),  # noqa: B008 - immutable
 ) -> ContainerManager:
-    """The node's own resources below kubelet's root folder; without device settings there are no device plugins.
+    """Return the managers with their state below the root folder; without device settings there are no device plugins.
 
-    Raises `StateError` or `TopologyError` when the node must not start so.
+    Raises `StateError` or `TopologyError` if the state or the machine does not allow the agent to start.
     """
     machine = read_file(topology.topology_file) if topology.topology_file else read_machine()
     plugins = None
@@ -135,7 +135,7 @@ def _memory(root: str, machine: Machine, settings: TopologySettings) -> MemoryMa
 
 
 def _refuse_state_of(root: str, name: str, policy: str, what: str) -> None:
-    """A node whose containers have CPUs or memory alone must be drained before it stops giving them so."""
+    """Raise `StateError` if a static policy was in use: the node must be drained before the policy is changed."""
     try:
         content = (Path(root) / name).read_bytes()
     except FileNotFoundError:

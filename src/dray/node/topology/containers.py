@@ -1,4 +1,4 @@
-"""How containers of a Pod share what they are given over time. Pure."""
+"""How the containers of a Pod share resources over time. Pure."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ GUARANTEED: Final = "Guaranteed"
 
 
 def containers_of(pod: Pod) -> tuple[Container, ...]:
-    """Init containers and containers, in the order they are admitted."""
+    """Return init containers and containers, in the order of admission."""
     return (*pod.spec.init_containers, *pod.spec.containers)
 
 
 def is_restartable(container: Container) -> bool:
-    """Whether an init container goes on beside those after it."""
+    """Whether an init container is a sidecar."""
     return container.restart_policy == "Always"
 
 
 def is_ordinary_init(pod: Pod, container: str) -> bool:
-    """Whether the container is an init container that ends before others begin."""
+    """Whether the container is an init container that is not a sidecar."""
     return any(item.name == container and not is_restartable(item) for item in pod.spec.init_containers)
 
 
 def is_guaranteed(pod: Pod) -> bool:
-    """Whether all limits equal requests."""
+    """Whether the Pod's QoS class is Guaranteed."""
     return pod.status.qos_class == GUARANTEED
 
 
 def reusable(pod: Pod, container: str, held: Callable[[str], frozenset[_Item]]) -> frozenset[_Item]:
-    """What the container may take over; `held` says what each container has.
+    """Return what the container may take over; `held` returns what each container has.
 
-    Ordinary init containers leave what they had to those after them; whoever keeps running keeps its own.
+    Later containers may reuse what ordinary init containers had, but not what running containers have.
     """
     left: set[_Item] = set()
     kept: set[_Item] = set()
@@ -55,10 +55,9 @@ def reusable(pod: Pod, container: str, held: Callable[[str], frozenset[_Item]]) 
 
 
 def peak(pod: Pod, amounts: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
-    """What the Pod needs at its busiest moment; `amounts` says what one container needs.
+    """Return the largest amounts that the Pod needs at the same time; `amounts` returns those of one container.
 
-    Containers run together, beside all restartable init containers; an ordinary init container runs beside the
-    restartable ones before it.
+    Containers and sidecars run at the same time; an ordinary init container runs with the sidecars before it.
     """
     peaks: dict[str, int] = {}
     beside: dict[str, int] = {}

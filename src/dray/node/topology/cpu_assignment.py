@@ -1,8 +1,8 @@
-"""Which CPUs to take so that containers do not share cores, caches or memory paths more than they must. Pure.
+"""Selects CPUs so that containers share cores, caches and memory paths as little as possible. Pure.
 
-Whole sockets first, then whole NUMA nodes, then whole cores, as long as they fit into what is asked for; single CPUs
-last, from cores and nodes that are broken into already. Fuller places come before emptier ones, which keeps the
-emptier whole.
+Whole sockets come first, then whole NUMA nodes, then whole cores, as far as they fit into the request; single CPUs
+come last, from cores and nodes that are partly used already. Fuller groups come before emptier ones, so that the
+emptier ones stay whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Taking:
 
 
 def take(machine: Machine, free: Iterable[int], count: int) -> frozenset[int]:
-    """So many of the free CPUs; raises `TooFewCPUsError`."""
+    """Return `count` of the free CPUs; raises `TooFewCPUsError`."""
     state = _Taking(set(free), set(), count)
     if len(state.free) < count:
         raise TooFewCPUsError(
@@ -67,7 +67,7 @@ def _take_single(machine: Machine, state: _Taking) -> None:
 
 
 def _closeness(machine: Machine, state: _Taking, cpu: CPU) -> tuple[int, int, int]:
-    """Beside what is taken already, then where less is free, then in order."""
+    """Return a sort key: NUMA nodes of CPUs taken before come first, then nodes with fewer free CPUs."""
     beside = any(other.id in state.taken and other.numa_node == cpu.numa_node for other in machine.cpus)
     free = sum(1 for other in machine.cpus if other.id in state.free and other.numa_node == cpu.numa_node)
     return int(not beside), free, cpu.id

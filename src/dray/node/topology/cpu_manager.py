@@ -1,7 +1,7 @@
-"""Which containers have CPUs alone: Kubernetes' static CPU policy. Pure.
+"""The CPU manager with Kubernetes' static policy: exclusive CPUs of containers. Pure.
 
-A container of a Guaranteed Pod that asks for whole CPUs gets them for itself; all others share the rest, in which the
-reserved CPUs stay for good.
+A container of a Guaranteed Pod that requests whole CPUs gets them exclusively; all others share the rest, which always
+includes the reserved CPUs.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class CPUManager(Assignments[frozenset[int]]):
 
     @property
     def allocatable(self) -> frozenset[int]:
-        """The CPUs that containers can have alone."""
+        """The CPUs that can be assigned exclusively."""
         return self._machine.cpu_ids - self._reserved
 
     @property
     def shared(self) -> frozenset[int]:
-        """The CPUs of everybody who has none alone."""
+        """The CPUs of containers without exclusive ones."""
         taken = (cpus for containers in self._pods.values() for cpus in containers.values())
         return self._machine.cpu_ids.difference(*taken)
 
     def exclusive(self, pod_uid: str, container: str) -> frozenset[int]:
-        """The CPUs that the container has alone."""
+        """Return the container's exclusive CPUs."""
         return self._pods.get(pod_uid, {}).get(container, frozenset())
 
     # --- Handing out. ---
 
     def hints(self, pod: Pod, container: Container) -> dict[str, list[Hint]]:
-        """Where the container's CPUs could come from."""
+        """Return hints for the container's CPUs."""
         request = _request(pod, container).get(CPU_RESOURCE, 0)
         if not request:
             return {}
@@ -67,7 +67,7 @@ class CPUManager(Assignments[frozenset[int]]):
         return {CPU_RESOURCE: self._hints(request, held, self._reusable(pod, container.name))}
 
     def pod_hints(self, pod: Pod) -> dict[str, list[Hint]]:
-        """Where the CPUs of all containers could come from."""
+        """Return hints for the CPUs of all containers."""
         request = peak(pod, lambda container: _request(pod, container)).get(CPU_RESOURCE, 0)
         if not request:
             return {}
@@ -75,7 +75,7 @@ class CPUManager(Assignments[frozenset[int]]):
         return {CPU_RESOURCE: self._hints(request, held, frozenset())}
 
     def allocate(self, pod: Pod, container: Container, affinity: int | None) -> bool:
-        """Give the container its CPUs; whether anything changed. Raises `AllocationError`."""
+        """Assign the container's CPUs; return whether anything changed. Raises `AllocationError`."""
         request = _request(pod, container).get(CPU_RESOURCE, 0)
         uid = pod.metadata.uid or ""
         if not request or self.exclusive(uid, container.name):
@@ -89,7 +89,7 @@ class CPUManager(Assignments[frozenset[int]]):
         wanted = frozenset(nodes_of(self._machine.mask if affinity is None else affinity))
         aligned = free & {cpu.id for cpu in self._machine.cpus if cpu.numa_node in wanted}
         chosen: frozenset[int] = frozenset()
-        # What init containers left comes first: nobody else can have it while the Pod runs.
+        # CPUs of finished init containers come first: no other Pod can have them.
         for source in (spare & aligned, aligned, free):
             left = source - chosen
             chosen |= take(self._machine, left, min(request - len(chosen), len(left)))
@@ -116,7 +116,7 @@ class CPUManager(Assignments[frozenset[int]]):
     # --- The file. ---
 
     def encode(self) -> bytes:
-        """The state file."""
+        """Return the content of the state file."""
         entries = {
             uid: {name: format_cpus(cpus) for name, cpus in sorted(containers.items())}
             for uid, containers in sorted(self._pods.items())
@@ -124,7 +124,7 @@ class CPUManager(Assignments[frozenset[int]]):
         return encode({"policyName": POLICY, "defaultCpuSet": format_cpus(self.shared), "entries": entries})
 
     def restore(self, content: bytes) -> None:
-        """Take over what a state file says; raises `StateError` when that cannot be of this machine and policy."""
+        """Restore a state file; raises `StateError` if it is not of this machine and policy."""
         state: dict[str, Any] = decode(content, POLICY, "CPU", FILE_NAME)
         try:
             self._pods = {
@@ -150,7 +150,7 @@ class CPUManager(Assignments[frozenset[int]]):
 
 
 def _request(pod: Pod, container: Container) -> dict[str, int]:
-    """How many CPUs the container gets alone."""
+    """Return the number of the container's exclusive CPUs."""
     amount = Quantity.parse(container.resources.requests.get(CPU_RESOURCE, "0"))
     if not is_guaranteed(pod) or not amount.is_integer() or not amount:
         return {}

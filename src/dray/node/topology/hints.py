@@ -1,8 +1,8 @@
-"""Sets of NUMA nodes that could serve a request, and how hints of several resources become one. Pure.
+"""Topology hints and the policies that merge them. Pure.
 
-A set of NUMA nodes is an int with one bit for each node. Terms and rules are those of Kubernetes' topology manager:
-a resource may say that it does not care (None), that it cannot be served (no hint), or list every set that would do,
-the preferred ones being the smallest that the machine could serve the request from when nothing is in use.
+A set of NUMA nodes is an int with one bit for each node. Terms and rules are those of Kubernetes' topology manager: a
+resource has no preference (None), cannot be served (no hint), or lists every set that can serve the request; preferred
+are the smallest sets that could serve it if nothing were in use.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-# Kubernetes' bound: the number of sets doubles with each node.
+# Kubernetes' limit: the number of sets doubles with each node.
 NUMA_NODES_MAX: Final = 8
-# Numbers beyond are a plugin's mistake, and must not cost memory.
+# Larger numbers are a plugin's mistake, and must not cost memory.
 NUMA_NODE_ID_MAX: Final = 63
 
 
@@ -35,7 +35,7 @@ _IMPOSSIBLE: Final = Hint(None, preferred=False)
 
 
 def mask_of(nodes: Iterable[int]) -> int:
-    """The set of these nodes; numbers that no node can have stand for none."""
+    """Return the set of these nodes; invalid numbers are ignored."""
     mask = 0
     for node in nodes:
         if 0 <= node <= NUMA_NODE_ID_MAX:
@@ -44,12 +44,12 @@ def mask_of(nodes: Iterable[int]) -> int:
 
 
 def nodes_of(mask: int) -> tuple[int, ...]:
-    """The nodes of the set, in order."""
+    """Return the nodes of the set, in order."""
     return tuple(node for node in range(mask.bit_length()) if mask >> node & 1)
 
 
 def subsets(mask: int) -> Iterator[int]:
-    """Every set of some of the nodes, small ones first, then those of lower nodes."""
+    """Yield every non-empty subset, smaller ones first, then those of lower nodes."""
     nodes = nodes_of(mask)
     for size in range(1, len(nodes) + 1):
         yield from (mask_of(chosen) for chosen in itertools.combinations(nodes, size))
@@ -58,9 +58,9 @@ def subsets(mask: int) -> Iterator[int]:
 def item_hints(
     nodes: int, everything: Collection[int], available: Collection[int], reusable: Collection[int], request: int
 ) -> list[Hint]:
-    """The hints for so many items out of `available` and `reusable`; each item is the set of nodes it is close to.
+    """Return the hints for `request` items out of `available` and `reusable`; each item is the set of its NUMA nodes.
 
-    Reusable items that have a place must be inside the set: they are taken in any case.
+    Reusable items with NUMA nodes must be inside the set: they are always used.
     """
     width = nodes.bit_count()
     found = []
@@ -75,7 +75,7 @@ def item_hints(
 
 
 def flatten(providers: Iterable[ResourceHints]) -> list[list[Hint]]:
-    """One list for each resource of each provider; a provider without any does not care."""
+    """Return one list for each resource of each provider; a provider without hints has no preference."""
     lists = []
     for hints in providers:
         if not hints:
@@ -87,7 +87,7 @@ def flatten(providers: Iterable[ResourceHints]) -> list[list[Hint]]:
 
 
 def single_node(lists: Iterable[Sequence[Hint]]) -> list[list[Hint]]:
-    """Only what is preferred and needs one node, or none in particular."""
+    """Return only preferred hints of one node, or without nodes."""
     return [
         [hint for hint in hints if hint.preferred and (hint.affinity is None or hint.affinity.bit_count() == 1)]
         for hints in lists
@@ -95,10 +95,10 @@ def single_node(lists: Iterable[Sequence[Hint]]) -> list[list[Hint]]:
 
 
 def merge(machine: int, lists: Sequence[Sequence[Hint]]) -> Hint:
-    """The best combination of one hint from each list; the whole machine, not preferred, when none fits together."""
+    """Return the best combination of one hint from each list; without one, the whole machine, not preferred."""
     wanted_width = max((_least_width(hints) for hints in lists), default=0)
     best: Hint | None = None
-    # Combining list by list keeps the number of candidates at the number of sets, whatever the number of lists.
+    # Combining list by list limits the number of candidates to the number of sets.
     for candidate in _combinations(machine, lists):
         if best is None or _is_better(candidate, best, wanted_width):
             best = candidate
@@ -111,11 +111,11 @@ def _least_width(hints: Sequence[Hint]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """Some lists combined: what they have in common, and whether all so far were preferred and the same set."""
+    """A combination of hints of some lists: the intersection, and whether all were preferred and equal."""
 
     mask: int
     preferred: bool
-    # The one set all of them named; None when none has named any.
+    # The set of the first hint that has one.
     common: int | None
 
 
@@ -142,7 +142,7 @@ def _is_better(candidate: Hint, best: Hint, wanted_width: int) -> bool:
 
 
 def _order(hint: Hint, wanted_width: int) -> tuple[int, int, int]:
-    """Narrow sets first; among those not preferred the nearest to the wanted width from below, then from above."""
+    """Return a sort key: smaller sets first; if not preferred, those closest to the wanted width from below first."""
     assert hint.affinity is not None
     width = hint.affinity.bit_count()
     if hint.preferred:
@@ -151,7 +151,7 @@ def _order(hint: Hint, wanted_width: int) -> tuple[int, int, int]:
 
 
 class Policy(enum.StrEnum):
-    """Kubernetes' names."""
+    """The topology manager policies, with Kubernetes' names."""
 
     NONE = "none"
     BEST_EFFORT = "best-effort"
@@ -160,20 +160,20 @@ class Policy(enum.StrEnum):
 
 
 class Scope(enum.StrEnum):
-    """What is aligned as one."""
+    """The topology manager scopes."""
 
     CONTAINER = "container"
     POD = "pod"
 
 
 def decide(policy: Policy, machine: int, providers: Iterable[ResourceHints]) -> tuple[Hint, bool]:
-    """The hint to allocate by, and whether to admit; `machine` is the set of all its NUMA nodes."""
+    """Return the hint to allocate by and whether to admit; `machine` is the set of all NUMA nodes."""
     if policy is Policy.NONE:
         return ANY, True
     lists = flatten(providers)
     if policy is Policy.SINGLE_NUMA_NODE:
         best = merge(machine, single_node(lists))
-        # The whole machine says nothing, unless it is one node.
+        # The whole machine is no restriction, unless it is one node.
         if best.affinity == machine:
             best = Hint(None, best.preferred)
         return best, best.preferred

@@ -1,4 +1,4 @@
-"""The machine's NUMA nodes, CPUs and memory. Pure; `files` reads them from /sys or from a file."""
+"""The NUMA nodes, CPUs and memory of a machine, and CPU lists. Pure; `machine_reader` reads them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MEMORY: Final = "memory"
 
 
 class TopologyError(ValueError):
-    """A description of a machine that cannot be used."""
+    """An invalid description of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class CPU:
-    """One logical CPU; those of one core share what is inside of it."""
+    """A logical CPU."""
 
     id: int
     core: int
@@ -28,7 +28,7 @@ class CPU:
 
 @dataclass(frozen=True, slots=True)
 class NUMANode:
-    """`memory` is bytes by kind: `memory` and `hugepages-2Mi` and the like."""
+    """A NUMA node; `memory` is bytes by kind, such as `memory` and `hugepages-2Mi`."""
 
     id: int
     memory: Mapping[str, int] = field(default_factory=dict)
@@ -36,19 +36,19 @@ class NUMANode:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All of it."""
+    """A machine."""
 
     cpus: tuple[CPU, ...] = ()
     nodes: tuple[NUMANode, ...] = ()
 
     @property
     def mask(self) -> int:
-        """The set of its NUMA nodes."""
+        """The set of the machine's NUMA nodes."""
         return mask_of(node.id for node in self.nodes)
 
     @property
     def cpu_ids(self) -> frozenset[int]:
-        """All CPUs."""
+        """The IDs of all CPUs."""
         return frozenset(cpu.id for cpu in self.cpus)
 
 
@@ -67,7 +67,7 @@ def machine_of(document: Any) -> Machine:
 
 
 def checked(machine: Machine) -> Machine:
-    """The machine; raises when it cannot be one."""
+    """Return the machine; raises `TopologyError` if it is inconsistent."""
     if len({cpu.id for cpu in machine.cpus}) != len(machine.cpus):
         raise TopologyError("a CPU is listed twice")
     if len({node.id for node in machine.nodes}) != len(machine.nodes):
@@ -90,7 +90,7 @@ def _memory(entry: Mapping[str, Any]) -> dict[str, int]:
     return {name: Quantity.parse(amount).value() for name, amount in {MEMORY: entry.get("memory", 0), **pages}.items()}
 
 
-# The kernel's own bound for x86 is 8192; a longer list is a mistake in a file.
+# The kernel's limit for x86 is 8192; a longer list is a mistake in a file.
 CPUS_MAX: Final = 65536
 
 

@@ -1,4 +1,4 @@
-"""Reads the machine: from the kernel's /sys, or from a file that describes one."""
+"""Reads the NUMA topology of a machine from /sys, or from a file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _KIBI: Final = 1024
 
 
 def read_file(path: str) -> Machine:
-    """The machine a YAML file describes."""
-    # Few nodes have one, and the library is a megabyte.
+    """Return the machine that a YAML file describes; raises `TopologyError`."""
+    # Rarely used, and the library takes a megabyte.
     import yaml
 
     try:
@@ -26,7 +26,7 @@ def read_file(path: str) -> Machine:
 
 
 def read_machine(sys: str = _SYS) -> Machine:
-    """The machine this runs on; one without NUMA nodes is a single one."""
+    """Return this machine; without NUMA it has a single node."""
     online = _read(Path(sys) / "devices/system/cpu/online")
     folders = sorted(Path(sys, "devices/system/node").glob("node[0-9]*"), key=_number)
     if not folders:

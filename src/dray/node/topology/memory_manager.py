@@ -1,7 +1,7 @@
-"""Which containers have memory of which NUMA nodes: Kubernetes' static memory policy. Pure.
+"""The memory manager with Kubernetes' static policy: memory of NUMA nodes for containers. Pure.
 
 A container of a Guaranteed Pod gets its memory and huge pages from a group of NUMA nodes. A node belongs to one group
-at a time: what is pinned to one node never shares it with what is spread over several.
+at a time: single-node and multi-node assignments never share a node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """So many bytes of one kind from a group of NUMA nodes."""
+    """Bytes of one kind of memory from a group of NUMA nodes."""
 
     nodes: tuple[int, ...]
     kind: str
@@ -37,7 +37,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
     """The memory assignments; changed only by `allocate`, `free` and `restore`."""
 
     def __init__(self, machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
-        """`reserved` is what the system keeps, in bytes by NUMA node and kind."""
+        """`reserved` is the memory of the system, in bytes by NUMA node and kind."""
         super().__init__()
         self._machine = machine
         self._reserved = reserved
@@ -49,11 +49,11 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
     # --- What is. ---
 
     def blocks(self, pod_uid: str, container: str) -> tuple[Block, ...]:
-        """What the container has."""
+        """Return the memory of the container."""
         return self._pods.get(pod_uid, {}).get(container, ())
 
     def allocatable(self) -> tuple[Block, ...]:
-        """What the machine has for containers."""
+        """Return the memory that can be assigned to containers."""
         return tuple(
             Block((node,), kind, size)
             for node, kinds in sorted(self._allocatable.items())
@@ -64,7 +64,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
     # --- Handing out. ---
 
     def hints(self, pod: Pod, container: Container) -> dict[str, list[Hint]]:
-        """Where the container's memory could come from, by kind."""
+        """Return hints for the container's memory, by kind."""
         request = _request(pod, container)
         held = self.blocks(pod.metadata.uid or "", container.name)
         if held:
@@ -75,7 +75,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
         return dict.fromkeys(request, found)
 
     def pod_hints(self, pod: Pod) -> dict[str, list[Hint]]:
-        """Where the memory of all containers could come from, by kind."""
+        """Return hints for the memory of all containers, by kind."""
         request = peak(pod, lambda container: _request(pod, container))
         containers = self._pods.get(pod.metadata.uid or "", {})
         groups = sorted({block.nodes for blocks in containers.values() for block in blocks})
@@ -85,7 +85,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
         return dict.fromkeys(request, self._hints(request, {}))
 
     def allocate(self, pod: Pod, container: Container, affinity: int | None) -> bool:
-        """Give the container its memory; whether anything changed. Raises `AllocationError`."""
+        """Assign the container's memory; return whether anything changed. Raises `AllocationError`."""
         request = _request(pod, container)
         uid = pod.metadata.uid or ""
         if not request or self.blocks(uid, container.name):
@@ -98,7 +98,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
         return True
 
     def _group(self, request: Mapping[str, int], spare: Mapping[int, Mapping[str, int]], affinity: int | None) -> int:
-        """The group of nodes to take from: the wanted one, made wider when it is too small."""
+        """Return the wanted group of nodes, extended if it is too small; raises `AllocationError`."""
         wanted = affinity or 0
         hints = [hint for hint in self._hints(request, spare) if (hint.affinity or 0) & wanted == wanted]
         if not hints:
@@ -112,7 +112,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
         return best.affinity
 
     def _hints(self, request: Mapping[str, int], spare: Mapping[int, Mapping[str, int]]) -> list[Hint]:
-        """Every group that has enough of all kinds; `spare` is what init containers leave, by group and kind."""
+        """Return every group with enough memory of all kinds; `spare` is reusable memory by group and kind."""
         width = self._machine.mask.bit_count()
         found = []
         for mask in subsets(self._machine.mask):
@@ -156,7 +156,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
         return spare
 
     def _take_over(self, pod: Pod, container: str, group: int, request: Mapping[str, int]) -> None:
-        """Shrink what init containers are noted with, so that nothing counts twice."""
+        """Reduce the assignments of init containers by what is reused, so that it is counted once."""
         containers = self._pods.get(pod.metadata.uid or "", {})
         missing = dict(request)
         for name in self._lenders(pod, container):
@@ -171,11 +171,11 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
     # --- The file. ---
 
     def encode(self) -> bytes:
-        """The state file."""
+        """Return the content of the state file."""
         return encode({"policyName": POLICY, "machineState": self._machine_state(), "entries": self._entries()})
 
     def restore(self, content: bytes) -> None:
-        """Take over what a state file says; raises `StateError` when that cannot be of this machine and policy."""
+        """Restore a state file; raises `StateError` if it is not of this machine and policy."""
         state = decode(content, POLICY, "memory", FILE_NAME)
         try:
             self._pods = {
@@ -219,7 +219,7 @@ class MemoryManager(Assignments[tuple[Block, ...]]):
         }
 
     def _used(self, node: int, kind: str) -> int:
-        """A group's memory is counted from its first node on."""
+        """Return the used memory of a node; a group's memory is counted from its first node on."""
         blocks = [block for block in self._all_blocks() if node in block.nodes and block.kind == kind]
         if not blocks:
             return 0
@@ -241,7 +241,7 @@ def _block(item: Mapping[str, Any]) -> Block:
 
 
 def _request(pod: Pod, container: Container) -> dict[str, int]:
-    """The bytes of each kind that the container gets pinned."""
+    """Return the bytes of each kind that the container requests."""
     if not is_guaranteed(pod):
         return {}
     amounts = {

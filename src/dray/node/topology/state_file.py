@@ -1,7 +1,7 @@
-"""The state files of CPUs and memory: JSON in kubelet's form with a checksum of our own. Pure.
+"""The state files of the CPU and memory managers: kubelet's JSON with another checksum. Pure.
 
-Kubelet's checksum hashes a printed Go structure, which only Go can compute; ours is the CRC-32 of the rest as sorted,
-dense JSON.
+Kubelet's checksum hashes a printed Go structure, which only Go can compute; Dray's is the CRC-32 of the rest as sorted
+JSON without spaces.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _CHECKSUM: Final = "checksum"
 
 
 class StateError(Exception):
-    """A state that this node must not begin with; the text says what to do."""
+    """A state file that the agent must not start with; the message says what to do."""
 
 
 def encode(state: Mapping[str, Any]) -> bytes:
-    """The file's content."""
+    """Return the content of the file."""
     return orjson.dumps({**state, _CHECKSUM: _checksum(state)})
 
 
 def decode(content: bytes, policy: str, what: str, name: str) -> dict[str, Any]:
-    """The state of a file's content; raises when it is damaged or of another policy."""
+    """Return the state in a file's content; raises `StateError` if it is damaged or of another policy."""
     advice = f'please drain this node and delete the {what} manager checkpoint file "{name}" before restarting Kubelet'
     try:
         state = orjson.loads(content)

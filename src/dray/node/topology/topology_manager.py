@@ -1,7 +1,7 @@
-"""Admits Pods to what the node itself hands out, aligned by NUMA node: devices of plugins, CPUs, memory.
+"""The topology manager: admits Pods with devices, CPUs and memory aligned by NUMA node.
 
-The one `ResourceManager` of the node agent for all three. What a Pod was admitted with stays on disk with those who
-hand it out; the affinities chosen here are needed for the admission only.
+It is the `ResourceManager` for all three. Each hint provider saves its own assignments; the affinities chosen here are
+needed during admission only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AFFINITY_ERROR: Final = Rejection("TopologyAffinityError", "Resources cannot be 
 
 
 class Devices(HintProvider, Protocol):
-    """What device plugins do beyond hints."""
+    """The device manager."""
 
     async def prepare(self, pod: Pod) -> None:
         """See `ResourceManager`."""
@@ -49,15 +49,15 @@ class Devices(HintProvider, Protocol):
         """See `ResourceManager`."""
 
     def check_health(self, pod: Pod) -> Rejection | None:
-        """Why a running Pod has to be failed."""
+        """Return why a running Pod must fail."""
 
     def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
-        """What the node has, and at least what is in use when the Pod has devices."""
+        """Return the allocatable resources for the Pod's admission."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The node's policy and scope, and the set of its NUMA nodes."""
+    """The policy and scope, and the set of the machine's NUMA nodes."""
 
     policy: Policy = Policy.NONE
     scope: Scope = Scope.CONTAINER
@@ -65,7 +65,7 @@ class Alignment:
 
 
 class TopologyManager:
-    """See the module; a `ResourceManager`. Without device plugins `devices` is None."""
+    """Implements `ResourceManager`; `devices` is None without device plugins."""
 
     name = "aligned resources"
 
@@ -78,13 +78,13 @@ class TopologyManager:
         self._devices = devices
         self._providers: tuple[HintProvider, ...] = (*([] if devices is None else [devices]), *others)
         self._alignment = alignment
-        # Hints are only good until somebody else takes what they speak of.
+        # Hints are valid only until the next allocation.
         self._admitting = asyncio.Lock()
 
     async def admit(self, pod: Pod) -> Rejection | None:
-        """Give every container its share, init containers first; a rejected Pod holds nothing new.
+        """Allocate the resources of every container, init containers first; a rejected Pod gets nothing.
 
-        What it had before, when the agent restarted, stays with it until `release`: its containers may still run.
+        What it had before an agent restart it keeps until `release`: its containers may still run.
         """
         uid = pod.metadata.uid or ""
         async with self._admitting:
@@ -124,26 +124,26 @@ class TopologyManager:
         return decide(policy, self._alignment.machine, hints)
 
     async def prepare(self, pod: Pod) -> None:
-        """Allocate devices of plugins that came after the Pod's admission."""
+        """Allocate devices of plugins that registered after the Pod's admission."""
         if self._devices is not None:
             await self._devices.prepare(pod)
 
     def container_options(self, pod: Pod, container: str) -> RunOptions:
-        """What device plugins give to the container."""
+        """Return what device plugins add to the container."""
         return NO_OPTIONS if self._devices is None else self._devices.container_options(pod, container)
 
     async def pre_start(self, pod: Pod, container: str) -> None:
-        """Tell device plugins that want to know."""
+        """Call the device plugins that require it."""
         if self._devices is not None:
             await self._devices.pre_start(pod, container)
 
     async def release(self, pod: Pod) -> None:
-        """Take back everything the Pod has."""
+        """Free everything the Pod has."""
         for provider in self._providers:
             await provider.free(pod.metadata.uid or "")
 
     def node_resources(self) -> NodeResources:
-        """What the Node has of device plugins' resources."""
+        """Return the resources of device plugins."""
         return NodeResources() if self._devices is None else self._devices.node_resources()
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
@@ -151,14 +151,14 @@ class TopologyManager:
         return () if self._devices is None else self._devices.container_resources(pod, container)
 
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
-        """Hear of devices' health and of the Node's resources."""
+        """Call the listener when the health of devices or the Node's resources change."""
         if self._devices is not None:
             self._devices.on_change(listener)
 
     def check_health(self, pod: Pod) -> Rejection | None:
-        """Why a running Pod has to be failed now: a device it uses is unhealthy and the node is set to fail it."""
+        """Return why a running Pod must fail: a device it uses is unhealthy and the settings require it."""
         return None if self._devices is None else self._devices.check_health(pod)
 
     def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> Mapping[str, int]:
-        """What to measure the Pod against: devices it has already are not lacking because their plugin is away."""
+        """Return the allocatable resources for admission, including devices that the Pod already has."""
         return allocatable if self._devices is None else self._devices.effective_allocatable(pod, allocatable)
