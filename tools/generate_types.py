@@ -48,35 +48,35 @@ SCALARS = {
 ZEROES = {"str": '""', "int": "0", "float": "0.0", "bool": "False", "bytes": 'b""'}
 # Go writes these fields even when they are zero, if they are required.
 WRITTEN_ZEROES = {Scalar.STRING, Scalar.BYTES, Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.BOOL}
-# The server's own bookkeeping, often half of an object: components neither read nor write it, and what an update
-# leaves out of it stays as it is.
-LEFT_OUT = {"managedFields"}
-# Attributes that would hide a name the annotations of the same class need.
-TAKEN = {"int", "bool", "str", "float", "bytes"}
+# Server-side bookkeeping, often half of an object: components neither read nor write it, and the server keeps what an
+# update omits.
+OMITTED = {"managedFields"}
+# Attributes that would shadow a name in the annotations of the same class.
+SHADOWING = {"int", "bool", "str", "float", "bytes"}
 
 
 def module_of(struct_type: StructType) -> str:
-    """The module a struct is written to."""
+    """Return the module of a struct."""
     parts = struct_type.name.split(".")
     return f"{parts[-3]}_{parts[-2]}"
 
 
 def attribute(name: str) -> str:
-    """The snake_case name of a field: `hostPID` is `host_pid`, `cdiDeviceIDs` is `cdi_device_ids`."""
+    """Return the snake_case name of a field: `hostPID` is `host_pid`, `cdiDeviceIDs` is `cdi_device_ids`."""
     name = re.sub(r"(ID|IP|CIDR|URL|WWN)s\b", lambda match: match[1].capitalize() + "s", name)
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
-    return f"{name}_" if keyword.iskeyword(name) or name in TAKEN else name
+    return f"{name}_" if keyword.iskeyword(name) or name in SHADOWING else name
 
 
 def camel(name: str) -> str:
-    """What msgspec makes of an attribute on its own."""
+    """Return the name that msgspec derives from an attribute."""
     head, *tail = name.split("_")
     return "_".join((head + "".join(part.title() for part in tail), *([""] if name.endswith("_") else [])))
 
 
 def roots() -> list[StructType]:
-    """The kinds of the modules, and the meta types that code names itself."""
+    """Return the kinds of the modules, and the meta types that code uses directly."""
     versions = {GroupVersion.parse(api_version) for api_version in MODULES.values() if api_version}
     found = [load.struct(f"{META}.{kind}") for kind in META_KINDS]
     for gvk in load.kinds():
@@ -87,19 +87,19 @@ def roots() -> list[StructType]:
 
 
 def members(struct_type: StructType) -> list[Field]:
-    """The fields that are written."""
-    return [field for field in struct_type.fields.values() if field.name not in LEFT_OUT]
+    """Return the fields that are generated."""
+    return [field for field in struct_type.fields.values() if field.name not in OMITTED]
 
 
 def leaf(kind: Type) -> Type:
-    """The element type below lists and maps."""
+    """Return the element type below lists and maps."""
     while isinstance(kind, ListOf | MapOf):
         kind = kind.element
     return kind
 
 
 def collect() -> dict[str, list[StructType]]:
-    """Every struct to write, by module, each after the ones whose instances are its defaults."""
+    """Return all structs by module, each after the ones whose instances are its defaults."""
     ordered: dict[str, StructType] = {}
     seen: set[str] = set()
 
@@ -126,12 +126,12 @@ def collect() -> dict[str, list[StructType]]:
 
 
 def is_default_instance(field: Field) -> bool:
-    """Whether the struct is there even when nobody set it."""
+    """Report whether the struct is present even when unset."""
     return isinstance(field.type, StructType) and (field.always or field.required or field.name == "metadata")
 
 
 def annotation(kind: Type, module: str) -> str:
-    """The Python type of a schema type."""
+    """Return the Python type of a schema type."""
     if isinstance(kind, Scalar):
         return SCALARS[kind]
     if isinstance(kind, ListOf):
@@ -143,14 +143,14 @@ def annotation(kind: Type, module: str) -> str:
 
 
 def member(field: Field, module: str) -> str:
-    """One line of a class."""
+    """Return one line of a class."""
     name = attribute(field.name)
     kind = annotation(field.type, module)
     odd = "" if camel(name) == field.name else f', name="{field.name}"'
     if isinstance(field.type, MapOf):
         return f"    {name}: {kind} = msgspec.field(default_factory=dict{odd})"
     if field.required and field.type in WRITTEN_ZEROES:
-        # `omit_defaults` leaves out values, but not what such a factory makes.
+        # `omit_defaults` omits default values, but not those of a factory.
         return f"    {name}: {kind} = msgspec.field(default_factory={kind}{odd})"
     if isinstance(field.type, ListOf):
         default = "()"
@@ -165,7 +165,7 @@ def member(field: Field, module: str) -> str:
 
 
 def class_text(struct_type: StructType, module: str) -> str:
-    """A struct as a class."""
+    """Return a struct as a class."""
     name = struct_type.name.rpartition(".")[2]
     lines = [
         f"class {name}(Message, frozen=True, kw_only=True):",
@@ -179,7 +179,7 @@ FIRST = {name: position for position, name in enumerate(("apiVersion", "kind", "
 
 
 def module_text(module: str, structs: list[StructType]) -> str:
-    """A whole module."""
+    """Return the text of a module."""
     body = "\n\n\n".join(class_text(struct_type, module) for struct_type in structs)
     others = sorted(set(re.findall(r"\b(\w+_v1\w*)\.[A-Z]", body)) - {module})
     imports = ["from typing import Any, ClassVar" if "Any" in body else "from typing import ClassVar"]

@@ -28,7 +28,7 @@ def is_allocated(claim: Document) -> bool:
     return bool(claim["status"]["phase"] == "Allocated")
 
 
-def has_room(claim: Document) -> bool:
+def is_reservable(claim: Document) -> bool:
     limit = claim["status"].get("userLimit", 1)
     return bool(limit == -1 or len(users_of(claim)) < limit)
 
@@ -136,7 +136,7 @@ def needless_waits(claims: list[Document], pods: list[Document], free: Mapping[s
         if named and (wanted[0] is None or wanted[0]["metadata"].get("deletionTimestamp")):
             continue
         if named and wanted[0] is not None and is_allocated(wanted[0]):
-            if has_room(wanted[0]):
+            if is_reservable(wanted[0]):
                 yield f"{name_of(pod)} waits although its claim has room"
         elif max(free.values()) >= len(wanted):
             yield f"{name_of(pod)} waits although boards are free: {free}"
@@ -156,6 +156,6 @@ def bound_pods_that_never_ran(
             continue
         wanted = claims_of(pod, claims)
         if all(claim is not None and not claim["metadata"].get("deletionTimestamp") for claim in wanted) and all(
-            uid_of(pod) in users_of(claim) or has_room(claim) for claim in wanted if claim is not None
+            uid_of(pod) in users_of(claim) or is_reservable(claim) for claim in wanted if claim is not None
         ):
             yield f"{name_of(pod)} is bound and was never started"

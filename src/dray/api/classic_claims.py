@@ -223,7 +223,7 @@ def user_limit(claim: ResourceClaim) -> int:
     return status_of(claim).user_limit or 1
 
 
-def has_room(claim: ResourceClaim) -> bool:
+def is_reservable(claim: ResourceClaim) -> bool:
     """Report whether the claim can be reserved for one more consumer."""
     limit = user_limit(claim)
     return limit == UNLIMITED or len(status_of(claim).reserved_for) < limit

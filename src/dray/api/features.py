@@ -30,12 +30,12 @@ class Gate:
 GATES: Final[Mapping[str, Gate]] = {
     # Of KEP-3573. Kubernetes has removed the gate and always enables the feature.
     "DevicePlugins": Gate(
-        default=True, stage=Stage.GA, description="Device plugins on nodes; without it there is no `kubelet.sock`."
+        default=True, stage=Stage.GA, description="Device plugins on nodes; when disabled, there is no `kubelet.sock`."
     ),
     "DynamicResourceAllocation": Gate(
         default=True,
         stage=Stage.GA,
-        description="Claims, classes and slices of `resource.k8s.io`, controller and scheduling.",
+        description="Claims, device classes and resource slices of `resource.k8s.io`, their controller and scheduling.",
     ),
     # Claims of cdi.k8s.io, allocated by their drivers. Kubernetes removed the gate in 1.32.
     "DRAControlPlaneController": Gate(
@@ -44,67 +44,69 @@ GATES: Final[Mapping[str, Gate]] = {
     "DRAAdminAccess": Gate(
         default=True,
         stage=Stage.GA,
-        description="`adminAccess` requests: devices for monitoring and repair, whoever else uses them.",
+        description="`adminAccess` in requests: access to devices in use, for monitoring and repair.",
     ),
     "DRAPrioritizedList": Gate(
-        default=True, stage=Stage.GA, description="`firstAvailable`: a list of alternatives in a request."
+        default=True, stage=Stage.GA, description="`firstAvailable`: a prioritized list of alternatives in a request."
     ),
     "DRAExtendedResource": Gate(
         default=True,
         stage=Stage.BETA,
-        description="`extendedResourceName` of a class: Pods ask for its devices as for an extended resource.",
+        description="`extendedResourceName` of a device class: Pods request its devices as an extended resource.",
     ),
     "DRADeviceTaints": Gate(
-        default=True, stage=Stage.BETA, description="Taints of devices in slices, and tolerations in requests."
+        default=True, stage=Stage.BETA, description="Device taints in resource slices, and tolerations in requests."
     ),
     "DRADeviceTaintRules": Gate(
         default=True,
         stage=Stage.BETA,
-        description="DeviceTaintRules: taints by an administrator; needs `DRADeviceTaints`.",
+        description="DeviceTaintRules: taints set by administrators; requires `DRADeviceTaints`.",
     ),
     "DRAPartitionableDevices": Gate(
-        default=True, stage=Stage.BETA, description="Shared counters, and slices whose devices name their own nodes."
+        default=True, stage=Stage.BETA, description="Shared counters, and node selection per device."
     ),
     "DRAConsumableCapacity": Gate(
         default=True,
         stage=Stage.BETA,
-        description="Devices that several claims share by capacity, and `distinctAttribute`.",
+        description="Devices that several claims share by capacity, and the `distinctAttribute` constraint.",
     ),
     "DRADeviceBindingConditions": Gate(
-        default=True, stage=Stage.BETA, description="Devices that must be made ready before a Pod may be bound."
+        default=True, stage=Stage.BETA, description="Conditions that devices must meet before a Pod is bound."
     ),
     "DRAResourceClaimDeviceStatus": Gate(
         default=True, stage=Stage.BETA, description="`status.devices` of a claim, written by drivers."
     ),
     "DRAResourceClaimGranularStatusAuthorization": Gate(
-        default=False, stage=Stage.ALPHA, description="Rights for single parts of a claim's status, by driver."
+        default=False,
+        stage=Stage.ALPHA,
+        description="Separate permissions for binding and for each driver's device status in a claim.",
     ),
     "DRASchedulerFilterTimeout": Gate(
         default=True,
         stage=Stage.BETA,
-        description="A limit for the time that the search for devices takes on one node.",
+        description="A timeout for the device search on one node.",
     ),
     "DRAListTypeAttributes": Gate(
-        default=False, stage=Stage.ALPHA, description="Attributes of devices with lists of values."
+        default=False, stage=Stage.ALPHA, description="Device attributes with lists of values."
     ),
     "DRANodeAllocatableResources": Gate(
         default=False,
         stage=Stage.ALPHA,
-        description="Keeps `nodeAllocatableResourceMappings` of devices; nothing here counts with them.",
+        description="Stores `nodeAllocatableResourceMappings` of devices; they are not evaluated.",
     ),
-    "DRAResourcePoolStatus": Gate(default=False, stage=Stage.ALPHA, description="Known by name, without effect."),
-    "DRAWorkloadResourceClaims": Gate(default=False, stage=Stage.ALPHA, description="Known by name, without effect."),
+    "DRAResourcePoolStatus": Gate(default=False, stage=Stage.ALPHA, description="Accepted, without effect."),
+    "DRAWorkloadResourceClaims": Gate(default=False, stage=Stage.ALPHA, description="Accepted, without effect."),
     "ResourceHealthStatus": Gate(
         default=True,
         stage=Stage.BETA,
-        description="The health of devices in `allocatedResourcesStatus` of a Pod's containers.",
+        description="Device health in `allocatedResourcesStatus` of container statuses.",
     ),
     "KubeletPodResourcesDynamicResources": Gate(
         default=True, stage=Stage.GA, description="Claims in the PodResources API."
     ),
     "KubeletPodResourcesGet": Gate(default=True, stage=Stage.GA, description="`Get` of the PodResources API."),
     "KubeletPodResourcesListUseActivePods": Gate(
-        default=True, stage=Stage.BETA, description="`List` of the PodResources API leaves out Pods that have ended."
+        default=True, stage=Stage.BETA, description="`List` of the PodResources API omits finished Pods."
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Any object of resource.k8s.io survives the way from any version to any other and back."""
+"""Conversion of resource.k8s.io between any two versions is lossless."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUEST_FIELDS: dict[str, Any] = {
     "tolerations": TOLERATIONS,
     "capacity": fields({}, requests=st.dictionaries(NAMES, QUANTITIES, max_size=2)),
 }
-# The server has always filled these in by the time an object is converted.
+# These are always defaulted before an object is converted.
 MODES = st.sampled_from([{"allocationMode": "ExactCount", "count": 2}, {"allocationMode": "All"}])
 EXACTLY = st.builds(
     lambda base, mode: {**base, **mode},

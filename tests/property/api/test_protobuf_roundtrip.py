@@ -1,4 +1,4 @@
-"""Our protobuf against Google's: descriptors made from the same numbers must read and write the same bytes."""
+"""Our protobuf codec compared with Google's: the same field numbers give the same bytes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SKIPPED_WIRES = ("schema-or-array", "schema-or-bool", "schema-or-strings")
 
 
 class Builder:
-    """Descriptors of a struct and all it reaches, in one file."""
+    """Builds descriptors of a struct and its references, in one file."""
 
     def __init__(self) -> None:
         self.file = descriptor_pb2.FileDescriptorProto(name="all.proto", package="t", syntax="proto2")
@@ -137,7 +137,7 @@ def message_class(struct_type: StructType) -> Any:
 
 
 def fill(message: Any, document: Any, struct_type: StructType) -> Any:
-    """Set a Google message to what the document says."""
+    """Set the fields of a Google message from a document."""
     for name, value in document.items():
         field = struct_type.fields[name]
         if not field.number or field.wire in SKIPPED_WIRES:
@@ -195,7 +195,7 @@ def plain(kind: Type, value: Any) -> Any:
     return base64.b64decode(value) if kind is Scalar.BYTES else value
 
 
-# --- random documents that Go would write the same way again
+# --- Random documents that Go would write unchanged.
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=5)
 JSON_VALUE = st.recursive(

@@ -1,4 +1,4 @@
-"""The rules of resource.k8s.io and cdi.k8s.io answer for any document of the right types, whatever is missing."""
+"""Validation of resource.k8s.io and cdi.k8s.io never raises for documents of the right types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dray.apiserver.request import UserInfo
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DEFAULTERS = {**resource_defaults.DEFAULTERS, **other_groups.DEFAULTERS}
 DEFINITIONS = {item.group + "/" + item.kind: item for item in (*resource.DEFINITIONS, *cdi.DEFINITIONS)}
-# Names of every sort, so that some rules are passed and others are not.
+# Valid and invalid names.
 TEXTS = st.sampled_from(
     ["", "a", "r", "r/a", "gpu.example.com", "d/x", "B_", "All", "ExactCount", "Exists", "NoExecute"]
 )
@@ -60,7 +60,7 @@ _STRUCTURES: dict[str, st.SearchStrategy[Document]] = {}
 
 def structures(kind: StructType) -> st.SearchStrategy[Document]:
     if kind.name not in _STRUCTURES:
-        # The flow looks after metadata, so its insides do not matter here.
+        # The request handlers validate metadata, so its content is irrelevant here.
         fields = {name: values(field.type) for name, field in kind.fields.items() if name != "metadata"}
         _STRUCTURES[kind.name] = st.fixed_dictionaries({}, optional=fields)
     return _STRUCTURES[kind.name]
@@ -72,7 +72,7 @@ def contexts() -> st.SearchStrategy[WriteContext]:
 
 
 def judge(definition: ResourceDefinition, new: Document, old: Document, context: WriteContext) -> list[FieldError]:
-    """Everything that is ever asked about a document."""
+    """Run all strategy methods on a document."""
     errors: list[FieldError] = []
     fresh = copy.deepcopy(new)
     definition.strategy.prepare_for_create(fresh, context)

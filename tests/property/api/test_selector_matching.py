@@ -1,4 +1,4 @@
-"""The compiled matcher agrees with an evaluator that reads the requirements plainly."""
+"""The compiled matcher agrees with a direct evaluation of the requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same expression in Google's implementation, with its answers in our terms."""
+"""Evaluation by Google's implementation, with comparable results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _UNSURE = "No matching overloads found"
 
 
 def theirs(expression: str, data: dict[str, Any]) -> tuple[str, Any]:
-    """Result type and value, or what kind of failure it was."""
+    """Return result type and value, or the kind of failure."""
     try:
         program = _ENV.compile(expression)
     except RuntimeError as error:
@@ -75,12 +75,12 @@ def _kind(program: Any) -> str:
     try:
         return str(program.return_type()).replace("<", "(").replace(">", ")").lower()
     except RuntimeError:
-        # The bindings cannot say some types, such as maps with unusual keys.
+        # The bindings cannot express some types, such as maps with unusual keys.
         return UNSAID
 
 
 def agree(expression: str, data: dict[str, Any]) -> bool:
-    """Whether both refuse, both fail, or both have the same value of the same type."""
+    """Report whether both implementations agree: rejection, failure, or equal values of the same type."""
     their_kind, their_value = theirs(expression, data)
     if (their_kind == REFUSED and _MORE_OURS.search(their_value)) or (their_kind == FAILED and _UNSURE in their_value):
         return True
@@ -91,7 +91,7 @@ def agree(expression: str, data: dict[str, Any]) -> bool:
 
 
 def mine(expression: str, data: dict[str, Any]) -> tuple[str, Any]:
-    """The same from our implementation."""
+    """Return the same from our implementation."""
     try:
         program = our_cel.compile_program(expression, _OUR_TYPES, homogeneous=False)
     except CELError as error:
@@ -104,7 +104,7 @@ def mine(expression: str, data: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _normal(value: Any) -> Any:
-    """Both sides' values as comparable Python values."""
+    """Return a comparable Python value."""
     for classes, normal in _NORMAL:
         if isinstance(value, classes):
             return normal(value)

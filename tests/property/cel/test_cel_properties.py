@@ -1,4 +1,4 @@
-"""Random expressions: against Google's implementation, and against promises of our own."""
+"""Random expressions: agreement with Google's implementation, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CDI specs: reading, checking, writing."""
+"""CDI specs: parsing, validation, rendering."""
 
 from __future__ import annotations
 

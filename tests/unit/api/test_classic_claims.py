@@ -1,4 +1,4 @@
-"""The life of a classic claim: its states, who may move it, and the page that shows it."""
+"""The lifecycle of a classic claim: states, transitions, and the generated documentation."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ LIMITS: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.behaviour("CL-11")
 @pytest.mark.parametrize("case", LIMITS)
-def test_room(case: str) -> None:
+def test_reservable(case: str) -> None:
     status, expected = LIMITS[case]
-    assert classic.has_room(claim(**status)) is expected
+    assert classic.is_reservable(claim(**status)) is expected
 
 
 @pytest.mark.behaviour("CL-14", "CL-16")

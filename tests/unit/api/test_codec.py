@@ -1,4 +1,4 @@
-"""Typed structures and documents: every name survives, required fields are written, nothing is shared."""
+"""Conversion of typed structures and documents: all names, required fields, no shared parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which class stands behind an extended resource name, as classes come, change and go."""
+"""The device class of an extended resource name, as classes are added, changed and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feature gates: which there are, and what they are unless told."""
+"""Feature gates: names, defaults and parsing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and labels are judged in apimachinery's own words."""
+"""Validation of names and labels with the messages of apimachinery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies to values: Go's error texts, repeated keys, and YAML as sigs.k8s.io/yaml reads it."""
+"""Parsing of bodies: Go's error texts, duplicate keys, and YAML as in sigs.k8s.io/yaml."""
 
 from __future__ import annotations
 

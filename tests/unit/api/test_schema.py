@@ -1,4 +1,4 @@
-"""The loaded schema: shared types, the facts others build on, and no prose from Kubernetes."""
+"""The loaded schema: shared types, merge rules, and no descriptions from Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors: grammar, Kubernetes' error texts, and what matches."""
+"""Selectors: grammar, Kubernetes' error texts, and matching."""
 
 from __future__ import annotations
 

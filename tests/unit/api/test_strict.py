@@ -1,4 +1,4 @@
-"""Decoding a JSON document as Go would: what is reported, what is dropped, what is refused."""
+"""Strict decoding as in Go: reported, dropped and rejected fields."""
 
 from __future__ import annotations
 

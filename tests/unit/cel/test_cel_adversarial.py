@@ -1,4 +1,4 @@
-"""Nothing a user writes may hang, fill memory or reach Python."""
+"""No expression may hang, exhaust memory or access Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA: dict[str, Any] = {"x": {"a": 1}, "s": "a" * 1000, "l": list(range(100))}
 
 
 def binds(count: int, first: str, step: str, body: str) -> str:
-    """Names a0, a1, … each made of the one before."""
+    """Return nested binds a0, a1, … each computed from the previous one."""
     text = f"cel.bind(a0, {first}, "
     for place in range(1, count):
         text += f"cel.bind(a{place}, {step.replace('@', f'a{place - 1}')}, "

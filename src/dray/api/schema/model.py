@@ -82,7 +82,7 @@ class Field:
     scalars that keep a set zero value (Go pointers); of the others zero means absent. `wire` names the
     protobuf message around a leaf whose JSON form does not show it ("raw", "string-list", "schema-or-array",
     "schema-or-bool", "schema-or-strings"); `via` is the number of the embedded message that holds the field.
-    `always` marks structs that an object has even when nobody set them (`status: {}`).
+    `always` marks structs that are always present, even when unset (`status: {}`).
     """
 
     name: str

@@ -10,10 +10,10 @@ from dray.api.classic_claims import (
     State,
     classic_entries,
     driver_status,
-    has_room,
     is_allocated,
     is_for_pod,
     is_pod_reference,
+    is_reservable,
     is_reserved_for,
     state_of,
     status_of,
@@ -73,7 +73,7 @@ def needs_reservation(pod: Pod, claim: ResourceClaim, node: Node | None) -> bool
     """Return whether the Pod was bound without a reservation of a claim that is available on its node."""
     if not pod.spec.node_name or node is None or is_reserved_for(claim, pod):
         return False
-    if state_of(claim) not in (State.ALLOCATED, State.IN_USE) or not has_room(claim):
+    if state_of(claim) not in (State.ALLOCATED, State.IN_USE) or not is_reservable(claim):
         return False
     selector = driver_status(claim).available_on_nodes
     return selector is None or compile_selector(selector)(NodeInfo(node, {}))

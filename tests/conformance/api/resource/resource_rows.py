@@ -77,7 +77,7 @@ def changed(document: Document, path: str, value: Any) -> Document:
 
 
 def compiles(expression: str) -> SelectorResult:
-    """A stand-in for the CEL room: it knows one bad and one costly expression."""
+    """A fake of the CEL compiler with one invalid and one costly expression."""
     if expression == "bad(":
         return SelectorResult(error="compilation failed: ERROR: <input>:1:5: Syntax error")
     return SelectorResult(cost=2_000_000 if expression == "costly" else 10)

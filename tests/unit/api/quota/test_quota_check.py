@@ -1,4 +1,4 @@
-"""Whether objects fit, and what is said when they do not."""
+"""Quota evaluation of objects and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Pods, claims and other objects use of quotas."""
+"""Quota usage of Pods, claims and other objects."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_what_the_pod_has_paid_is_not_charged_again(count: int, left: str | None
     assert [usage.get(name) for name in (DEVICES, IMPLICIT, EXPLICIT)] == [left] * 3
 
 
-# --- Whose devices a special claim stands for. ---
+# --- Extended-resource claims.
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-uid", "controller": True}
 SPECIAL = {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -328,7 +328,7 @@ def test_names_of_counts_lead_back_to_the_kind(resource: GroupResource) -> None:
     assert {counted_resource(name) for name in count_names(resource)} == {resource}
 
 
-# --- What containers must say, and scopes. ---
+# --- Required amounts of containers, and scopes.
 
 DEMANDS = {
     "all said": ((container(cpu="1"),), ("requests.cpu",), None),

@@ -1,4 +1,4 @@
-"""Defaults: where they are filled in, and which nulls go."""
+"""Defaults of structural schemas, and removal of nulls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.api.structural.defaults import compile_defaults
 
 ONE = {"type": "integer", "default": 1}
 
-# Properties of the spec, the spec, and what becomes of it.
+# Properties of the spec, the spec, and the expected result.
 ROWS: dict[str, tuple[Document, Any, Any]] = {
     "missing": ({"n": ONE}, {}, {"n": 1}),
     "given": ({"n": ONE}, {"n": 0}, {"n": 0}),

@@ -1,4 +1,4 @@
-"""Values against schemas: what is refused, and in which words."""
+"""Validation of values by schemas, and its messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dray.api.structural.values import compile_values
 
 
 def judged(field: Document, value: Any, old: Any = MISSING) -> list[str]:
-    """The errors about one field `f` of an object's spec."""
+    """Return the errors of one field `f` of an object's spec."""
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"f": field}}}}
     before = MISSING if old is MISSING else {"spec": {"f": old}}
     document = {"spec": {"f": value}}
@@ -25,7 +25,7 @@ def judged(field: Document, value: Any, old: Any = MISSING) -> list[str]:
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
 
-# The field's schema, a value, and the error about it (None: it is fine).
+# The field's schema, a value, and the error about it (None: it is valid).
 ROWS: dict[str, tuple[Document, Any, str | None]] = {
     "integer": (INTEGER, 1, None),
     "whole float as integer": (INTEGER, 1.0, None),

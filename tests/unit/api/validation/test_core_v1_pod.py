@@ -1,4 +1,4 @@
-"""Pods: each row changes a good pod and names what the server then says."""
+"""Validation of Pods: each row changes a valid pod and has the expected errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Spec = dict[str, Any]
 
 
 def pod(spec: Spec | None = None, *, container: Spec | None = None) -> dict[str, Any]:
-    """A defaulted pod with one container, changed as told."""
+    """Return a defaulted pod with one container and the given changes."""
     full: Spec = {"containers": [{"name": "c", "image": "pause", **(container or {})}], **(spec or {})}
     default_pod(full)
     return {"metadata": {"name": "p", "namespace": "ns"}, "spec": full}
@@ -304,7 +304,7 @@ UPDATABLE = (
 
 
 def test_node_name_is_fixed_and_the_difference_shown() -> None:
-    # What a kube-apiserver 1.36.4 answered to this very change.
+    # Recorded from kube-apiserver 1.36.4.
     old = pod({"serviceAccountName": "default", "automountServiceAccountToken": False})
     new = copy.deepcopy(old)
     new["spec"]["nodeName"] = "n1"

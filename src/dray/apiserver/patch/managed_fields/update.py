@@ -104,7 +104,7 @@ def update_managed_fields(old: Document | None, new: Document, request: FieldWri
 
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
     metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _UNMANAGED_METADATA}
-    # The metadata that nobody manages is removed first, so that it is not traversed.
+    # Unmanaged metadata is removed first, so that it is not traversed.
     fields = created_fields({**new, "metadata": metadata}, request.struct).without_below(request.ignored) - _UNMANAGED
     return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
 

@@ -85,7 +85,7 @@ class ClassicBinder:
             elif not classic.is_allocated(found) or not Placed(Wanted(found)).may_be_on(node):
                 # More is known than when the node was chosen.
                 return _pending(WAIT_ALLOCATION, found, node_name)
-            elif classic.has_room(found) or classic.is_reserved_for(found, pod):
+            elif classic.is_reservable(found) or classic.is_reserved_for(found, pod):
                 got.append(found)
             else:
                 self._tell(pod, item.claim)

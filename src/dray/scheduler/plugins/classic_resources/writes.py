@@ -74,7 +74,7 @@ def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> Resource
         raise ClaimChangedError(f"claim {name} got allocated elsewhere in the meantime")
     if classic.is_reserved_for(claim, pod):
         return None
-    if not classic.has_room(claim):
+    if not classic.is_reservable(claim):
         raise InUseError(f"resourceclaim in use ({name})")
     return classic.with_user(claim, pod)
 
