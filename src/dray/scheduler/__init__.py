@@ -1,1 +1,1 @@
-"""The scheduler: queue, snapshot cache, scheduling cycle, plugins; a client of the API and of nothing else."""
+"""The scheduler: queue, cache, scheduling and binding cycle, plugins. A client of the API only."""

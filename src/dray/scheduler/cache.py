@@ -1,4 +1,4 @@
-"""The scheduler's view of nodes and the Pods on them, including Pods it has placed but not yet seen bound.
+"""The scheduler's cache of nodes and their Pods, including Pods whose binding is not observed yet.
 
 Pure. A Pod on a node is *assumed* (placed by this scheduler, binding under way) or *confirmed* (the API says so).
 Confirming ends the assumption, whatever node the API names. `update_snapshot` costs what changed, not what there is.
@@ -28,26 +28,26 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """Nodes by name and placed Pods by uid."""
+    """Nodes by name and scheduled Pods by uid."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
-        # Pods of nodes that are not known (yet, or any more): node name -> uid -> Pod.
-        self._homeless: dict[str, dict[str, PodInfo]] = {}
+        # Pods of nodes that do not exist (yet, or any more): node name -> uid -> Pod.
+        self._orphans: dict[str, dict[str, PodInfo]] = {}
         self._placed: dict[str, _Placed] = {}
-        # Names of nodes that differ from the snapshot; all do after the set of nodes has changed.
+        # Names of nodes that differ from the snapshot; after a change of the set of nodes all of them do.
         self._changed: dict[str, None] = {}
         self._set_changed = True
 
-    # --- Placing. ---
+    # --- Assuming. ---
 
     def assume(self, info: PodInfo, node_name: str) -> None:
-        """Count the Pod on the node from now on; it must not be placed already."""
+        """Add the Pod to the node; it must not have a node yet."""
         assert info.uid not in self._placed, f"{info.key} is placed already"
         self._place(_Placed(info, node_name, assumed=True))
 
     def forget(self, uid: str) -> bool:
-        """Undo `assume`; a Pod confirmed meanwhile stays. Says whether there was something to undo."""
+        """Undo `assume`, unless the Pod was confirmed; return whether it was undone."""
         placed = self._placed.get(uid)
         if placed is None or not placed.assumed:
             return False
@@ -55,19 +55,19 @@ class Cache:
         return True
 
     def is_assumed(self, uid: str) -> bool:
-        """Whether the Pod was placed here and the API has not said so yet."""
+        """Return whether the Pod is assumed and not confirmed."""
         placed = self._placed.get(uid)
         return placed is not None and placed.assumed
 
     def node_of(self, uid: str) -> str | None:
-        """The node the Pod counts on."""
+        """Return the name of the Pod's node."""
         placed = self._placed.get(uid)
         return placed.node_name if placed else None
 
-    # --- What the API says. ---
+    # --- Updates from informers. ---
 
     def set_pod(self, pod: Pod) -> None:
-        """A Pod with a node was added or changed."""
+        """Add or update a Pod that has a node."""
         uid, node_name = pod.metadata.uid or "", pod.spec.node_name or ""
         assert node_name, "a placed Pod has a node"
         placed = self._placed.get(uid)
@@ -82,16 +82,16 @@ class Cache:
         self._place(_Placed(PodInfo(pod), node_name, assumed=False))
 
     def remove_pod(self, uid: str) -> None:
-        """A Pod is gone or has finished."""
+        """Remove a deleted or finished Pod."""
         if uid in self._placed:
             self._take_away(uid)
 
     def set_node(self, node: Node) -> None:
-        """A node was added or changed."""
+        """Add or update a node."""
         name = node.metadata.name or ""
         known = self._nodes.get(name)
         if known is None:
-            self._nodes[name] = NodeInfo(node, self._homeless.pop(name, None))
+            self._nodes[name] = NodeInfo(node, self._orphans.pop(name, None))
             self._set_changed = True
             return
         self._nodes[name] = known.with_node(node)
@@ -100,19 +100,19 @@ class Cache:
             self._set_changed = True
 
     def remove_node(self, name: str) -> None:
-        """A node is gone; its Pods stay known until the API removes them."""
+        """Remove a node; its Pods stay until they are deleted."""
         info = self._nodes.pop(name, None)
         if info is None:
             return
         self._changed.pop(name, None)
         self._set_changed = True
         if info.pods:
-            self._homeless[name] = dict(info.pods)
+            self._orphans[name] = dict(info.pods)
 
     # --- Reading. ---
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Bring the snapshot up to date; a cache has one snapshot."""
+        """Update the cache's only snapshot."""
         if self._set_changed:
             snapshot.replace_all(tuple(self._interleaved()))
             self._set_changed = False
@@ -122,20 +122,20 @@ class Cache:
         self._changed.clear()
 
     def node(self, name: str) -> NodeInfo | None:
-        """One node as it is now."""
+        """Return a node."""
         return self._nodes.get(name)
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         return len(self._nodes)
 
     def assumed_count(self) -> int:
-        """How many Pods wait to be confirmed."""
+        """Return the number of assumed Pods."""
         return sum(placed.assumed for placed in self._placed.values())
 
     def pod_count(self) -> int:
-        """How many Pods are placed, in whatever way."""
+        """Return the number of Pods with a node."""
         return len(self._placed)
 
     # --- Keeping. ---
@@ -145,7 +145,7 @@ class Cache:
         self._placed[placed.info.uid] = placed
         node = self._nodes.get(name)
         if node is None:
-            self._homeless.setdefault(name, {})[placed.info.uid] = placed.info
+            self._orphans.setdefault(name, {})[placed.info.uid] = placed.info
             return
         self._nodes[name] = node.with_pod(placed.info)
         self._changed[name] = None
@@ -158,19 +158,19 @@ class Cache:
             self._nodes[name] = node.without_pod(uid)
             self._changed[name] = None
             return
-        pods = self._homeless[name]
+        pods = self._orphans[name]
         del pods[uid]
         if not pods:
-            del self._homeless[name]
+            del self._orphans[name]
 
     def _interleaved(self) -> Iterator[NodeInfo]:
-        """The nodes taking turns between zones, so that a search that ends early has seen all of them."""
+        """Return the nodes interleaved by zone, so that a search that ends early covers all zones."""
         zones: dict[tuple[str, str], list[NodeInfo]] = {}
         for info in self._nodes.values():
             zones.setdefault(_zone_of(info.node), []).append(info)
         if len(zones) == 1:
             return chain.from_iterable(zones.values())
-        return (info for turn in zip_longest(*zones.values()) for info in turn if info is not None)
+        return (info for row in zip_longest(*zones.values()) for info in row if info is not None)
 
 
 def _zone_of(node: Node) -> tuple[str, str]:
@@ -179,7 +179,7 @@ def _zone_of(node: Node) -> tuple[str, str]:
 
 
 def _same_to_plugins(info: PodInfo, new: Pod) -> bool:
-    """Whether no plugin could tell the two apart: heartbeats of a Pod's status need no new node."""
+    """Return whether the change is irrelevant to plugins, such as a heartbeat in the Pod's status."""
     old = info.pod
     return (
         old.metadata.labels == new.metadata.labels

@@ -1,4 +1,4 @@
-"""What changed about a Pod or node, in the words of cluster events."""
+"""Changes of objects as cluster events, and the resources that the events are about."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ NODE_DELETE: Final = ClusterEvent(NODE, Action.DELETE, "NodeDelete")
 
 
 def pod_event(old: Pod, new: Pod) -> ClusterEvent:
-    """The update of a Pod, as one event."""
+    """Return the event for an update of a Pod."""
     resource = ASSIGNED_POD if new.spec.node_name else UNSCHEDULED_POD
     return ClusterEvent(resource, pod_actions(old, new), f"{resource}Update")
 
 
 def node_event(old: Node, new: Node) -> ClusterEvent:
-    """The update of a node, as one event."""
+    """Return the event for an update of a node."""
     return ClusterEvent(NODE, node_actions(old, new), "NodeUpdate")
 
 
 def pod_actions(old: Pod, new: Pod) -> Action:
-    """The respects in which a Pod changed."""
+    """Return what changed in a Pod."""
     actions = Action(0)
     if old.metadata.labels != new.metadata.labels:
         actions |= Action.UPDATE_POD_LABEL
@@ -47,7 +47,7 @@ def pod_actions(old: Pod, new: Pod) -> Action:
 
 
 def node_actions(old: Node, new: Node) -> Action:
-    """The respects in which a node changed."""
+    """Return what changed in a node."""
     actions = Action(0)
     if old.status.allocatable != new.status.allocatable:
         actions |= Action.UPDATE_NODE_ALLOCATABLE
@@ -70,14 +70,14 @@ def _asks_for_less(old: Pod, new: Pod) -> bool:
 
 
 def _condition_statuses(node: Node) -> Mapping[str, str]:
-    """Heartbeats change times only."""
+    """Return the statuses without times, which change with every heartbeat."""
     return {condition.type: condition.status for condition in node.status.conditions}
 
 
-# Finished Pods take nothing, so they need not be heard of.
+# Finished Pods use no resources.
 UNFINISHED: Final = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
-# Followed when a plugin registers for their events; Pods and nodes always are.
+# Watched if a plugin registers for their events; Pods and nodes always are.
 RESOURCES_BY_EVENT: Final[Mapping[str, Resource[Any]]] = {
     events.RESOURCE_CLAIM: RESOURCE_CLAIMS,
     events.RESOURCE_SLICE: RESOURCE_SLICES,

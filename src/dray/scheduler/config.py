@@ -28,7 +28,7 @@ _TOP: Final = frozenset(
         "percentageOfNodesToScore",
         "podInitialBackoffSeconds",
         "podMaxBackoffSeconds",
-        # Accepted for the sake of existing files: flags of the process say these, and Filter runs on one core.
+        # Accepted for compatibility: set by flags of the process, and Filter is not parallel.
         "leaderElection",
         "clientConnection",
         "parallelism",
@@ -39,24 +39,24 @@ _POINTS: Final = frozenset({*EXTENSION_POINTS, MULTI_POINT})
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the text names the field."""
+    """An invalid configuration; the text names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSet:
-    """What a profile says about one extension point: (name, weight) to enable, names to disable."""
+    """The plugins of one extension point: (name, weight) to enable, names to disable."""
 
     enabled: tuple[tuple[str, int], ...] = ()
     disabled: frozenset[str] = frozenset()
 
     def disables(self, name: str) -> bool:
-        """Whether a default plugin is left out."""
+        """Return whether a default plugin is disabled."""
         return name in self.disabled or ALL_PLUGINS in self.disabled
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileConfig:
-    """One profile as it was written."""
+    """The configuration of one profile."""
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
     multi_point: PluginSet = PluginSet()
@@ -145,5 +145,5 @@ def _check_keys(document: Any, known: frozenset[str], path: str) -> None:
         raise ConfigError(f"{path or 'configuration'}: must be a map")
     for key in document:
         if key not in known:
-            place = f"{path}.{key}" if path else str(key)
-            raise ConfigError(f"{place}: not supported")
+            field_path = f"{path}.{key}" if path else str(key)
+            raise ConfigError(f"{field_path}: not supported")

@@ -1,4 +1,4 @@
-"""What the scheduler reads from disk: its configuration, and the plugins that other packages bring."""
+"""Reads the scheduler's configuration file, and finds the plugins of installed packages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
 from dray.scheduler.handle import PluginFactory
 from dray.scheduler.registry import BUILT_IN
 
-# Each entry point's name is the plugin's, its object a `PluginFactory`.
+# An entry point has the plugin's name; its object is a `PluginFactory`.
 ENTRY_POINT_GROUP: Final = "dray.scheduler.plugins"
 
 
 def read_config(path: str) -> SchedulerConfig:
-    """The configuration in the file; the default one without a path."""
+    """Return the configuration in the file; the default one if the path is empty."""
     if not path:
         return SchedulerConfig()
     try:
@@ -34,7 +34,7 @@ def read_config(path: str) -> SchedulerConfig:
 
 
 def find_factories(found: Iterable[EntryPoint] | None = None) -> Mapping[str, PluginFactory]:
-    """The built-in plugins and those of installed packages, which may not take a built-in name."""
+    """Return the built-in plugins and those of installed packages, which must have other names."""
     factories = dict(BUILT_IN)
     for entry in entry_points(group=ENTRY_POINT_GROUP) if found is None else found:
         if entry.name in factories:

@@ -1,4 +1,4 @@
-"""Why no node fits a Pod, in Kubernetes' words."""
+"""Why no node fits a Pod, and the condition PodScheduled that reports it, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ NO_NODES = "no nodes available to schedule pods"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The answers for every node that was tried, and the common answer for all others."""
+    """The rejections of all nodes that were filtered, and the common rejection of the others."""
 
     node_count: int
     statuses: Mapping[str, Status] = field(default_factory=dict)
-    # The answer for nodes not in `statuses`; None when all were tried.
+    # The rejection of nodes not in `statuses`; None if all were filtered.
     absent: Status | None = None
-    # Set when the Pod was rejected before any node was looked at.
+    # Set if PreFilter rejected the Pod.
     pre_filter_message: str = ""
-    # Whose mind an event must change.
+    # The plugins that rejected the Pod.
     plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
 
     def message(self, post_filter_message: str = "") -> str:
-        """What the Pod's condition says."""
+        """Return the message of the Pod's condition."""
         if not self.node_count:
             return NO_NODES
         text = f"0/{self.node_count} nodes are available:"
@@ -55,7 +55,7 @@ REASON_ERROR: Final = "SchedulerError"
 
 
 def plan_status(pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None) -> Document | None:
-    """The patch of the Pod's status; None when nothing would change. `nominated` None leaves that field alone."""
+    """Return the patch of the Pod's status, or None if nothing changes. `nominated` None keeps that field."""
     status: Document = {}
     if nominated is not None and nominated != (pod.status.nominated_node_name or ""):
         status["nominatedNodeName"] = nominated or None

@@ -1,4 +1,4 @@
-"""Keeps queue, cache and nominations in step with what the informers say; handlers, so nothing here waits."""
+"""Handlers of informers that update the queue, the cache and the nominations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dray.scheduler.queue import SchedulingQueue
 
 
 class EventHandlers:
-    """Translates changes of objects; `now` reads the monotonic clock."""
+    """Translates changes of objects to cluster events; `now` reads the monotonic clock."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class EventHandlers:
         self._now = now
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Handler of the informer of unfinished Pods."""
+        """Handle a change of an unfinished Pod."""
         if new is None:
             assert old is not None
             self._pod_gone(old)
@@ -50,7 +50,7 @@ class EventHandlers:
             self._pending_pod_changed(old, new)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Handler of the informer of nodes."""
+        """Handle a change of a node."""
         if new is None:
             assert old is not None
             self._cache.remove_node(old.metadata.name or "")
@@ -61,7 +61,7 @@ class EventHandlers:
         self._queue.requeue_for_event(event, old, new, self._now())
 
     def handler_of(self, resource: str) -> Handler[Any]:
-        """A handler for a kind that only plugins care about."""
+        """Return a handler for a kind that only plugins use."""
         added = ClusterEvent(resource, Action.ADD, f"{resource}Add")
         updated = ClusterEvent(resource, Action.UPDATE, f"{resource}Update")
         deleted = ClusterEvent(resource, Action.DELETE, f"{resource}Delete")
@@ -75,7 +75,7 @@ class EventHandlers:
     def _pod_gone(self, pod: Pod) -> None:
         uid = pod.metadata.uid or ""
         self._nominations.remove(uid)
-        # A Pod that was bound and deleted while the watch was broken is still assumed.
+        # A Pod that was bound and deleted during an outage of the watch is still assumed.
         if pod.spec.node_name or self._cache.is_assumed(uid):
             self._cache.remove_pod(uid)
             self._queue.requeue_for_event(ASSIGNED_POD_DELETE, pod, None, self._now())
@@ -95,7 +95,7 @@ class EventHandlers:
     def _pending_pod_changed(self, old: Pod | None, new: Pod) -> None:
         uid = new.metadata.uid or ""
         if self._cache.is_assumed(uid):
-            # It is being bound; whatever changed was not known when it was placed, and is not undone now.
+            # It is being bound; the attempt is not repeated for a later change.
             return
         known = self._queue.info_of(uid)
         info = PodInfo(new) if known is None else known.updated(new)

@@ -16,7 +16,7 @@ _PLUGIN_BUCKETS: Final = exponential_buckets(start=0.00001, factor=1.5, count=20
 
 
 class SchedulerMetrics:
-    """Made once."""
+    """The metrics of one scheduler."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._attempts = metrics.counter(
@@ -54,32 +54,32 @@ class SchedulerMetrics:
         )
 
     def follow(self, queue: Callable[[], dict[str, int]], cache: dict[str, Callable[[], int]]) -> None:
-        """Read the sizes when they are asked for."""
+        """Export the sizes, which are read when metrics are collected."""
         for name in QUEUES:
             self._pending.labels(name).set_function(_size_of(queue, name))
         for kind, size in cache.items():
             self._cache_size.labels(kind).set_function(size)
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:
-        """An attempt has ended."""
+        """Observe the end of an attempt."""
         self._attempts.labels(result, profile).inc()
         self._attempt_duration.labels(result, profile).observe(seconds)
 
     def searched(self, seconds: float) -> None:
-        """The search for a node has ended."""
+        """Observe the duration of a search for a node."""
         self._algorithm_duration.observe(seconds)
 
     def bound(self, attempts: int, seconds: float) -> None:
-        """A Pod is bound so long after it first appeared."""
+        """Observe the binding of a Pod, with the time since it was first queued."""
         self._sli.labels(str(min(attempts, 16))).observe(seconds)
         self._pod_attempts.observe(attempts)
 
     def incoming(self, queue: str, event: str) -> None:
-        """A Pod was put into a queue."""
+        """Count a Pod that was added to a queue."""
         self._incoming.labels(queue, event).inc()
 
     def plugin_ran(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """One call of a plugin."""
+        """Observe one call of a plugin."""
         self._plugin.labels(plugin, point, status).observe(seconds)
 
 

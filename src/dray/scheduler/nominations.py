@@ -1,4 +1,4 @@
-"""Pods that are expected on a node later: others must leave them room."""
+"""Nominated Pods, for which other Pods must leave resources on their nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Nominations:
         self._node_of: dict[str, str] = {}
 
     def set(self, info: PodInfo, node_name: str) -> None:
-        """The Pod is nominated to the node, or to none."""
+        """Set the Pod's nominated node; an empty name removes it."""
         self.remove(info.uid)
         if node_name:
             self._nodes.setdefault(node_name, {})[info.uid] = info
             self._node_of[info.uid] = node_name
 
     def remove(self, uid: str) -> None:
-        """The Pod is placed or gone."""
+        """Remove a scheduled or deleted Pod."""
         node_name = self._node_of.pop(uid, None)
         if node_name is None:
             return
@@ -34,7 +34,7 @@ class Nominations:
         return bool(self._nodes)
 
     def with_nominated(self, node: NodeInfo, pod: PodInfo) -> NodeInfo | None:
-        """The node as if the Pods nominated to it that matter no less were there; None when there are none."""
+        """Return the node with the Pods nominated to it of at least the same priority; None if there are none."""
         others = [
             other
             for other in self._nodes.get(node.name, {}).values()

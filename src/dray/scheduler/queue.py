@@ -1,12 +1,12 @@
-"""The scheduling queue: which Pod is tried next, and what wakes those that were rejected.
+"""The scheduling queue: which Pod is scheduled next, and which events requeue rejected Pods.
 
-Pure; time is an argument. A pending Pod is in exactly one place:
+Pure; time is an argument. A pending Pod is in exactly one of these:
 
-* active: ready to be tried, best first;
-* backoff: rejected or broken lately, ready at a known time; when nothing is active the rejected ones are tried early;
-* unschedulable: rejected, until an event of which a rejecting plugin says that it may help, or the flush;
-* gated: kept out by a PreEnqueue plugin;
-* in flight: popped, until `done`. Events that arrive meanwhile are remembered, so that none is missed.
+* active: ready, best first;
+* backoff: ready at a known time; when nothing is active, rejected (not failed) Pods are tried early;
+* unschedulable: until an event for which a rejecting plugin returns Queue, or the flush;
+* gated: rejected by a PreEnqueue plugin;
+* in flight: popped, until `done`. Events that arrive meanwhile are recorded, so that none is missed.
 """
 
 from __future__ import annotations
@@ -35,49 +35,49 @@ from dray.scheduler.unschedulable_pods import UnschedulablePods
 
 BACKOFF_FIRST_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 10.0
-# Nobody may wait forever for an event that a plugin forgot to register.
+# A Pod is retried after this time even if a plugin did not register the right event.
 UNSCHEDULABLE_SECONDS_MAX: Final = 300.0
 FLUSH_EVERY_SECONDS: Final = 30.0
-# A Pod that is held at Permit for long must not fill the memory with events.
-EVENTS_REMEMBERED_MAX: Final = 100_000
+# Bounds the memory while a Pod waits long at Permit.
+EVENTS_RECORDED_MAX: Final = 100_000
 ADD: Final = ClusterEvent(UNSCHEDULED_POD, Action.ADD, "UnscheduledPodAdd")
 FLUSH: Final = ClusterEvent(WILDCARD, Action.ALL, "UnschedulableTimeout")
 _EXPONENT_MAX: Final = 30
 
 
 class Rules(Protocol):
-    """What the queue asks of a Pod's profile."""
+    """The part of a profile that the queue uses."""
 
     def sort_key(self, priority: int, queued_at: float) -> Any:
-        """What active Pods are ordered by, lowest first."""
+        """Return the key that active Pods are ordered by, lowest first."""
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Whether the Pod may be queued; a no names its plugin."""
+        """Return Success, or a rejection that names its plugin."""
 
     def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
-        """The interests of each plugin."""
+        """Return the event registrations of each plugin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a failed Pod waits."""
+    """The backoff of rejected and failed Pods."""
 
     first_seconds: float = BACKOFF_FIRST_SECONDS
     seconds_max: float = BACKOFF_MAX_SECONDS
 
     def seconds(self, failures: int) -> float:
-        """Doubles with every failure."""
+        """Return the backoff, which doubles with every failure."""
         if failures <= 0:
             return 0.0
         return min(self.seconds_max, self.first_seconds * 2.0 ** min(failures - 1, _EXPONENT_MAX))
 
 
 class _Heap:
-    """Pods by a key, lowest first; Pods may be taken out of the middle."""
+    """A heap of Pods, lowest key first, with removal by uid."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Any, int, QueuedPod]] = []
-        # uid -> the entry that counts; others in the heap are leftovers.
+        # uid -> the valid entry; others in the heap are stale.
         self._entries: dict[str, tuple[Any, int, QueuedPod]] = {}
         self._count = 0
 
@@ -125,7 +125,7 @@ class _EventRecord(msgspec.Struct, frozen=True):
 
 
 class SchedulingQueue:
-    """The pending Pods of all profiles; see the module's promises."""
+    """The pending Pods of all profiles."""
 
     def __init__(
         self,
@@ -142,27 +142,27 @@ class SchedulingQueue:
         self._unschedulable_seconds_max = unschedulable_seconds_max
         self._observe = observe_incoming
         self._active = _Heap()
-        # Rejected Pods back off for courtesy, broken ones for safety: only the former may be tried early.
+        # Rejected Pods may be tried before their backoff ends, failed ones may not.
         self._backoff = _Heap()
         self._error_backoff = _Heap()
         self._unschedulable = UnschedulablePods(registrations)
         self._gated = UnschedulablePods(registrations)
-        # uid -> number of the last event before the Pod was popped; numbers never fall.
+        # uid -> number of the last event before the Pod was popped; never decreases.
         self._in_flight: dict[str, int] = {}
         self._events: deque[_EventRecord] = deque()
         self._event_number = 0
-        # Number of the newest event that had to be forgotten.
-        self._forgotten = 0
+        # Number of the newest dropped event.
+        self._dropped = 0
 
-    # --- Pods come, change and go. ---
+    # --- Pods. ---
 
     def add(self, info: PodInfo, now: float) -> None:
-        """A Pod without a node appeared."""
+        """Add a Pod without a node."""
         self._remove(info.uid)
         self._enqueue(QueuedPod(info, now), now, ADD)
 
     def update(self, info: PodInfo, event: ClusterEvent, old: Pod, now: float) -> None:
-        """A pending Pod changed; `event` says in what respect."""
+        """Update a pending Pod; `event` describes the change."""
         uid = info.uid
         for heap in (self._active, self._backoff, self._error_backoff):
             queued = heap.get(uid)
@@ -184,13 +184,13 @@ class SchedulingQueue:
             self._unschedulable.changed(uid)
 
     def delete(self, uid: str) -> None:
-        """A pending Pod is gone, or has a node."""
+        """Remove a Pod that was deleted or has a node."""
         self._remove(uid)
 
     # --- Attempts. ---
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next Pod to try; it is in flight until `done` or `reject`."""
+        """Return the next Pod; it is in flight until `done` or `reject`."""
         self._release_due(now)
         queued = self._active.pop() or self._backoff.pop()
         if queued is None:
@@ -201,7 +201,7 @@ class SchedulingQueue:
         return queued
 
     def done(self, uid: str) -> None:
-        """The attempt ended well, or the Pod is gone."""
+        """End an attempt that succeeded, or whose Pod was deleted."""
         self._in_flight.pop(uid, None)
         oldest = next(iter(self._in_flight.values()), None)
         if oldest is None:
@@ -219,7 +219,7 @@ class SchedulingQueue:
         pending: Iterable[str] = (),
         is_error: bool = False,
     ) -> None:
-        """The attempt ended without a node; no plugins means that it broke."""
+        """End an attempt without a node; without plugins it counts as failed."""
         uid = queued.uid
         since = self._in_flight.get(uid)
         queued.rejecting_plugins, queued.pending_plugins = frozenset(plugins), frozenset(pending)
@@ -233,7 +233,7 @@ class SchedulingQueue:
         missed = self._missed_since(since)
         self.done(uid)
         if uid in self:
-            # It was deleted and made again meanwhile, or added back: that one counts.
+            # It was deleted and recreated, or added again, meanwhile.
             return
         if is_error or rejected_by_nobody:
             self._back_off(queued, now, "ScheduleAttemptFailure")
@@ -241,13 +241,13 @@ class SchedulingQueue:
         for item in missed:
             if _concerns(item, uid) and self._requeue_if_helped(queued, item.event, item.old, item.new, now):
                 return
-        self._unschedulable.park(queued, queued.rejecting_plugins | queued.pending_plugins)
+        self._unschedulable.add(queued, queued.rejecting_plugins | queued.pending_plugins)
         self._observe("unschedulable", "ScheduleAttemptFailure")
 
-    # --- The cluster changes. ---
+    # --- Cluster events. ---
 
     def requeue_for_event(self, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
-        """Wake the Pods that the event may help."""
+        """Requeue the Pods that the event may make schedulable."""
         if not self._unschedulable.interests(event):
             return
         self._record_event(event, old, new)
@@ -257,32 +257,32 @@ class SchedulingQueue:
             self._ungate_if_helped(queued, event, old, new, now)
 
     def activate(self, uid: str, now: float) -> None:
-        """Have a Pod tried soon, whatever holds it back but a gate."""
+        """Move a Pod to the active queue, unless it is gated."""
         queued = self._unschedulable.take(uid) or self._backoff.remove(uid) or self._error_backoff.remove(uid)
         if queued is not None:
             queued.queued_at = now
             self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, "ForceActivate"))
 
     def flush(self, now: float) -> None:
-        """Let go of what has waited long enough."""
+        """Requeue Pods that have been unschedulable for too long."""
         self._release_due(now)
         for queued in self._unschedulable:
             if now - queued.queued_at > self._unschedulable_seconds_max:
                 self._requeue_if_helped(queued, FLUSH, None, None, now)
 
     def next_due(self) -> float | None:
-        """When the next backoff ends; None when nothing backs off."""
+        """Return when the next backoff ends; None if there is none."""
         firsts = (heap.peek() for heap in (self._backoff, self._error_backoff))
         return min((first[0][0] for first in firsts if first is not None), default=None)
 
-    # --- What there is. ---
+    # --- State. ---
 
     def __contains__(self, uid: str) -> bool:
         heaps = (self._active, self._backoff, self._error_backoff)
         return uid in self._unschedulable or uid in self._gated or any(heap.get(uid) for heap in heaps)
 
     def info_of(self, uid: str) -> PodInfo | None:
-        """A Pod that is not in flight, as last told of."""
+        """Return a Pod that is not in flight, as last updated."""
         for heap in (self._active, self._backoff, self._error_backoff):
             queued = heap.get(uid)
             if queued is not None:
@@ -292,11 +292,11 @@ class SchedulingQueue:
 
     @property
     def ready(self) -> bool:
-        """Whether `pop` would give a Pod without looking at the time."""
+        """Return whether `pop` returns a Pod at any time."""
         return bool(len(self._active) or len(self._backoff))
 
     def counts(self) -> dict[str, int]:
-        """How many Pods each part has."""
+        """Return the number of Pods by state."""
         return {
             "active": len(self._active),
             "backoff": len(self._backoff) + len(self._error_backoff),
@@ -305,12 +305,12 @@ class SchedulingQueue:
         }
 
     @property
-    def remembered_events(self) -> int:
-        """How many events are kept for Pods in flight."""
+    def recorded_events(self) -> int:
+        """Return the number of events recorded for Pods in flight."""
         return len(self._events)
 
     def pending(self) -> tuple[QueuedPod, ...]:
-        """Every Pod that is not in flight."""
+        """Return all Pods that are not in flight."""
         heaps = (self._active, self._backoff, self._error_backoff)
         return (
             *(queued for heap in heaps for queued in heap.pods()),
@@ -318,15 +318,15 @@ class SchedulingQueue:
             *self._gated,
         )
 
-    # --- Deciding. ---
+    # --- Moving Pods. ---
 
     def _enqueue(self, queued: QueuedPod, now: float, event: ClusterEvent) -> None:
-        """To the active part, or to the gate."""
+        """Add the Pod to the active or gated Pods."""
         rules = self._rules(queued.pod)
         status = rules.pre_enqueue(queued.pod)
         if status is not SUCCESS and not status.is_success:
             queued.gated_by = status.plugin
-            self._gated.park(queued, (queued.gated_by,))
+            self._gated.add(queued, (queued.gated_by,))
             self._observe("gated", event.label)
             return
         queued.gated_by = ""
@@ -335,7 +335,7 @@ class SchedulingQueue:
         self._observe("active", event.label)
 
     def _requeue_if_helped(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
-        """Queue a rejected Pod again if a rejecting plugin thinks that the event helps."""
+        """Requeue a rejected Pod if a rejecting plugin returns Queue for the event."""
         waiting = queued.rejecting_plugins | queued.pending_plugins
         helped = self._helped(queued, waiting, event, old, new)
         if not helped:
@@ -348,7 +348,7 @@ class SchedulingQueue:
         return True
 
     def _ungate_if_helped(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
-        """Ask the gates of a Pod again if the one that keeps it out thinks that the event helps."""
+        """Run PreEnqueue again if the gating plugin returns Queue for the event."""
         if not self._helped(queued, frozenset((queued.gated_by,)), event, old, new):
             return False
         self._gated.take(queued.uid)
@@ -360,7 +360,7 @@ class SchedulingQueue:
     def _helped(
         self, queued: QueuedPod, plugins: frozenset[str], event: ClusterEvent, old: Any, new: Any
     ) -> frozenset[str]:
-        """Those of the plugins that think the event helps."""
+        """Return those of the plugins that return Queue for the event."""
         if event.resource == WILDCARD:
             return plugins
         registrations = self._rules(queued.pod).registrations()
@@ -373,13 +373,13 @@ class SchedulingQueue:
         return frozenset(helped)
 
     def _back_off(self, queued: QueuedPod, now: float, label: str) -> None:
-        broken = queued.errors_in_a_row > 0
-        failures = queued.errors_in_a_row if broken else queued.rejected_times
+        failed = queued.errors_in_a_row > 0
+        failures = queued.errors_in_a_row if failed else queued.rejected_times
         due = queued.queued_at + self._backoff_rule.seconds(failures)
         if due <= now:
             self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, label))
             return
-        heap = self._error_backoff if broken else self._backoff
+        heap = self._error_backoff if failed else self._backoff
         heap.push((due, -queued.info.priority), queued)
         self._observe("backoff", label)
 
@@ -390,19 +390,19 @@ class SchedulingQueue:
                 self._enqueue(first[1], now, ClusterEvent(WILDCARD, Action.ALL, "BackoffComplete"))
 
     def _missed_since(self, since: int | None) -> tuple[_EventRecord, ...]:
-        """The events since a Pod was popped; one that stands for all when too many were to be remembered."""
+        """Return the events since a Pod was popped; a wildcard event if some were dropped."""
         if since is None:
             return ()
-        if since < self._forgotten:
-            return (_EventRecord(self._forgotten, FLUSH, None, None),)
+        if since < self._dropped:
+            return (_EventRecord(self._dropped, FLUSH, None, None),)
         return tuple(item for item in self._events if item.number > since)
 
     def _record_event(self, event: ClusterEvent, old: Any, new: Any) -> None:
         if self._in_flight:
             self._event_number += 1
             self._events.append(_EventRecord(self._event_number, event, old, new))
-            if len(self._events) > EVENTS_REMEMBERED_MAX:
-                self._forgotten = self._events.popleft().number
+            if len(self._events) > EVENTS_RECORDED_MAX:
+                self._dropped = self._events.popleft().number
 
     def _remove(self, uid: str) -> None:
         self._active.remove(uid)
@@ -413,7 +413,7 @@ class SchedulingQueue:
 
 
 def _concerns(item: _EventRecord, uid: str) -> bool:
-    """A change of a pending Pod is news for that Pod alone."""
+    """Return whether an event concerns the Pod; a change of a pending Pod concerns only itself."""
     return item.event.resource != UNSCHEDULED_POD or item.new.metadata.uid == uid
 
 

@@ -1,4 +1,4 @@
-"""Which plugins there are, which are on by default, and how a profile is made from its configuration."""
+"""The built-in plugins, the default ones, and the construction of profiles from their configuration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "DefaultBinder": lambda _args, handle: DefaultBinder(handle),
 }
 
-# Kubernetes' order and weights; filters run in this order, and the first no is what the user reads.
+# Kubernetes' order and weights; filters run in this order, and the first rejection is reported.
 DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("SchedulingGates", 0),
     ("PrioritySort", 0),
@@ -58,10 +58,10 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("VolumeBinding", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
-    # Only Pods with claims that are yet to be allocated have scores of it.
+    # Scores only Pods with unallocated claims.
     ("ClassicResources", 5),
     ("DynamicResources", 2),
-    # To have what was asked for outweighs everything else.
+    # Getting the requested claims outweighs everything else.
     ("OptionalClaims", 20),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
@@ -72,7 +72,7 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
 def make_profiles(
     configs: Sequence[ProfileConfig], factories: Mapping[str, PluginFactory], handle: Handle
 ) -> dict[str, Profile]:
-    """The profiles by schedulerName; raises `ConfigError`."""
+    """Return the profiles by schedulerName; raises `ConfigError`."""
     profiles = {config.scheduler_name: make_profile(config, factories, handle) for config in configs}
     sorts = {profile.queue_sort_name for profile in profiles.values()}
     if len(sorts) > 1:
@@ -81,7 +81,7 @@ def make_profiles(
 
 
 def make_profile(config: ProfileConfig, factories: Mapping[str, PluginFactory], handle: Handle) -> Profile:
-    """One profile: defaults, then what the configuration takes away and adds."""
+    """Return a profile: the defaults, changed by the configuration."""
     multi_point = _merged(tuple(item for item in DEFAULT_PLUGINS if item[0] in factories), config.multi_point)
     names = [name for name, _ in multi_point]
     names += [name for point in config.points.values() for name, _ in point.enabled]
@@ -99,7 +99,7 @@ def make_profile(config: ProfileConfig, factories: Mapping[str, PluginFactory], 
 
 
 def _merged(defaults: tuple[tuple[str, int], ...], chosen: PluginSet) -> tuple[tuple[str, int], ...]:
-    """The defaults that stay, with weights that were changed, and what was added."""
+    """Return the enabled defaults with configured weights, and the added plugins."""
     given = dict(chosen.enabled)
     stays = [(name, given.get(name) or weight) for name, weight in defaults if not chosen.disables(name)]
     known = {name for name, _ in stays}
@@ -127,15 +127,19 @@ def _make_plugins(
 def _names_of_point(
     point: ExtensionPoint[Any], multi_point: Sequence[tuple[str, int]], chosen: PluginSet, plugins: Mapping[str, Plugin]
 ) -> list[str]:
-    """In Kubernetes' order: defaults that the point lists again, the other defaults, additions of the point."""
+    """Return the names in Kubernetes' order: reordered defaults, other defaults, additions of the point."""
     listed = [name for name, _ in chosen.enabled]
     for name in listed:
         if not point.has(plugins[name]):
             raise ConfigError(f'plugin "{name}" does not extend {point.name} plugin')
     general = [name for name, _ in multi_point if point.has(plugins[name])]
     general = [name for name in general if name in listed or not chosen.disables(name)]
-    again = [name for name in listed if name in general]
-    return [*again, *(name for name in general if name not in again), *(name for name in listed if name not in general)]
+    reordered = [name for name in listed if name in general]
+    return [
+        *reordered,
+        *(name for name in general if name not in reordered),
+        *(name for name in listed if name not in general),
+    ]
 
 
 def _check_points(points: Mapping[str, Sequence[Plugin]], scheduler_name: str) -> None:

@@ -1,4 +1,4 @@
-"""Scores at the places of nodes, kept for Pods with the same needs until the nodes change. Pure.
+"""Cached scores of nodes for Pods with the same cache key, until the nodes change. Pure.
 
 Pods come in crowds that are alike, and one placement changes one node.
 """
@@ -12,49 +12,49 @@ from typing import Any, Final
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
 
-# Kinds of Pods whose scores are kept; beyond that those that came longest ago are forgotten.
+# Cached keys; beyond that the least recently used is evicted.
 KINDS_MAX: Final = 128
 
 
 class ScoreTable:
-    """The scores of nodes for one kind of Pods."""
+    """The scores of nodes for one cache key."""
 
     __slots__ = ("_scores", "_version")
 
     def __init__(self) -> None:
-        # By place; None where nobody has asked, or the node has changed since.
+        # By index; None if not computed since the node changed.
         self._scores: list[Any] = []
-        # Of the snapshot; never equal to one at first.
+        # Of the snapshot; no snapshot has version -1.
         self._version = -1
 
     def scores(
-        self, snapshot: Snapshot, places: Sequence[int], compute: Callable[[Sequence[NodeInfo]], list[int]]
+        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], list[int]]
     ) -> list[int]:
-        """The scores of the nodes at these places; computed only for those that are not known."""
-        self._forget_changed(snapshot)
+        """Return the scores of the nodes at these indices; missing ones are computed."""
+        self._drop_changed(snapshot)
         scores = self._scores
-        found = [scores[place] for place in places]
+        found = [scores[index] for index in indices]
         missing = _positions_of_none(found)
         if missing:
-            computed = compute([snapshot.nodes[places[position]] for position in missing])
+            computed = compute([snapshot.nodes[indices[position]] for position in missing])
             for position, score in zip(missing, computed, strict=True):
-                found[position] = scores[places[position]] = score
+                found[position] = scores[indices[position]] = score
         return found
 
-    def _forget_changed(self, snapshot: Snapshot) -> None:
+    def _drop_changed(self, snapshot: Snapshot) -> None:
         changed = snapshot.changed_since(self._version)
         if changed is None:
             self._scores = [None] * len(snapshot)
         else:
             for name in changed:
-                place = snapshot.index_of(name)
-                assert place is not None, "changed and not there"
-                self._scores[place] = None
+                index = snapshot.index_of(name)
+                assert index is not None, "changed and not there"
+                self._scores[index] = None
         self._version = snapshot.version
 
 
 def _positions_of_none(values: list[Any]) -> list[int]:
-    """Quick where there are few."""
+    """Return the positions of None; fast if there are few."""
     positions: list[int] = []
     at = -1
     for _ in range(values.count(None)):
@@ -64,10 +64,10 @@ def _positions_of_none(values: list[Any]) -> list[int]:
 
 
 class ScoreTables:
-    """The tables of all kinds of Pods, on one snapshot."""
+    """The tables of all cache keys, for one snapshot."""
 
     def __init__(self) -> None:
-        # The table of one kind, made when it first comes.
+        # Returns the table of a key, created at the first call.
         self.table: Final = lru_cache(KINDS_MAX)(_new_table)
 
 

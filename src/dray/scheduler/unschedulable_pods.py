@@ -1,4 +1,4 @@
-"""Pods that wait until a plugin changes its mind, found by what happened rather than one by one.
+"""Rejected and gated Pods, indexed by the events that may requeue them.
 
 Pure. An event costs what it concerns: nothing when no plugin is interested, and only the Pods with a common key when
 the plugin has said how its events and Pods belong together.
@@ -14,34 +14,34 @@ from dray.scheduler.queued_pod import QueuedPod
 
 
 class UnschedulablePods:
-    """Pods by uid, by the plugins they wait for, and by the keys of those."""
+    """Pods by uid, by rejecting plugin, and by the keys of event registrations."""
 
     def __init__(self, registrations: Iterable[tuple[str, Sequence[EventRegistration]]]) -> None:
         self._registrations: dict[str, list[EventRegistration]] = {}
         for plugin, items in registrations:
             self._registrations.setdefault(plugin, []).extend(items)
-        # In the order in which they were parked.
-        self._parked: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
+        # In the order in which they were added.
+        self._pods: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
         self._by_plugin: dict[str, dict[str, None]] = {}
         self._by_key: dict[tuple[str, str], dict[str, None]] = {}
         self._keys: dict[str, tuple[tuple[str, str], ...]] = {}
         self._count = 0
-        # What was found out about each kind of event.
+        # The registrations for each kind of event.
         self._interested: dict[tuple[str, Action], tuple[tuple[str, EventRegistration], ...]] = {}
 
-    def park(self, queued: QueuedPod, plugins: Iterable[str]) -> None:
-        """Keep a Pod until one of the plugins thinks again."""
+    def add(self, queued: QueuedPod, plugins: Iterable[str]) -> None:
+        """Add a Pod that the plugins rejected."""
         uid, names = queued.uid, frozenset(plugins)
         self.take(uid)
         self._count += 1
-        self._parked[uid] = (self._count, queued, names)
+        self._pods[uid] = (self._count, queued, names)
         for name in names:
             self._by_plugin.setdefault(name, {})[uid] = None
         self._enter_keys(queued, names)
 
     def take(self, uid: str) -> QueuedPod | None:
-        """Stop keeping a Pod."""
-        entry = self._parked.pop(uid, None)
+        """Remove and return a Pod."""
+        entry = self._pods.pop(uid, None)
         if entry is None:
             return None
         for name in entry[2]:
@@ -50,23 +50,23 @@ class UnschedulablePods:
         return entry[1]
 
     def changed(self, uid: str) -> None:
-        """A parked Pod is another one now, and may have other keys; it keeps its place."""
-        _, queued, names = self._parked[uid]
+        """Update the keys of a changed Pod; it keeps its position."""
+        _, queued, names = self._pods[uid]
         self._leave_keys(uid)
         self._enter_keys(queued, names)
 
     def get(self, uid: str) -> QueuedPod | None:
-        """A parked Pod."""
-        entry = self._parked.get(uid)
+        """Return the Pod with the uid."""
+        entry = self._pods.get(uid)
         return entry[1] if entry else None
 
     def interests(self, event: ClusterEvent) -> bool:
-        """Whether any plugin is to be asked about such events."""
+        """Return whether any plugin is registered for such events."""
         return bool(self._registered_for(event))
 
     def concerned(self, event: ClusterEvent, old: Any, new: Any) -> list[QueuedPod]:
-        """The Pods whose plugins are to be asked about the event, in the order they were parked."""
-        if not self._parked:
+        """Return the Pods whose plugins are registered for the event, in the order in which they were added."""
+        if not self._pods:
             return []
         uids: dict[str, None] = {}
         for plugin, item in self._registered_for(event):
@@ -81,18 +81,18 @@ class UnschedulablePods:
                 found = self._by_key.get((plugin, key))
                 if found is not None:
                     uids |= found
-        entries = [self._parked[uid] for uid in uids]
+        entries = [self._pods[uid] for uid in uids]
         entries.sort(key=_position)
         return [entry[1] for entry in entries]
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return iter([entry[1] for entry in self._parked.values()])
+        return iter([entry[1] for entry in self._pods.values()])
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._parked
+        return uid in self._pods
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return len(self._pods)
 
     def _enter_keys(self, queued: QueuedPod, plugins: frozenset[str]) -> None:
         keys = self._keys[queued.uid] = tuple(self._keys_of(queued, plugins))

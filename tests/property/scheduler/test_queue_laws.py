@@ -89,7 +89,7 @@ def test_no_pod_is_lost_or_doubled(steps: list[tuple[str, str]]) -> None:  # noq
         assert sorted(found) == sorted(pending)
         assert sum(queue.counts().values()) == len(pending)
         if not flying:
-            assert queue.remembered_events == 0
+            assert queue.recorded_events == 0
 
 
 @settings(max_examples=100, deadline=None)

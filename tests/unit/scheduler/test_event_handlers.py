@@ -128,15 +128,15 @@ def test_a_gate_that_breaks_holds_up_the_pod_alone(caplog: pytest.LogCaptureFixt
     assert "PreEnqueue plugin Broken" in caplog.text
 
 
-def test_more_events_than_can_be_remembered_wake_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "EVENTS_REMEMBERED_MAX", 2)
+def test_more_events_than_can_be_recorded_requeue_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "EVENTS_RECORDED_MAX", 2)
     parts = Parts()
     parts.queue.add(pod_info("a"), 0.0)
     queued = parts.queue.pop(0.0)
     assert queued is not None
     for name in ("x", "y", "z"):
         parts.follower.node_changed(None, node(name))
-    assert parts.queue.remembered_events == 2
+    assert parts.queue.recorded_events == 2
     parts.queue.reject(queued, 0.0, plugins=("Broken",))
     assert parts.queue.counts()["backoff"] == 1
 

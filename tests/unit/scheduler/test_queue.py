@@ -194,7 +194,7 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
     queue.requeue_for_event(NODE_ADD, None, node("n"), 0.1)
     queue.reject(queued, 0.2, plugins=("Fit",))
     assert queue.counts()["backoff"] == 1
-    assert queue.remembered_events == 0
+    assert queue.recorded_events == 0
 
 
 def test_an_event_before_the_attempt_is_no_news() -> None:
@@ -206,7 +206,7 @@ def test_an_event_before_the_attempt_is_no_news() -> None:
     assert queue.counts()["unschedulable"] == 1
     assert first is not None
     queue.done(first.uid)
-    assert queue.remembered_events == 0
+    assert queue.recorded_events == 0
 
 
 def test_events_that_interest_nobody_are_not_remembered() -> None:
@@ -214,7 +214,7 @@ def test_events_that_interest_nobody_are_not_remembered() -> None:
     queue.add(pod_info("a"), 0.0)
     queue.pop(0.0)
     queue.requeue_for_event(POD_DELETE, None, None, 0.1)
-    assert queue.remembered_events == 0
+    assert queue.recorded_events == 0
 
 
 def test_a_change_of_one_pending_pod_says_nothing_about_another() -> None:

@@ -1,1 +1,1 @@
-"""The built-in plugins: one file, one idea."""
+"""The built-in plugins."""

@@ -1,4 +1,4 @@
-"""Prefers nodes where cpu and memory would be used to like degrees."""
+"""Prefers nodes with balanced use of cpu and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAIR: Final = 2
 
 
 class BalancedAllocation:
-    """Score only."""
+    """Scores nodes by how much the utilization of their resources differs."""
 
     name = "NodeResourcesBalancedAllocation"
 
@@ -28,16 +28,16 @@ class BalancedAllocation:
         self._resources = tuple(item["name"] for item in args.get("resources") or ()) or _DEFAULT
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
-        """A Pod that asks for nothing is at home everywhere."""
+        """Skip Pods without requests."""
         requests = state.pod_info.requests
         return SUCCESS if any(requests.amount(name) for name in self._resources) else SKIP
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
-        """The less the shares differ, the better."""
+        """Return a higher score the less the utilizations differ."""
         return self.score_all(state, pod, (node,))[0]
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
-        """All nodes at once; two resources, the usual case, without detours."""
+        """Score all nodes, with a fast path for two resources."""
         wanted = state.pod_info.requests
         if self._resources is not _DEFAULT:
             return [int((1 - _deviation(self._shares(wanted, node))) * SCORE_MAX) for node in nodes]
@@ -50,13 +50,13 @@ class BalancedAllocation:
                 continue
             cpu = (requested.milli_cpu + wanted_milli_cpu) / allocatable.milli_cpu
             memory = (requested.memory + wanted_memory) / allocatable.memory
-            # Overcommitted is as full as full.
+            # An overcommitted resource counts as full.
             difference = (cpu if cpu < 1 else 1.0) - (memory if memory < 1 else 1.0)
             scores.append(int((1 - (difference if difference > 0 else -difference) / 2) * SCORE_MAX))
         return scores
 
     def score_cache_key(self, state: CycleState) -> Hashable | None:
-        """The requests, unless devices count: they come into use without a change of the node."""
+        """Return the requests; None if devices count, since they are allocated without a change of the node."""
         if self._resources is not _DEFAULT and any(map(self._extended_resources.serves_resource, self._resources)):
             return None
         return state.pod_info.requests

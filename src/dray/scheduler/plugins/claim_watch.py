@@ -1,4 +1,4 @@
-"""News of claims for those who wait for one: whichever group the claims are of."""
+"""Watches of single claims, of either API group."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dray.api.types.meta_v1 import ObjectMeta
 
 
 class HasMetadata(Protocol):
-    """Any object of the API."""
+    """An API object."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata."""
+        """Return its metadata."""
 
 
 C = TypeVar("C", bound=HasMetadata)
 
 
 class ClaimWatchers(Generic[C]):
-    """Who wants to hear of which claim, by its uid; None tells of its end."""
+    """Watchers by uid of the claim; a watcher gets None when the claim is deleted."""
 
     def __init__(self) -> None:
         self._watchers: dict[str, list[Callable[[C | None], None]]] = {}
@@ -29,7 +29,7 @@ class ClaimWatchers(Generic[C]):
         return bool(self._watchers)
 
     def add(self, claim: C, watcher: Callable[[C | None], None]) -> Callable[[], None]:
-        """Tell the watcher of every change from now on; returns what ends it."""
+        """Call the watcher for every change from now on; return a function that removes it."""
         uid = claim.metadata.uid or ""
         self._watchers.setdefault(uid, []).append(watcher)
 
@@ -42,14 +42,14 @@ class ClaimWatchers(Generic[C]):
 
         return stop
 
-    def tell(self, uid: str, claim: C | None) -> None:
-        """The claim has changed, or is gone."""
+    def notify(self, uid: str, claim: C | None) -> None:
+        """Notify the watchers of a changed or deleted claim."""
         for watcher in tuple(self._watchers.get(uid, ())):
             watcher(claim)
 
 
 def is_older(one: HasMetadata, other: HasMetadata) -> bool:
-    """Whether `one` was written before `other`; versions that are not numbers cannot be older."""
+    """Return whether `one` was written before `other`; a version that is not a number is never older."""
     try:
         return int(one.metadata.resource_version or "") < int(other.metadata.resource_version or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Writes the decision to the API."""
+"""Binds Pods to nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BINDING: Final = "binding"
 
 
 class DefaultBinder:
-    """Bind through the Pod's `binding` subresource; the uid makes sure that it is this very Pod."""
+    """Binds through the Pod's `binding` subresource, with the uid as a precondition."""
 
     name = "DefaultBinder"
 
@@ -24,7 +24,7 @@ class DefaultBinder:
         self._client = handle.client
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """One write; the API refuses a Pod that already has a node."""
+        """Write the binding; the API rejects a Pod that already has a node."""
         metadata = pod.metadata
         namespace, name = metadata.namespace or "", metadata.name or ""
         body: Document = {

@@ -1,4 +1,4 @@
-"""What could make a Pod fit that NodeResourcesFit rejected."""
+"""Queueing hints of NodeResourcesFit."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from dray.scheduler.plugins.dynamic_resources.hints import concerns_resources
 
 
 class FitEvents:
-    """Queueing hints about room."""
+    """Decides which events may provide the resources that a Pod lacks."""
 
     def __init__(self, handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
 
     def registrations(self) -> Sequence[EventRegistration]:
-        """Other Pods leave or shrink, nodes come or grow, the Pod itself asks for less."""
-        room = Action.ADD | Action.UPDATE_NODE_ALLOCATABLE
+        """Return deleted or scaled-down Pods, added or larger nodes, and changed device classes."""
+        added = Action.ADD | Action.UPDATE_NODE_ALLOCATABLE
         return (
             EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), _frees),
             EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)),
-            EventRegistration(ClusterEvent(NODE, room), self._has_room),
-            # A resource that no node has may get devices that serve it.
+            EventRegistration(ClusterEvent(NODE, added), self._node_has_resources),
+            # Devices may serve a resource that no node has.
             EventRegistration(ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._is_served),
         )
 
@@ -43,8 +43,8 @@ class FitEvents:
             return Hint.SKIP
         return Hint.QUEUE if any(map(self._extended_resources.serves_resource, pod_requests(pod))) else Hint.SKIP
 
-    def _has_room(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
-        """A node that has enough in all, and more of something than before."""
+    def _node_has_resources(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        """Queue if the node has enough in total, and more of something than before."""
         if new is None:
             return Hint.SKIP
         total = amounts_of(new.status.allocatable)
@@ -53,12 +53,12 @@ class FitEvents:
             return Hint.SKIP
         before = amounts_of(old.status.allocatable) if old is not None else {}
         grown = any(amount > before.get(name, 0) for name, amount in total.items() if name in requests or name == PODS)
-        # What a device plugin no longer has, devices may serve.
-        handed_over = any(
+        # Devices may serve what a device plugin no longer provides.
+        now_served = any(
             before.get(name, 0) and not total.get(name, 0) and self._extended_resources.serves_resource(name)
             for name in requests
         )
-        return Hint.QUEUE if grown or handed_over else Hint.SKIP
+        return Hint.QUEUE if grown or now_served else Hint.SKIP
 
     def _lacks(self, name: str, wanted: int, total: dict[str, int]) -> bool:
         if wanted <= total.get(name, 0):
@@ -67,7 +67,7 @@ class FitEvents:
 
 
 def _frees(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-    """Whatever the Pod asks for has become free somewhere; a slot for a Pod, if the other one is gone."""
+    """Queue if a requested resource was freed; a deleted Pod frees at least a Pod slot."""
     if old is None or new is None:
         return Hint.QUEUE
     before, after = pod_requests(old), pod_requests(new)

@@ -1,4 +1,4 @@
-"""How full or empty nodes are preferred: the scoring strategies of NodeResourcesFit."""
+"""The scoring strategies of NodeResourcesFit."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MOST_ALLOCATED: Final = "MostAllocated"
 DEFAULT_WEIGHTS: Final[Weights] = ((CPU, 1), (MEMORY, 1))
 
 
-# Told a node and a resource, how many devices that serve it there are in use, and how many there are.
+# Called with (node, resource): how many devices that serve it are in use there, and how many there are.
 DeviceUsage: TypeAlias = Callable[[NodeInfo, str], tuple[int, int]]
 
 
 def no_devices(_node: NodeInfo, _name: str) -> tuple[int, int]:
-    """Without devices that serve resources."""
+    """Return no devices."""
     return 0, 0
 
 
 def make_scorer(strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devices) -> Scorer:
-    """The strategy of a `NodeResourcesFitArgs`; raises ValueError for one that is not known."""
+    """Return the scorer of a strategy; raise ValueError for an unknown one."""
     kind = strategy.get("type") or LEAST_ALLOCATED
     if kind not in (LEAST_ALLOCATED, MOST_ALLOCATED):
         raise ValueError(f'scoringStrategy.type "{kind}" is not supported; use {LEAST_ALLOCATED} or {MOST_ALLOCATED}')
@@ -52,14 +52,14 @@ def make_scorer(strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devi
 
 
 def usage(name: str, pod: PodInfo, node: NodeInfo, device_usage: DeviceUsage = no_devices) -> tuple[int, int]:
-    """What would be used of a resource with the Pod there, and all there is; (0, 0) when it does not count."""
+    """Return the use of a resource with the Pod, and its capacity; (0, 0) if it does not count."""
     if name == CPU:
         return node.non_zero_milli_cpu + pod.non_zero_milli_cpu, node.allocatable.milli_cpu
     if name == MEMORY:
         return node.non_zero_memory + pod.non_zero_memory, node.allocatable.memory
     wanted = pod.requests.amount(name)
     if wanted == 0:
-        # A resource that the Pod does not use says nothing about where it should go.
+        # A resource that the Pod does not request does not count.
         return 0, 0
     total = node.allocatable.amount(name)
     if total == 0:
@@ -69,7 +69,7 @@ def usage(name: str, pod: PodInfo, node: NodeInfo, device_usage: DeviceUsage = n
 
 
 def least_allocated_cpu_and_memory(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
-    """The default strategy, without the detours of the general one: it runs for every feasible node."""
+    """Score by the default strategy; specialized, because it runs for every feasible node."""
     pod_milli_cpu, pod_memory = pod.non_zero_milli_cpu, pod.non_zero_memory
     scores: list[int] = []
     for node in nodes:
@@ -93,5 +93,5 @@ def _least(used: int, capacity: int) -> int:
 
 
 def _most(used: int, capacity: int) -> int:
-    # Containers that ask for nothing may add up to more than there is.
+    # Default requests may exceed the capacity.
     return min(used, capacity) * SCORE_MAX // capacity

@@ -13,14 +13,14 @@ from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.handle import Handle
 
 _MEBIBYTE: Final = 1024 * 1024
-# Less than this is not worth a detour; more than that for each container is as good as it gets.
+# The minimum size that counts, and the maximum for each container.
 _LEAST_BYTES: Final = 23 * _MEBIBYTE
 _MOST_BYTES: Final = 1000 * _MEBIBYTE
 _IMAGES: Final = "ImageLocality/images"
 
 
 class ImageLocality:
-    """Score only: the bytes that need not be pulled, less for images that few nodes have."""
+    """Scores the bytes that need not be pulled, scaled by how many nodes have the image."""
 
     name = "ImageLocality"
 
@@ -28,7 +28,7 @@ class ImageLocality:
         self._handle = handle
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
-        """Nothing to prefer while none of the nodes reports images."""
+        """Skip if no node reports images."""
         if not self._handle.snapshot.image_counts or not any(node.image_sizes for node in nodes):
             return SKIP
         containers = (*pod.spec.containers, *pod.spec.init_containers)
@@ -39,7 +39,7 @@ class ImageLocality:
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """Between nothing and everything there."""
+        """Return a score between no image and all images present."""
         names, shares = state[_IMAGES]
         if not names:
             return 0
@@ -49,5 +49,5 @@ class ImageLocality:
 
 
 def normalized_image_name(name: str) -> str:
-    """Nodes list images with their tag."""
+    """Return the image's name with its tag, as nodes report it."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"

@@ -1,4 +1,4 @@
-"""Pods that refuse each other's company.
+"""Required anti-affinity between Pods.
 
 Only one side is built: an existing Pod's required anti-affinity keeps others away. A Pod that has required affinity
 or anti-affinity itself stays pending.
@@ -27,7 +27,7 @@ _FORBIDDEN: Final = "InterPodAffinity/forbidden"
 
 
 class InterPodAffinity:
-    """Filter on required anti-affinity of Pods that are already there."""
+    """Filters on the required anti-affinity of existing Pods."""
 
     name = _NAME
 
@@ -35,7 +35,7 @@ class InterPodAffinity:
         self._handle = handle
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Gather the places (label and value) that existing Pods keep this one from."""
+        """Collect the topology pairs (label, value) that existing Pods exclude for this Pod."""
         if _has_required_terms(pod):
             return None, unresolvable(REASON_OWN)
         forbidden = {
@@ -51,12 +51,12 @@ class InterPodAffinity:
         return None, SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """The node must not be in such a place."""
+        """Reject a node with an excluded topology pair."""
         forbidden: set[tuple[str, str]] = state[_FORBIDDEN]
         return _NO if any(node.labels.get(key) == value for key, value in forbidden) else SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Such a Pod is gone or changed, nodes come or move, or this Pod's own labels change."""
+        """Return changes of Pods with anti-affinity, of nodes, and of the Pod's own labels."""
         return (
             EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_LABEL), _is_forbidding),
             EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_LABEL)),
@@ -65,7 +65,7 @@ class InterPodAffinity:
 
 
 def matches(term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
-    """Whether the term of `owner` is about the other Pod; a namespace selector is taken to match every namespace."""
+    """Return whether the term of `owner` matches the Pod; a namespace selector matches all namespaces."""
     if term.namespace_selector is None:
         namespaces = term.namespaces or (owner.metadata.namespace,)
         if other.metadata.namespace not in namespaces:

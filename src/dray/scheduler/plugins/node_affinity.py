@@ -28,7 +28,7 @@ _PREFERENCES: Final = "NodeAffinity/preferred"
 
 
 class NodeAffinity:
-    """Filter and Score on the Pod's wishes, and on those that the profile adds for every Pod."""
+    """Filters and scores on the Pod's node affinity, and on the one that the profile adds to every Pod."""
 
     name = _NAME
 
@@ -51,7 +51,7 @@ class NodeAffinity:
         return (PreFilterResult(names), SUCCESS) if names else (None, unresolvable(REASON_CONFLICT))
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Both the profile's and the Pod's requirements."""
+        """Check the profile's and the Pod's requirements."""
         if self._enforced is not None and not self._enforced(node):
             return _NO_ENFORCED
         matcher = state[_MATCHER]
@@ -68,15 +68,15 @@ class NodeAffinity:
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """The sum of the weights of the preferences it meets."""
+        """Return the sum of the weights of the matching preferences."""
         return sum(weight for matches, weight in state[_PREFERENCES] if matches(node))
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
-        """More is better."""
+        """Scale so that the highest score is best."""
         normalize(scores)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node with other labels."""
+        """Return added nodes and changed labels."""
         return (EventRegistration(ClusterEvent(NODE, Action.ADD | Action.UPDATE_NODE_LABEL), self._became_fit),)
 
     def _became_fit(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
@@ -89,7 +89,7 @@ class NodeAffinity:
 
 
 def _named_nodes(required: NodeSelector | None) -> frozenset[str] | None:
-    """The nodes that the terms name; None as soon as one term is open to others."""
+    """Return the nodes that the terms name; None if a term matches other nodes, too."""
     if required is None or not required.node_selector_terms:
         return None
     names: set[str] = set()

@@ -1,4 +1,4 @@
-"""A Pod that names its node goes nowhere else."""
+"""Restricts a Pod to the node that it names."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NO: Final = unresolvable(REASON).with_plugin(_NAME)
 
 
 class NodeName:
-    """Filter on `spec.nodeName`."""
+    """Filters on `spec.nodeName`."""
 
     name = _NAME
 
     def pre_filter(self, _state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Nothing to do for most Pods."""
+        """Skip Pods without a node name."""
         return None, SUCCESS if pod.spec.node_name else SKIP
 
     def filter(self, _state: CycleState, pod: Pod, node: NodeInfo) -> Status:
-        """The names must be the same."""
+        """Reject other nodes."""
         return SUCCESS if pod.spec.node_name in (None, "", node.name) else _NO
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The node itself appears."""
+        """Return the addition of the named node."""
         return (EventRegistration(ClusterEvent(NODE, Action.ADD), _is_named),)
 
 

@@ -1,4 +1,4 @@
-"""Two Pods on one node cannot have the same host port."""
+"""Prevents conflicts of host ports."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _NO: Final = unschedulable(REASON).with_plugin(_NAME)
 
 
 class NodePorts:
-    """Filter on host ports."""
+    """Filters on host ports."""
 
     name = _NAME
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Most Pods want none."""
+        """Skip Pods without host ports."""
         return None, SUCCESS if state.pod_info.host_ports else SKIP
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """No port may be taken."""
+        """Reject a node where a port is in use."""
         if not node.ports:
             return SUCCESS
         wanted = state.pod_info.host_ports
         return _NO if any(ports_conflict(port, taken) for port in wanted for taken in node.ports) else SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A Pod with such a port is gone, or a node is new."""
+        """Return deleted Pods and added nodes."""
         return (
             EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE), _frees_port),
             EventRegistration(ClusterEvent(NODE, Action.ADD), _any_node),

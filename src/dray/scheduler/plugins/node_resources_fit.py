@@ -1,4 +1,4 @@
-"""A node must have room for what the Pod asks for; by default emptier nodes are preferred."""
+"""Checks that a node has the requested resources; by default prefers less allocated nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EPOCH: Final = 0
 
 
 class NodeResourcesFit:
-    """Filter and Score on requests."""
+    """Filters and scores on requests."""
 
     name = _NAME
 
@@ -45,19 +45,19 @@ class NodeResourcesFit:
         self._maybe_short: Final = lru_cache(KINDS_MAX)(_all_nodes)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Leave out resources that others look after."""
+        """Compute the requests to check, without ignored ones."""
         request = state.pod_info.requests
         served: frozenset[str] = frozenset()
         if request.scalars:
             kept = {name: wanted for name, wanted in request.scalars.items() if wanted and not self._is_ignored(name)}
             request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
-            # On nodes that do not have them, devices can serve them: that is another plugin's business.
+            # On nodes that do not have them, DynamicResources serves them by devices.
             served = frozenset(filter(self._extended_resources.serves_resource, kept))
         state[_REQUEST] = request, served, len(served) == len(request.scalars)
         return None, SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Everything must fit at once."""
+        """Check that all requests fit."""
         request: Resources
         request, served, all_served = state[_REQUEST]
         if (
@@ -101,29 +101,29 @@ class NodeResourcesFit:
         return found
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
-        """By the strategy of the profile."""
+        """Score a node by the profile's strategy."""
         return self.score_all(state, pod, (node,))[0]
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
-        """All nodes at once."""
+        """Score all nodes."""
         return self._scorer(state.pod_info, nodes)
 
     def score_cache_key(self, state: CycleState) -> Hashable | None:
-        """The requests, unless devices count: they come into use without a change of the node."""
+        """Return the requests; None if devices count, since they are allocated without a change of the node."""
         if self._scalars and any(map(self._extended_resources.serves_resource, self._scalars)):
             return None
         pod = state.pod_info
         return pod.non_zero_milli_cpu, pod.non_zero_memory, pod.requests
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Room is made, or less is asked for."""
+        """Return the events that may provide resources, or reduce the requests."""
         return self._events.registrations()
 
     def _is_ignored(self, name: str) -> bool:
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
 
     def _explain(self, request: Resources, served: frozenset[str], node: NodeInfo) -> Status:
-        """Every resource that lacks, in Kubernetes' order."""
+        """Return all insufficient resources, in Kubernetes' order."""
         reasons: list[str] = []
         unresolvable = False
         if node.free_pods < 1:
@@ -146,7 +146,7 @@ class NodeResourcesFit:
             total = allocatable.scalars.get(name, 0)
             if not total and name in served:
                 continue
-            if wanted > total - self._taken(name, node):
+            if wanted > total - self._used(name, node):
                 reasons.append(f"Insufficient {name}")
                 unresolvable = unresolvable or wanted > total
         if not reasons:
@@ -160,12 +160,12 @@ class NodeResourcesFit:
         totals = node.allocatable.scalars
         for name, amount in wanted.items():
             total = totals.get(name, 0)
-            if (total or name not in served) and amount > total - self._taken(name, node):
+            if (total or name not in served) and amount > total - self._used(name, node):
                 return False
         return True
 
-    def _taken(self, name: str, node: NodeInfo) -> int:
-        """What Pods have of the resource, also from a driver that a device plugin has taken over from."""
+    def _used(self, name: str, node: NodeInfo) -> int:
+        """Return what Pods use of the resource, including devices of a driver that a device plugin replaced."""
         taken = node.requested.scalars.get(name, 0)
         from_devices = node.device_requested.scalars.get(name, 0)
         if from_devices and not self._extended_resources.device_usage(node, name)[1]:

@@ -1,4 +1,4 @@
-"""Cordoned nodes take no new Pods, but for those that tolerate it."""
+"""Rejects cordoned nodes, except for Pods that tolerate it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO: Final = unresolvable(REASON).with_plugin(_NAME)
 
 
 class NodeUnschedulable:
-    """Filter on `spec.unschedulable`."""
+    """Filters on `spec.unschedulable`."""
 
     name = _NAME
 
@@ -29,15 +29,15 @@ class NodeUnschedulable:
         self._handle = handle
 
     def pre_filter(self, _state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Nothing to do while no node is cordoned."""
+        """Skip if no node is cordoned."""
         return None, SUCCESS if self._handle.snapshot.unschedulable else SKIP
 
     def filter(self, _state: CycleState, pod: Pod, node: NodeInfo) -> Status:
-        """The Pod must tolerate the taint that stands for it."""
+        """Reject a cordoned node unless the Pod tolerates the corresponding taint."""
         return SUCCESS if not node.unschedulable or _is_tolerated(pod) else _NO
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node may be used (again), or the Pod tolerates more."""
+        """Return added or uncordoned nodes, and changed tolerations."""
         return (
             EventRegistration(ClusterEvent(NODE, Action.ADD | Action.UPDATE_NODE_TAINT), _is_usable),
             EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_TOLERATION)),

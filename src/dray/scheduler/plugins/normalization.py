@@ -1,4 +1,4 @@
-"""Bringing scores into range; shared by the plugins that score."""
+"""Normalization of scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dray.framework.plugins import SCORE_MAX
 
 
 def normalize(scores: list[int], *, reverse: bool = False) -> None:
-    """Scale in place so that the highest is SCORE_MAX; reversed, the lowest is best."""
+    """Scale in place so that the highest score is SCORE_MAX; reversed, the lowest is best."""
     highest = max(scores)
     if highest == 0:
         if reverse:

@@ -1,4 +1,4 @@
-"""OptionalClaims: prefers nodes where a Pod gets more of what it can do without."""
+"""OptionalClaims: prefers nodes where a Pod gets more of its optional claims."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NAME: Final = "OptionalClaims"
 
 
 class OptionalClaims:
-    """Reads what the plugins of both kinds of claims have found out about each node."""
+    """Reads the results of both claim plugins for each node."""
 
     name = NAME
 
     def pre_score(self, _state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
-        """Nothing to do for Pods that need all they ask for."""
+        """Skip Pods without optional claims."""
         return SUCCESS if any(entry.optional for entry in pod.spec.resource_claims) else SKIP
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """Two for a claim that is there, one for what a driver has yet to allocate."""
+        """Return two for each available claim, and one for each that a driver has yet to allocate."""
         structured: StructuredState | None = state.get(STRUCTURED)
         classic: ClassicState | None = state.get(CLASSIC)
         worth = 0

@@ -1,4 +1,4 @@
-"""Orders the queue: higher priority first, then who came first."""
+"""PrioritySort and SchedulingGates: the order of the active queue, and who may enter it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from dray.framework.status import SUCCESS, Status, unresolvable
 
 
 class PrioritySort:
-    """QueueSort only."""
+    """Orders by priority, then by time."""
 
     name = "PrioritySort"
 
     def sort_key(self, priority: int, queued_at: float) -> tuple[int, float]:
-        """Lowest first."""
+        """Return a key that is lowest for the next Pod."""
         return -priority, queued_at
 
 
 class SchedulingGates:
-    """PreEnqueue only."""
+    """Gates Pods with scheduling gates."""
 
     name = "SchedulingGates"
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Every gate must be gone."""
+        """Reject a Pod that has a gate."""
         gates = pod.spec.scheduling_gates
         if not gates:
             return SUCCESS
         return unresolvable(f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The removal of the last gate."""
+        """Return the removal of the last gate."""
         return (EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)),)

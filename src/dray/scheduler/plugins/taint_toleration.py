@@ -1,4 +1,4 @@
-"""Tainted nodes take only Pods that tolerate them; soft taints are avoided."""
+"""Rejects nodes with untolerated taints, and avoids untolerated PreferNoSchedule taints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOFT: Final = "TaintToleration/soft"
 
 
 class TaintToleration:
-    """Filter and Score on taints."""
+    """Filters and scores on taints."""
 
     name = _NAME
 
@@ -30,33 +30,33 @@ class TaintToleration:
         self._handle = handle
 
     def pre_filter(self, _state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Nothing to do while no node has such taints."""
+        """Skip if no node has such taints."""
         return None, SUCCESS if self._handle.snapshot.hard_tainted else SKIP
 
     def filter(self, _state: CycleState, pod: Pod, node: NodeInfo) -> Status:
-        """All NoSchedule and NoExecute taints must be tolerated."""
+        """Reject a node with an untolerated NoSchedule or NoExecute taint."""
         if not node.hard_taints or untolerated(node.hard_taints, pod.spec.tolerations) is None:
             return SUCCESS
         return _NO
 
     def pre_score(self, state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
-        """Keep the tolerations of soft taints."""
+        """Collect the tolerations of PreferNoSchedule taints."""
         if not self._handle.snapshot.soft_tainted:
             return SKIP
         state[_SOFT] = tuple(item for item in pod.spec.tolerations if item.effect in (None, "", PREFER_NO_SCHEDULE))
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """How many soft taints are not tolerated."""
+        """Return the number of untolerated PreferNoSchedule taints."""
         tolerations = state[_SOFT]
         return sum(not any(tolerates(item, taint) for item in tolerations) for taint in node.soft_taints)
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
-        """Fewer is better."""
+        """Scale so that the lowest count is best."""
         normalize(scores, reverse=True)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node without those taints, or the Pod tolerates more."""
+        """Return added nodes, changed taints, and changed tolerations."""
         return (
             EventRegistration(ClusterEvent(NODE, Action.ADD | Action.UPDATE_NODE_TAINT), _became_tolerable),
             EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_TOLERATION)),
@@ -77,7 +77,7 @@ __all__ = ["tolerates", "untolerated"]
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first taint that no toleration is for."""
+    """Return the first taint that no toleration matches."""
     for taint in taints:
         if not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint

@@ -1,4 +1,4 @@
-"""Hard constraints that this scheduler does not know: a Pod that has one is kept pending, never misplaced."""
+"""Unsupported hard constraints: a Pod with one stays pending."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 
 
 class PodTopologySpread:
-    """Refuses hard spreading; soft spreading is a wish that is not granted."""
+    """Rejects Pods with DoNotSchedule spread constraints; ScheduleAnyway constraints are ignored."""
 
     name = "PodTopologySpread"
 
     def pre_filter(self, _state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Only Pods without hard constraints pass."""
+        """Reject Pods with hard spread constraints."""
         constraints = pod.spec.topology_spread_constraints
         if any(item.when_unsatisfiable == _DO_NOT_SCHEDULE for item in constraints):
             return None, unresolvable(REASON_SPREAD)
@@ -30,12 +30,12 @@ class PodTopologySpread:
 
 
 class VolumeBinding:
-    """Refuses volumes that must be found a place first."""
+    """Rejects Pods with persistent volume claims."""
 
     name = "VolumeBinding"
 
     def pre_filter(self, _state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Only Pods without claims on volumes pass."""
+        """Reject Pods with persistent volume claims."""
         for volume in pod.spec.volumes:
             if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
                 return None, unresolvable(REASON_VOLUMES)

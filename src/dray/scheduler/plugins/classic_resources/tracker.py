@@ -42,7 +42,7 @@ class ClassicTracker:
         if assumed is not None and (new is None or not is_older(new, assumed)):
             del self._assumed[key_of(claim)]
         self._note_selected(claim, self.get(key_of(claim)))
-        self._watchers.tell(claim.metadata.uid or "", new)
+        self._watchers.notify(claim.metadata.uid or "", new)
 
     def assume(self, claim: ResourceClaim) -> None:
         """The server answered a write with this claim; skipped when the informer already knows better."""

@@ -1,1 +1,1 @@
-"""DynamicResources: finds nodes whose devices meet a Pod's claims, allocates and reserves them."""
+"""DynamicResources: finds nodes with devices for a Pod's claims, and allocates and reserves the claims."""

@@ -14,11 +14,11 @@ _META: Final = frozenset({"apiVersion", "kind"})
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How long things may take."""
+    """The timeouts of the plugin."""
 
-    # For one node; 0 means as long as it takes.
+    # For one node; 0 means no limit.
     filter_timeout_seconds: float = 10.0
-    # From the allocation until all binding conditions are met.
+    # From the allocation until all binding conditions are true.
     binding_timeout_seconds: float = 600.0
 
 

@@ -1,4 +1,4 @@
-"""Binding conditions: what a device's driver must report before the Pod may be bound; pure."""
+"""Binding conditions, which a driver must report before the Pod is bound. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRUE = "True"
 
 
 class Readiness(enum.Enum):
-    """What the devices of a claim have come to; the values are the labels of metrics."""
+    """The state of a claim's devices; the values are labels of metrics."""
 
     READY = "success"
     WAITING = "waiting"
@@ -28,7 +28,7 @@ class Readiness(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The readiness of a claim and, unless it is ready, the device that says so."""
+    """The readiness of a claim, and the device that is not ready."""
 
     readiness: Readiness
     device: str = ""
@@ -38,12 +38,12 @@ _READY = Verdict(Readiness.READY)
 
 
 def has_conditions(allocation: AllocationResult | None) -> bool:
-    """Whether any device must be reported ready first."""
+    """Return whether any device has binding conditions."""
     return allocation is not None and any(result.binding_conditions for result in allocation.devices.results)
 
 
-def judge(claim: ResourceClaim, now: datetime, timeout_seconds: float) -> Verdict:
-    """A failure counts before everything else, then the deadline."""
+def evaluate(claim: ResourceClaim, now: datetime, timeout_seconds: float) -> Verdict:
+    """Return the readiness; a failure precedes a timeout."""
     allocation = claim.status.allocation
     if allocation is None:
         return Verdict(Readiness.FAILED)
@@ -62,7 +62,7 @@ def judge(claim: ResourceClaim, now: datetime, timeout_seconds: float) -> Verdic
 
 
 def seconds_left(allocation: AllocationResult, now: datetime, timeout_seconds: float) -> float:
-    """How long the devices may still take; counted from the allocation, so that a restart gains nothing."""
+    """Return the time left; measured from the allocation, so that a restart does not extend it."""
     since = allocation.allocation_timestamp or now
     return timeout_seconds - (now - since).total_seconds()
 
@@ -70,14 +70,14 @@ def seconds_left(allocation: AllocationResult, now: datetime, timeout_seconds: f
 def _reported(
     claim: ResourceClaim, allocation: AllocationResult
 ) -> Iterator[tuple[DeviceRequestAllocationResult, set[str]]]:
-    """Each device that has conditions, with those that are true."""
-    statuses = {_place(status): status for status in claim.status.devices}
+    """Yield each device with binding conditions, and its true conditions."""
+    statuses = {_device_id(status): status for status in claim.status.devices}
     for result in allocation.devices.results:
         if not result.binding_conditions:
             continue
-        status = statuses.get(_place(result))
+        status = statuses.get(_device_id(result))
         yield result, {item.type for item in status.conditions if item.status == _TRUE} if status else set()
 
 
-def _place(item: AllocatedDeviceStatus | DeviceRequestAllocationResult) -> tuple[str, str, str, str | None]:
+def _device_id(item: AllocatedDeviceStatus | DeviceRequestAllocationResult) -> tuple[str, str, str, str | None]:
     return item.driver, item.pool, item.device, item.share_id

@@ -1,4 +1,4 @@
-"""Whether a Pod's claims are ready to be worked on, in Kubernetes' words; pure."""
+"""Checks whether a Pod's claims can be allocated, with Kubernetes' messages. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 
 FindClaim = Callable[[NamespacedName], ResourceClaim | None]
-# Whether cdi.k8s.io has a claim of the name, which is then not for this plugin.
+# Returns whether the claim is one of cdi.k8s.io, which ClassicResources handles.
 IsClassic = Callable[[NamespacedName], bool]
 
 
 class NotReadyError(Exception):
-    """The Pod cannot be scheduled until something about its claims changes; the text is for its user."""
+    """The Pod cannot be scheduled until its claims change; the text is for the user."""
 
 
 def no_classic(_key: NamespacedName) -> bool:
-    """No name is classic."""
+    """Return False: there are no classic claims."""
     return False
 
 
 def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = no_classic) -> list[ResourceClaim]:
-    """All claims of the Pod that resource.k8s.io has; raises `NotReadyError`."""
+    """Return the Pod's claims of resource.k8s.io; raises `NotReadyError`."""
     namespace = pod.metadata.namespace or ""
     found: list[ResourceClaim] = []
     for entry in pod_claims(pod):
@@ -53,12 +53,12 @@ def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = no_classic) -> 
 
 
 def ambiguous(name: str) -> str:
-    """Two claims of one name: nobody can know which is meant."""
+    """Return the error for a name that both API groups have."""
     return f'resourceclaim "{name}" exists in resource.k8s.io and in cdi.k8s.io, one of them must go'
 
 
 def check_requests(claim: ResourceClaim, has_class: Callable[[str], bool], gates: FeatureGates) -> None:
-    """Every class must exist, also those of alternatives that will not be tried; raises `NotReadyError`."""
+    """Check that every class exists, including those of all alternatives; raises `NotReadyError`."""
     for name, device_class in _classes(claim, gates):
         if not has_class(device_class):
             raise NotReadyError(f"request {name}: device class {device_class} does not exist")

@@ -1,4 +1,4 @@
-"""The plugin's hands: writes claims, and waits for what the informer or a driver says about them."""
+"""Writes claims, and waits until the informer observes them."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ _log = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
 
-# client-go's RetryOnConflict: five tries, 10 ms apart.
+# client-go's RetryOnConflict: five attempts, 10 ms apart.
 ATTEMPTS_MAX: Final = 5
 RETRY_SECONDS: Final = 0.01
-# A server that does not answer is asked again this often, for as long as it takes.
+# The interval of retries while the server does not respond.
 SETTLE_SECONDS: Final = 1.0
-# The informer tells of a write within milliseconds; an outage of the watch may take this long.
-ECHO_SECONDS_MAX: Final = 30.0
+# The informer observes a write within milliseconds, unless the watch has an outage.
+OBSERVE_SECONDS_MAX: Final = 30.0
 
 _STATUS: Final = WriteOptions(subresource="status")
 
 
-class _Taking(msgspec.Struct):
-    """One claim on its way to being allocated and reserved."""
+class _PendingWrite(msgspec.Struct):
+    """A claim that is being allocated and reserved."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None
     pod: Pod
     # As last read or written.
     current: ResourceClaim
-    # The version to which a write is bound whose fate is unknown.
+    # The version on which a write with unknown result is conditional.
     doubt: ResourceClaim | None = None
 
 
 class ClaimWriter:
-    """All writes of claims; each is bound to the version or the uid that it was decided on."""
+    """Writes claims; each write is conditional on the version or uid that the decision was based on."""
 
     def __init__(self, client: Client, clock: Clock, tracker: ClaimTracker) -> None:
         self._client = client
@@ -67,100 +67,100 @@ class ClaimWriter:
     async def take(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
         """Write the allocation, if there is one to write, and the reservation.
 
-        Raises `ClaimChangedError` or the `APIError` of a refusal when the claim was not written, `InDoubtError` when
-        nobody knows.
+        Raises `ClaimChangedError` or an `APIError` if the claim was not written, and `InDoubtError` if the result is
+        unknown.
         """
-        taking = _Taking(claim, allocation, pod, claim)
+        pending = _PendingWrite(claim, allocation, pod, claim)
         failure: APIError | None = None
         for attempt in range(ATTEMPTS_MAX):
             try:
                 if attempt:
                     await self._clock.sleep(RETRY_SECONDS)
-                    await self._read_again(taking)
-                return await self._write(taking)
+                    await self._read_current(pending)
+                return await self._write(pending)
             except APIError as error:
                 failure = error
                 if writes.is_refusal(error) and not isinstance(error, ConflictError):
                     break
         assert failure is not None
-        if taking.doubt is not None:
-            raise InDoubtError(taking.doubt, failure) from failure
+        if pending.doubt is not None:
+            raise InDoubtError(pending.doubt, failure) from failure
         raise failure
 
-    async def _read_again(self, taking: _Taking) -> None:
-        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(taking.claim)))
-        if taking.doubt is not None and (current is None or _version(current) != _version(taking.doubt)):
-            # The write got through and is in what was read, or never will.
-            taking.doubt = None
+    async def _read_current(self, pending: _PendingWrite) -> None:
+        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(pending.claim)))
+        if pending.doubt is not None and (current is None or _version(current) != _version(pending.doubt)):
+            # The write succeeded and is in the current version, or can no longer succeed.
+            pending.doubt = None
         if current is None:
-            raise ClaimChangedError(f"claim {claim_label(taking.claim)} got deleted in the meantime")
-        writes.check_unchanged(taking.claim, current, taking.allocation)
-        taking.current = current
+            raise ClaimChangedError(f"claim {claim_label(pending.claim)} got deleted in the meantime")
+        writes.check_unchanged(pending.claim, current, pending.allocation)
+        pending.current = current
 
-    async def _write(self, taking: _Taking) -> ResourceClaim:
-        if writes.is_done(taking.current, taking.pod):
-            return taking.current
-        if taking.allocation is not None and FINALIZER not in taking.current.metadata.finalizers:
-            taking.current = await self._client.update(RESOURCE_CLAIMS, writes.protected(taking.current))
-            taking.doubt = None
-        before, taking.doubt = taking.doubt, taking.current
-        wanted = writes.taken(taking.current, taking.allocation, taking.pod)
+    async def _write(self, pending: _PendingWrite) -> ResourceClaim:
+        if writes.is_done(pending.current, pending.pod):
+            return pending.current
+        if pending.allocation is not None and FINALIZER not in pending.current.metadata.finalizers:
+            pending.current = await self._client.update(RESOURCE_CLAIMS, writes.protected(pending.current))
+            pending.doubt = None
+        before, pending.doubt = pending.doubt, pending.current
+        wanted = writes.taken(pending.current, pending.allocation, pending.pod)
         try:
             written = await self._client.update_status(RESOURCE_CLAIMS, wanted)
         except ConflictError:
-            taking.doubt = None
+            pending.doubt = None
             raise
         except APIError as error:
             if writes.is_refusal(error):
-                taking.doubt = before
+                pending.doubt = before
             raise
-        taking.doubt = None
+        pending.doubt = None
         return written
 
-    # --- Letting go. ---
+    # --- Unreserving and deallocating. ---
 
     async def settle(self, doubt: ResourceClaim) -> None:
-        """Find out what became of a write bound to this version of a claim, and make sure that it cannot come late.
+        """Determine the result of a write conditional on this version, and make sure that it cannot succeed later.
 
-        Until then the devices must not be given to anybody else.
+        Until then the devices must not be allocated to another claim.
         """
         await self.until_answered(doubt, self._settle)
 
     async def _settle(self, doubt: ResourceClaim) -> None:
-        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(doubt)))
+        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(doubt)))
         if current is None or current.metadata.uid != doubt.metadata.uid:
             return
         if _version(current) == _version(doubt):
-            # Any other write makes the version pass by; this one also leaves the claim as it was before.
+            # Any write changes the version; this one has no other effect.
             touched: ResourceClaim = await self._client.update(RESOURCE_CLAIMS, writes.unprotected(current))
             self._tracker.assume(touched)
         else:
             self._tracker.assume(current)
 
     async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Take the Pod from the claim's users, unless it got its node after all.
+        """Remove the Pod from reservedFor, unless it was bound after all.
 
-        The Pod's next attempt counts on what is read then, so this must not come late either.
+        The Pod's next attempt reads the claim, so this must be complete before.
         """
-        # The first try is on what was written last, those after it on what the server says.
+        # The first attempt uses the last written version, later ones read the claim.
         latest: ResourceClaim | None = claim
 
-        async def take_back(claim: ResourceClaim) -> None:
+        async def remove_user(claim: ResourceClaim) -> None:
             nonlocal latest
             current, latest = latest, None
             if current is None:
-                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
+                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(claim)))
             if current is None or current.metadata.uid != claim.metadata.uid or await self._has_node(pod):
                 return
             if is_reserved_for(current, pod):
                 patch = Patch(PatchType.STRATEGIC, writes.unreserve_patch(current, pod))
-                current = await self._client.patch(RESOURCE_CLAIMS, *_place(claim), patch, _STATUS)
+                current = await self._client.patch(RESOURCE_CLAIMS, *_key(claim), patch, _STATUS)
             self._tracker.assume(current)
 
-        await self.until_answered(claim, take_back)
+        await self.until_answered(claim, remove_user)
 
     async def until_answered(self, subject: S, work: Callable[[S], Awaitable[T]]) -> T:
-        """Repeat the work until the server has answered it, however long that takes; a refusal is raised."""
+        """Retry until the server responds, without a limit; raise a rejection."""
         while True:
             try:
                 return await work(subject)
@@ -169,7 +169,7 @@ class ClaimWriter:
             except APIError as failure:
                 if writes.is_refusal(failure):
                     raise
-                _log.info("no answer", extra=fields(object=str(key_of(subject)), error=str(failure)))
+                _log.info("no response from the server", extra=fields(object=str(key_of(subject)), error=str(failure)))
                 await self._clock.sleep(SETTLE_SECONDS)
 
     async def free(self, claim: ResourceClaim) -> None:
@@ -177,14 +177,14 @@ class ClaimWriter:
         self._tracker.assume(await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim)))
 
     async def free_for(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Clear the allocation of a claim that only the pending Pod may use; not if it has a node after all."""
+        """Clear the allocation of a claim that only the pending Pod uses; False if the Pod has a node."""
         if await self._has_node(pod):
             return False
         await self.free(claim)
         return True
 
     async def give_up(self, claim: ResourceClaim, allocation: AllocationResult, pod: Pod) -> None:
-        """Clear an allocation that was just written, unless somebody else uses or has changed it."""
+        """Clear an allocation that was just written, unless another Pod uses it or it was changed."""
         current: ResourceClaim | None = claim
         for _ in range(ATTEMPTS_MAX):
             if current is None or not writes.same_devices(current.status.allocation, allocation):
@@ -194,35 +194,35 @@ class ClaimWriter:
             try:
                 await self.free(current)
             except ConflictError:
-                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_place(claim)))
+                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(claim)))
             else:
                 return
 
     async def _has_node(self, pod: Pod) -> bool:
-        """Whether the Pod is bound, which an answer that got lost may have hidden."""
+        """Return whether the Pod is bound, even if the response to the binding was lost."""
         live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         return live is not None and live.metadata.uid == pod.metadata.uid and bool(live.spec.node_name)
 
     # --- Waiting. ---
 
     async def conflicting_claims(self, claim: ResourceClaim) -> tuple[str, ...]:
-        """Claims that had a device of the just written claim before it; raises `TimeoutError`.
+        """Return claims that were allocated a device of the just written claim earlier; raises `TimeoutError`.
 
-        When the informer tells of this write it has told of all earlier ones. Whoever else gave the device away
-        earlier shows then, and whoever does it later will see this claim.
+        When the informer has observed this write, it has observed all earlier ones, so an earlier allocation of
+        the device is visible then. A later one will see this claim.
         """
         allocation = claim.status.allocation
         if self._tracker.observed(claim):
             return self._tracker.conflicting_claims(claim, allocation)
         seen: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
 
-        def look(now: ResourceClaim | None) -> None:
+        def on_change(now: ResourceClaim | None) -> None:
             if not seen.done() and (now is None or not is_older(now, claim)):
                 seen.set_result(self._tracker.conflicting_claims(claim, allocation))
 
-        stop = self._tracker.watch(claim, look)
+        stop = self._tracker.watch(claim, on_change)
         try:
-            return await self._within(seen, ECHO_SECONDS_MAX)
+            return await self._within(seen, OBSERVE_SECONDS_MAX)
         finally:
             stop()
 
@@ -230,11 +230,11 @@ class ClaimWriter:
         """Return when the claim has changed, or the time is over."""
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def look(_now: ResourceClaim | None) -> None:
+        def on_change(_now: ResourceClaim | None) -> None:
             if not seen.done():
                 seen.set_result(None)
 
-        stop = self._tracker.watch(claim, look)
+        stop = self._tracker.watch(claim, on_change)
         try:
             with suppress(TimeoutError):
                 await self._within(seen, seconds_max)
@@ -248,7 +248,7 @@ class ClaimWriter:
         return future.result()
 
 
-def _place(claim: ResourceClaim) -> tuple[str, str]:
+def _key(claim: ResourceClaim) -> tuple[str, str]:
     return claim.metadata.name or "", claim.metadata.namespace or ""
 
 

@@ -1,4 +1,4 @@
-"""Tells Prometheus of the classes' devices when it asks, and never spends much time on it."""
+"""Metrics of device classes: how many devices are free, and how fragmented they are."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.runtime.measures import Family
 
 NAME: Final = "dray_class"
-# Measuring may take this part of the time; a large cluster is measured less often.
+# The maximum share of time spent on measuring; a large cluster is measured less often.
 SHARE_MAX: Final = 0.01
 
 
 class ClassCollector:
-    """Measures again when there was time enough since; in between the last measures are told."""
+    """Collects the metrics; between two measurements it returns the last result."""
 
     def __init__(self, measure: Callable[[], Mapping[str, ClassMeasure]], monotonic: Callable[[], float]) -> None:
         self._measure = measure
@@ -29,7 +29,7 @@ class ClassCollector:
         self._next = float("-inf")
 
     def collect(self) -> Iterator[Family]:
-        """The metrics of every class."""
+        """Return the metrics of every class."""
         started = self._monotonic()
         if started >= self._next:
             self._known = self._measure()
@@ -66,7 +66,7 @@ class ClassCollector:
         yield fragmentation
 
 
-# Devices that are not one node's count as being in one place.
+# Devices without a node name count as one location.
 _ANYWHERE: Final = ""
 
 
@@ -76,17 +76,17 @@ class ClassMeasure:
 
     total: int = 0
     free: int = 0
-    # The most that are free on one node.
+    # The most free devices on one node.
     largest: int = 0
 
     @property
     def fragmentation(self) -> float:
-        """The part of the free devices that no single node has: 0 when one node has them all."""
+        """Return the share of the free devices that are not on the node with the most of them."""
         return 1 - self.largest / self.free if self.free else 0.0
 
 
 def classes_given(claim: ResourceClaim, allocation: AllocationResult) -> set[str]:
-    """The classes of the requests, or of the alternatives, that were given something."""
+    """Return the classes of the requests or subrequests that got devices."""
     given = {result.request for result in allocation.devices.results}
     names = set()
     for request in claim.spec.devices.requests:
@@ -99,21 +99,21 @@ def classes_given(claim: ResourceClaim, allocation: AllocationResult) -> set[str
 
 
 def measure(inventory: Inventory, allocations: Allocations, gates: Gates) -> dict[str, ClassMeasure]:
-    """Every class by name."""
+    """Return the measures of every class by name."""
     groups = SelectorGroups(list_attributes=gates.list_attributes, consumable_capacity=gates.consumable_capacity)
     classes = [
         (name, groups.group([item.cel.expression for item in known.spec.selectors if item.cel], ()))
         for name, known in sorted(inventory.classes.items())
     ]
     found = {name: ClassMeasure() for name, _ in classes}
-    free_by_place: dict[tuple[str, str], int] = {}
-    for place, device, is_free in _devices(inventory, allocations, gates):
+    free_by_location: dict[tuple[str, str], int] = {}
+    for location, device, is_free in _devices(inventory, allocations, gates):
         for name in _matching(classes, device):
             found[name].total += 1
             if is_free:
                 found[name].free += 1
-                free_by_place[name, place] = free_by_place.get((name, place), 0) + 1
-    for (name, _), count in free_by_place.items():
+                free_by_location[name, location] = free_by_location.get((name, location), 0) + 1
+    for (name, _), count in free_by_location.items():
         found[name].largest = max(found[name].largest, count)
     return found
 
@@ -125,7 +125,7 @@ def _matching(classes: list[tuple[str, SelectorGroup]], device: PoolDevice) -> I
 
 
 def _devices(inventory: Inventory, allocations: Allocations, gates: Gates) -> Iterator[tuple[str, PoolDevice, bool]]:
-    """Every device of a usable pool with its place, and whether an ordinary request could have it."""
+    """Yield every device of a usable pool with its location, and whether it is free."""
     for pool in inventory.pools():
         pool.refresh(counters=gates.partitionable)
         if not pool.complete or pool.problem is not None:

@@ -19,7 +19,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status, error, unresolvable
 from dray.lib.clock import Clock
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
-from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, Variants
+from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, Variants
 
 NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -91,8 +91,8 @@ class DeviceFilter:
         if node.requested.scalars or (own.needs and node.allocatable.scalars):
             variant = own.node_variants[node.name] = self._variants.variant(own, node)
         if variant.rejection is not None or (own.extended_claim is not None and not own.reaches(node)):
-            status = variant.rejection or IN_THE_WAY
-            own.stale = own.stale or status is IN_THE_WAY
+            status = variant.rejection or CLAIM_MISMATCH
+            own.stale = own.stale or status is CLAIM_MISMATCH
             return status
         if not variant.count:
             return SUCCESS

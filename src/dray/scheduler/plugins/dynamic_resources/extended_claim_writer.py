@@ -1,4 +1,4 @@
-"""Writes special claims and what Pods say of them.
+"""Writes extended-resource claims, and the status of their Pods.
 
 Every write can be repeated, and none can do harm when it comes late: the claim's name follows from the Pod, the Pod's
 status and its binding are bound to the version they were decided on, and so is the deletion.
@@ -35,10 +35,10 @@ from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError
 
 T = TypeVar("T")
 
-# Names to try when somebody else's claim has the Pod's; one in fourteen million has.
+# Names to try if another claim has the generated name.
 NAMES_MAX: Final = 3
-# Pods with a status of unknown fate: few, and forgetting one costs a read.
-DOUBTFUL_MAX: Final = 10_000
+# Pods whose status write has an unknown result: few, and evicting one costs a read.
+UNCERTAIN_MAX: Final = 10_000
 
 _STATUS: Final = WriteOptions(subresource="status")
 
@@ -51,8 +51,8 @@ class ExtendedClaimWriter:
         self._clock = handle.clock
         self._tracker = tracker
         self._writer = writer
-        # Uids of Pods whose status may yet be overwritten by a write that nobody waits for.
-        self._doubtful: LRUSet[str] = LRUSet(DOUBTFUL_MAX)
+        # Uids of Pods whose status may still be overwritten by an earlier write.
+        self._uncertain: LRUSet[str] = LRUSet(UNCERTAIN_MAX)
         self._creates = handle.metrics.counter(
             "scheduler_resourceclaim_creates_total", "Claims created for extended resources, by outcome.", ("status",)
         )
@@ -60,7 +60,7 @@ class ExtendedClaimWriter:
     # --- Making. ---
 
     async def create(self, pod: Pod, claim: ResourceClaim) -> ResourceClaim:
-        """The claim as the server has it; raises `ClaimChangedError`, or `APIError` when it may come late."""
+        """Create the claim and return it; raises `ClaimChangedError`, or `APIError` if the result is unknown."""
         try:
             created = await self._create(pod, claim)
         except (APIError, ClaimChangedError):
@@ -84,7 +84,7 @@ class ExtendedClaimWriter:
         raise ClaimChangedError(f"claim {claim_label(claim)}: its name is taken by others")
 
     async def _repeat(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Try again what the server did not answer; a refusal is raised at once."""
+        """Retry while the server does not respond; raise a rejection at once."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return await work()
@@ -94,22 +94,22 @@ class ExtendedClaimWriter:
             await self._clock.sleep(RETRY_SECONDS)
         return await work()
 
-    # --- What the Pod says of it. ---
+    # --- The Pod's status. ---
 
-    def needs_declaring(self, pod: Pod, wanted: PodExtendedResourceClaimStatus | None) -> bool:
-        """Whether the Pod must not be bound before its status was looked after."""
+    def needs_status(self, pod: Pod, wanted: PodExtendedResourceClaimStatus | None) -> bool:
+        """Return whether the Pod's status must be written before it is bound."""
         if wanted is not None or pod.status.extended_resource_claim_status is not None:
             return True
-        return (pod.metadata.uid or "") in self._doubtful
+        return (pod.metadata.uid or "") in self._uncertain
 
     async def declare(self, pod: Pod, wanted: PodExtendedResourceClaimStatus | None) -> str:
-        """Have the Pod's status name the claim, or none; returns the version that the Pod must be bound at.
+        """Set the claim in the Pod's status, or remove it; return the version at which the Pod must be bound.
 
         Raises `ClaimChangedError` when the Pod is not to be bound any more, else the last `APIError`.
         """
         uid = pod.metadata.uid or ""
         failure: APIError | None = None
-        current: Pod | None = None if uid in self._doubtful else pod
+        current: Pod | None = None if uid in self._uncertain else pod
         for attempt in range(ATTEMPTS_MAX):
             try:
                 if attempt:
@@ -122,7 +122,7 @@ class ExtendedClaimWriter:
             except APIError as error:
                 failure = error
                 if not writes.is_refusal(error):
-                    self._doubtful.add(uid)
+                    self._uncertain.add(uid)
                 elif not isinstance(error, ConflictError):
                     break
             else:
@@ -147,17 +147,17 @@ class ExtendedClaimWriter:
         name, namespace = pod.metadata.name or "", pod.metadata.namespace or ""
         return await self._client.patch(PODS, name, namespace, Patch(PatchType.MERGE, body), _STATUS)
 
-    # --- Taking away. ---
+    # --- Deleting. ---
 
     async def remove(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Delete the claim, and what the Pod's status says of it; False when the Pod has its node with this claim.
+        """Delete the claim and its entry in the Pod's status; False if the Pod was bound with this claim.
 
         The status goes first: a binding that is still on its way is bound to the version before.
         """
         live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         if live is not None and live.metadata.uid == pod.metadata.uid:
             if live.spec.node_name:
-                # A binding that was taken for failed may have come through, with or without the claim.
+                # A binding that seemed to fail may have succeeded, with or without the claim.
                 if extended_resource_claim_name(live) == claim.metadata.name:
                     return False
             elif live.status.extended_resource_claim_status is not None:
@@ -167,7 +167,7 @@ class ExtendedClaimWriter:
         )
         if current is not None and is_extended_resource_claim_of(current, pod):
             await self._delete(current)
-        # The informer may have told of its beginning and end before anybody here knew of it.
+        # The informer may have observed its creation and deletion before the response arrived.
         self._tracker.removed(claim)
         return True
 
@@ -175,7 +175,7 @@ class ExtendedClaimWriter:
         current: ResourceClaim | None = claim
         if FINALIZER in claim.metadata.finalizers:
             current = await ignore_not_found(self._client.update(RESOURCE_CLAIMS, writes.unprotected(claim)))
-        # One that was going already goes with its last finalizer.
+        # A claim that is being deleted goes with its last finalizer.
         if current is not None and claim.metadata.deletion_timestamp is None:
             name, namespace = claim.metadata.name or "", claim.metadata.namespace or ""
             version = current.metadata.resource_version or ""
@@ -183,13 +183,13 @@ class ExtendedClaimWriter:
             await ignore_not_found(self._client.delete(RESOURCE_CLAIMS, name, namespace, options))
         self._tracker.removed(claim)
 
-    async def remove_surely(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """The same until the server has answered, however long that takes; a refusal is raised."""
+    async def remove_until_answered(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Call `remove` until the server responds, without a limit; raise a rejection."""
         return await self._writer.until_answered(claim, lambda claim: self.remove(claim, pod))
 
 
 def _usable(found: ResourceClaim, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-    """A claim that was created before, its answer lost, is as good as a new one."""
+    """Return a claim that was created before, if it is still unused."""
     is_new = found.status.allocation is None and is_reusable(found, pod)
     if is_new and same_requests(found, claim.spec.devices.requests):
         return found

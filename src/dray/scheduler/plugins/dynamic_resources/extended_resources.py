@@ -1,4 +1,4 @@
-"""Extended resources as requests for devices: which containers want what, and the special claim that says so. Pure.
+"""Extended resources as device requests, and the extended-resource claim that contains them. Pure.
 
 A container that runs to the Pod's end has a request of its own for each resource. An ordinary init container uses the
 devices of those that start after it, and all init containers share one more request for what they lack then.
@@ -30,40 +30,40 @@ from dray.api.types.resource_v1 import (
 from dray.client.objects import controller_reference
 from dray.client.resources import PODS
 
-# Any non-empty value says the same.
+# Any non-empty value will do.
 ANNOTATION_VALUE: Final = "true"
 EXACT_COUNT: Final = "ExactCount"
 _SUFFIX: Final = "-extended-resources-"
-# As for every generated name: 63 characters, of which the last five are made up.
+# As for every generated name: 63 characters, of which the last five are a suffix.
 _PREFIX_MAX: Final = 58
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LETTER_COUNT: Final = 5
 _ALWAYS: Final = "Always"
 _ANY_TAINT: Final = DeviceToleration(operator="Exists")
-# Different kinds of Pods whose requests are kept.
+# Cached requests of Pods with different specs.
 _KINDS_MAX: Final = 1024
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
-    """What one container wants of one resource; `position` counts init containers first."""
+    """The request of one container for one resource; `position` counts init containers first."""
 
     resource: str
     position: int
     container: str
-    # Of the resource among all that the container requests, by name.
+    # The index of the resource among all requests of the container, by name.
     index: int
     count: int
-    # Runs until the Pod ends: a container or a sidecar.
+    # Whether it runs until the Pod ends: a container or a sidecar.
     lasting: bool
 
     @property
     def request_name(self) -> str:
-        """What the container's own request is called; nobody may read anything from it."""
+        """Return the name of the container's own device request."""
         return f"container-{self.position}-request-{self.index}"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The requests of the special claim on some nodes, and who uses which."""
+    """The device requests of the extended-resource claim, and their mapping to containers."""
 
     requests: tuple[DeviceRequest, ...] = ()
     mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
@@ -71,11 +71,11 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def device_count(self) -> int:
-        """How many devices it takes."""
+        """Return the number of devices."""
         return sum(request.exactly.count or 0 for request in self.requests if request.exactly is not None)
 
     def problem(self) -> str:
-        """Why no claim can ever hold this; empty when one can."""
+        """Return why the requests exceed the limits of a claim; empty if they do not."""
         if self.device_count <= DEVICES_MAX:
             return ""
         return f"number of requested devices {self.device_count} exceeds the claim limit of {DEVICES_MAX}"
@@ -85,7 +85,7 @@ NOTHING_WANTED: Final = Wanted()
 
 
 def needs_of(pod: Pod) -> tuple[Need, ...]:
-    """Every container's wishes for resources that devices could serve; zero is the same as none."""
+    """Return the containers' requests for resources that devices can serve, without zero amounts."""
     return tuple(_needs(pod))
 
 
@@ -103,7 +103,7 @@ def _needs(pod: Pod) -> Iterator[Need]:
 
 @lru_cache(_KINDS_MAX)
 def plan_requests(needs: Sequence[Need], classes: tuple[tuple[str, str], ...]) -> Wanted:
-    """The requests for the resources that `classes` names, each with its class."""
+    """Return the device requests for the resources in `classes`."""
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource, device_class in sorted(classes):
@@ -121,7 +121,7 @@ def plan_requests(needs: Sequence[Need], classes: tuple[tuple[str, str], ...]) -
 def _share(
     own: Sequence[Need], lasting: Sequence[Need]
 ) -> tuple[list[tuple[Need, int]], list[ContainerExtendedResourceRequest]]:
-    """What ordinary init containers use: requests of those after them, then one that all of them share."""
+    """Yield what init containers use: requests of later containers, then one request that all of them share."""
     reused: list[tuple[Need, list[str], int]] = []
     for need in own:
         if not need.lasting:
@@ -137,7 +137,7 @@ def _share(
 
 
 def _reuse(need: Need, lasting: Sequence[Need]) -> tuple[list[str], int]:
-    """Requests of containers that have not started yet when this one runs, and how many devices are lacking then."""
+    """Return requests of containers that start later, and how many devices are missing then."""
     names: list[str] = []
     lacking = need.count
     for other in lasting:
@@ -162,14 +162,14 @@ def _mapping(need: Need, request_name: str) -> ContainerExtendedResourceRequest:
 
 
 def generate_name(pod_name: str) -> str:
-    """The prefix of the special claim's name; what is cut must not end in a character that cannot stand there."""
+    """Return the prefix of the claim's name, which must end in a valid character where it is cut."""
     return pod_name[: _PREFIX_MAX - len(_SUFFIX)].rstrip("-.") + _SUFFIX
 
 
 def claim_name(pod: Pod, attempt: int = 0) -> str:
-    """Looks like a name that the server made up, and is always the same for the Pod.
+    """Return the claim's name, which is deterministic but looks like a generated one.
 
-    A claim whose creation nobody heard of is found again by it, and there can be no second one.
+    A claim whose creation had no response is found by it, and there can be no second one.
     """
     digest = int.from_bytes(hashlib.sha256(f"{pod.metadata.uid} {attempt}".encode()).digest()[:8], "big")
     letters = []
@@ -180,9 +180,9 @@ def claim_name(pod: Pod, attempt: int = 0) -> str:
 
 
 def make_claim(pod: Pod, requests: tuple[DeviceRequest, ...], name: str = "") -> ResourceClaim:
-    """The special claim; it has a uid of its own that the server never sees.
+    """Return the claim, with a temporary uid that the server never sees.
 
-    The finalizer is there from the beginning: whoever deletes the claim before it has devices finds it gone at once.
+    The finalizer is set from the beginning, so that the claim cannot disappear while it is allocated.
     """
     metadata = ObjectMeta(
         name=name or claim_name(pod),
@@ -197,17 +197,17 @@ def make_claim(pod: Pod, requests: tuple[DeviceRequest, ...], name: str = "") ->
 
 
 def is_extended_resource_claim(claim: ResourceClaim) -> bool:
-    """Whether the claim was made for extended resources."""
+    """Return whether the claim was created for extended resources."""
     return bool(claim.metadata.annotations.get(EXTENDED_RESOURCE_ANNOTATION))
 
 
 def is_extended_resource_claim_of(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether it was made for those of the Pod."""
+    """Return whether it was created for the Pod's extended resources."""
     return is_extended_resource_claim(claim) and is_for_pod(claim, pod)
 
 
 def same_requests(claim: ResourceClaim, requests: Sequence[DeviceRequest]) -> bool:
-    """Whether the claim asks for just this."""
+    """Return whether the claim has exactly these requests."""
     return _asked(claim.spec.devices.requests) == _asked(requests)
 
 
@@ -221,7 +221,7 @@ def _asked(requests: Sequence[DeviceRequest]) -> list[tuple[str, str, int]]:
 
 
 def is_reusable(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether a claim of an earlier attempt can still be the Pod's: whole, protected, and nobody else's."""
+    """Return whether a claim of an earlier attempt is still usable: complete, protected, and not used by others."""
     if claim.metadata.deletion_timestamp is not None or FINALIZER not in claim.metadata.finalizers:
         return False
     allocation, users = claim.status.allocation, claim.status.reserved_for
@@ -235,18 +235,18 @@ def is_reusable(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def status_of(claim_name: str, wanted: Wanted) -> PodExtendedResourceClaimStatus:
-    """What the Pod's status says of its special claim."""
+    """Return the entry in the Pod's status."""
     return PodExtendedResourceClaimStatus(resource_claim_name=claim_name, request_mappings=wanted.mappings)
 
 
-# --- Devices that Pods still have from a device plugin that is gone. ---
+# --- Devices still used through a removed device plugin. ---
 
 
 def held_back(counts: Mapping[str, int]) -> tuple[ResourceClaim, ...]:
-    """Claims that are never written: they keep as many devices of a class from being given away.
+    """Return in-memory claims that keep a number of devices of a class from being allocated.
 
-    The same hardware comes back under another name when a driver takes over from a device plugin; those that the
-    plugin has given to running Pods are not free, and nobody says which ones they are.
+    When a driver replaces a device plugin, the same hardware appears as devices. Those that the plugin allocated
+    to running Pods are not free, and it is unknown which ones they are.
     """
     claims = []
     for device_class, count in sorted(counts.items()):

@@ -1,4 +1,4 @@
-"""Which changes of claims and Pods may help a Pod that was rejected or kept out of the queue; pure."""
+"""Queueing hints of DynamicResources. Pure."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from dray.scheduler.plugins.dynamic_resources.extended_resources import (
 
 
 class Hints:
-    """Answers with what is known about claims now."""
+    """Queueing hints that read the current claims."""
 
     def __init__(self, find: FindClaim, is_classic: IsClassic = no_classic) -> None:
         self._find = find
         self._is_classic = is_classic
 
     def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """Devices that were freed help everybody; other news helps only the claim's own Pods."""
+        """Queue all Pods for freed devices, and the claim's own Pods for other changes."""
         if is_freed(old, new):
             return Hint.QUEUE
         if new is None:
-            # The Pod waits until its unusable claim is gone.
+            # The Pod waits for the deletion of its unusable claim.
             return Hint.QUEUE if old is not None and is_extended_resource_claim_of(old, pod) else Hint.SKIP
         if not _uses(pod, new):
             return Hint.SKIP
-        # A finalizer or a label makes no difference.
+        # Changes of metadata are irrelevant.
         return Hint.QUEUE if old is None or old.status != new.status else Hint.SKIP
 
     def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
-        """The Pod's status names its claims: worth a try when all of them are there."""
+        """Queue if all claims named in the Pod's status exist."""
         if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         try:
@@ -52,14 +52,14 @@ class Hints:
 
     @staticmethod
     def class_changed(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
-        """A class may be what a claim lacks, unless it goes; an extended resource has a class of its own."""
+        """Queue if a class that the Pod may need was added or changed."""
         if pod.spec.resource_claims and new is not None:
             return Hint.QUEUE
         return concerns_resources(pod, old, new)
 
 
 def concerns_resources(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
-    """Whether the class serves, or served, a resource of the Pod; when one goes, another may have its name."""
+    """Queue if the class serves, or served, an extended resource of the Pod."""
     names: set[str] = set()
     for device_class in (old, new):
         if device_class is not None:
@@ -70,20 +70,20 @@ def concerns_resources(pod: Pod, old: DeviceClass | None, new: DeviceClass | Non
 
 
 def claim_keys_of(pod: Pod) -> Iterator[str]:
-    """The claims that the Pod names."""
+    """Yield the keys of the Pod's claims."""
     for entry in pod_claims(pod):
         if entry.claim_name is not None:
             yield f"{pod.metadata.namespace}/{entry.claim_name}"
 
 
 def keys_of_pod(pod: Pod) -> Iterator[str]:
-    """The claims that concern the Pod, and itself as the owner of a special one."""
+    """Yield the keys of the Pod's claims, and its uid as the owner of an extended-resource claim."""
     yield from claim_keys_of(pod)
     yield pod.metadata.uid or ""
 
 
 def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
-    """The claim that changed; None when its devices are free for everybody."""
+    """Return the key of the changed claim; None if its devices were freed."""
     if is_freed(old, new):
         return None
     claim = new if new is not None else old
@@ -98,12 +98,12 @@ CLAIM_KEYS: Final = EventKeys(keys_of_pod, keys_of_claim)
 
 
 def no_keys(_pod: Pod) -> tuple[str, ...]:
-    """For changes that concern either everybody or nobody."""
+    """Return no keys: a change concerns all Pods or none."""
     return ()
 
 
 def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
-    """Whether a claim let go of its devices."""
+    """Return whether the claim's devices were freed."""
     if old is None or old.status.allocation is None:
         return False
     return new is None or new.status.allocation is None
@@ -121,7 +121,7 @@ GATE: Final = "DRAControlPlaneController"
 
 
 def classic_names(handle: Handle) -> IsClassic:
-    """Tells whether cdi.k8s.io has a claim of a name."""
+    """Return a function that tells whether cdi.k8s.io has a claim with a name."""
     if not handle.features.enabled(GATE):
         return no_classic
     lister = handle.informers.informer(CLASSIC_CLAIMS).lister
@@ -138,7 +138,7 @@ def _same_name(pod: Pod, old: cdi.ResourceClaim | None, new: cdi.ResourceClaim |
 
 
 def classic_events(features: FeatureGates) -> tuple[EventRegistration, ...]:
-    """A name that is known to neither group may come to be known to the other one, or no longer be known to both."""
+    """Return the registration for claims of the other API group with the same name."""
     if not features.enabled(GATE):
         return ()
     event = ClusterEvent(CLASSIC_CLAIM, Action.ADD | Action.DELETE)

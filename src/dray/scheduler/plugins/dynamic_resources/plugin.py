@@ -1,4 +1,4 @@
-"""The DynamicResources plugin: each extension point in a few lines; the work is in its neighbours."""
+"""The DynamicResources plugin."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dray.scheduler.plugins.dynamic_resources.device_state import device_state_o
 from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, classic_events, classic_names, no_keys
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
-from dray.scheduler.plugins.dynamic_resources.variants import IN_THE_WAY, extended_names
+from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, extended_names
 
 DELETED: Final = "deletion of ResourceClaim completed"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
@@ -54,7 +54,7 @@ ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAll
 
 
 class DynamicResources:
-    """Takes part in every point from PreEnqueue to PreBind."""
+    """Implements the extension points from PreEnqueue to PreBind."""
 
     name = NAME
 
@@ -76,10 +76,10 @@ class DynamicResources:
         self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
         handle.extended_resources.register(devices)
 
-    # --- The queue. ---
+    # --- Queueing. ---
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Claims must be there, be the Pod's, and stay."""
+        """Check that the Pod's claims exist, belong to it, and are not being deleted."""
         try:
             claims_of(pod, self._tracker.get, self._is_classic)
         except NotReadyError as why:
@@ -87,7 +87,7 @@ class DynamicResources:
         return SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Whatever brings devices, claims, or nodes that reach them."""
+        """Return the events that provide devices, claims or nodes."""
         nodes = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
         return (
             EventRegistration(ClusterEvent(NODE, nodes)),
@@ -108,7 +108,7 @@ class DynamicResources:
                 self._plugin_devices_freed,
                 EventKeys(no_keys, self._freed_to),
             ),
-            # A slice that goes may have been what made its pool invalid.
+            # A deleted slice may have made its pool invalid.
             EventRegistration(ClusterEvent(RESOURCE_SLICE, Action.ADD | Action.UPDATE | Action.DELETE)),
             EventRegistration(ClusterEvent(DEVICE_TAINT_RULE, Action.ADD | Action.UPDATE | Action.DELETE)),
         )
@@ -117,7 +117,7 @@ class DynamicResources:
         return Hint.SKIP if self._freed_to(old, None) is not None else Hint.QUEUE
 
     def _freed_to(self, old: Pod | None, _new: Pod | None) -> tuple[str, ...] | None:
-        """Everybody, when the Pod had devices of a plugin that a driver may have taken over; else nobody."""
+        """Return None (all Pods) if the deleted Pod used a device plugin that a driver replaced; else no keys."""
         if old is None:
             return ()
         own = device_resources(old)
@@ -125,10 +125,10 @@ class DynamicResources:
         served = (name for names in requests for name in names if name not in own and self._variants.serves(name))
         return None if any(served) else ()
 
-    # --- Finding nodes. ---
+    # --- Filtering. ---
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Skip Pods that need no devices; claims of others must not be in the way."""
+        """Skip Pods without devices; reject a Pod whose claims cannot be used now."""
         scalars = state.pod_info.requests.scalars
         if not pod.spec.resource_claims and not scalars:
             return None, SKIP
@@ -162,7 +162,7 @@ class DynamicResources:
     def _reduced(
         self, own: PodState, optional: frozenset[str], names: tuple[str, ...], extended_claim: ResourceClaim | None
     ) -> Iterator[PodState]:
-        """The Pod as it would be without some of its optional claims."""
+        """Yield the Pod without some of its optional claims."""
         for claims in reduced(own.claims, optional):
             less = PodState(own.pod, claims)
             if not names or self._variants.prepare(less, names, extended_claim) is None:
@@ -171,7 +171,7 @@ class DynamicResources:
     def _use_extended(
         self, state: CycleState, own: PodState, names: tuple[str, ...], extended_claim: ResourceClaim | None
     ) -> Status | None:
-        """The Pod's extended resources, and its claim of an earlier attempt, whose devices must be nobody else's."""
+        """Prepare the Pod's extended resources, and its claim of an earlier attempt, which must have no conflicts."""
         state.device_resources = lambda node_name: own.on_node(node_name).device_resources(node_name)
         rejection = self._variants.prepare(own, names, extended_claim)
         if (
@@ -180,7 +180,7 @@ class DynamicResources:
             and self._tracker.conflicting_claims(extended_claim, extended_claim.status.allocation)
         ):
             own.stale = True
-            return IN_THE_WAY
+            return CLAIM_MISMATCH
         return rejection
 
     def _check(self, own: PodState, position: int, claim: ResourceClaim) -> None:
@@ -196,13 +196,13 @@ class DynamicResources:
         check_requests(claim, lambda name: self._inventory.device_class(name) is not None, self._features)
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Allocated claims must reach the node; the others must find devices there, or be optional."""
+        """Check that allocated claims are available on the node, and that the others are optional or fit there."""
         own: PodState = state[NAME]
         status = self._filter.filter(own, node)
         if status is not SUCCESS and own.reduced and status.is_rejected:
-            for less in own.reduced:
-                if self._filter.filter(less, node) is SUCCESS:
-                    own.instead[node.name] = less
+            for reduced_state in own.reduced:
+                if self._filter.filter(reduced_state, node) is SUCCESS:
+                    own.reduced_by_node[node.name] = reduced_state
                     return SUCCESS
         return status
 
@@ -219,7 +219,7 @@ class DynamicResources:
         return indices if cached is None else cached.needs_filter(snapshot, indices)
 
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
-        """Say why devices cannot be allocated on the nodes."""
+        """Explain why devices cannot be allocated on the nodes."""
         own: PodState | None = state.get(NAME)
         if own is not None:
             self._filter.explain_rejections(own, self._handle.snapshot, statuses)
@@ -227,14 +227,14 @@ class DynamicResources:
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
     ) -> tuple[PostFilterResult | None, Status]:
-        """Free one claim that kept the Pod from nodes and that nobody else uses; its update wakes the Pod."""
+        """Deallocate one unused claim that excluded nodes; its update requeues the Pod."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return None, unschedulable(NO_CLAIMS)
         if own.stale and own.extended_claim is not None:
             return None, await self._delete_extended_claim(own.extended_claim, pod)
-        # Seeded, so that the choice can be repeated; random, so that no claim is freed over and over.
-        order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - guards nothing
+        # Seeded, so that the choice is reproducible; random, so that it is not always the same claim.
+        order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - not for security
         candidates = [own.claims[position] for position in sorted(own.unavailable)]
         order.shuffle(candidates)
         for claim in candidates:
@@ -249,43 +249,43 @@ class DynamicResources:
         return None, unschedulable(STILL_NOT)
 
     async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
-        """A claim of an earlier attempt that cannot be used makes way for a new one."""
+        """Delete an unusable claim of an earlier attempt."""
         try:
             removed = await self._devices.extended_claims.remove(claim, pod)
         except APIError as failure:
             return error(str(failure))
         return unschedulable(DELETED if removed else STILL_NOT)
 
-    # --- Preferring nodes. ---
+    # --- Scoring. ---
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
-        """Only lists of alternatives make a difference, and only while something is to be allocated."""
+        """Skip Pods without unallocated claims that have prioritized lists."""
         own: PodState | None = state.get(NAME)
         if own is None or not any(map(has_prioritized_list, own.pending)):
             return SKIP
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """8 for a first alternative down to 1 for an eighth, over all lists of the claims allocated here."""
+        """Return 8 for a first alternative down to 1 for an eighth, summed over all lists."""
         own: PodState = state[NAME].on_node(node.name)
         allocations = own.found_on(node.name)
         assert allocations is not None, "only nodes that fit are scored"
         return allocation_score(own.pending, allocations[: len(own.pending)])
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
-        """The worst node gets 0 and the best 100; when all are the same, all get 100."""
+        """Scale so that the worst node has 0 and the best 100; equal scores are all 100."""
         least, most = min(scores), max(scores)
         spread = most - least
         scores[:] = [(score - least) * SCORE_MAX // spread if spread else SCORE_MAX for score in scores]
 
-    # --- Taking and giving back. ---
+    # --- Reserving and binding. ---
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """From here on nobody else gets the devices; nothing is written yet."""
+        """Mark the devices as in flight, so that no other claim gets them; nothing is written yet."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return SUCCESS
-        if own.instead:
+        if own.reduced_by_node:
             own = state[NAME] = own.on_node(node_name)
         own.chosen = own.variant_on(node_name)
         if not own.chosen.count:
@@ -300,7 +300,7 @@ class DynamicResources:
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Let go of what was not written; what may have been written stays in flight until that is known."""
+        """Release what was not written; a write with unknown result stays in flight until it is settled."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return
@@ -308,7 +308,7 @@ class DynamicResources:
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             uid = claim.metadata.uid or ""
             if claim is own.chosen.extended_claim and (own.creating or own.created is not None):
-                # Its devices are free when the claim is gone.
+                # Its devices are freed when the claim is deleted.
                 continue
             if uid not in own.in_doubt and self._tracker.end_in_flight(claim, pod.metadata.uid or ""):
                 self._abandoned(claim, allocation)
@@ -329,7 +329,7 @@ class DynamicResources:
                 self._abandoned(extended_claim, allocation)
 
     def _abandoned(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
-        """Tell the Pods that wait for the claim or its devices; no change of the claim would."""
+        """Requeue the Pods that wait for the claim or its devices; there is no other event for them."""
         status = msgspec.structs.replace(claim.status, allocation=allocation)
         self._handle.notify(ABANDONED, msgspec.structs.replace(claim, status=status), claim)
 
@@ -343,14 +343,14 @@ class DynamicResources:
         return await self._pre_binder.pre_bind(state, own, pod, node_name)
 
 
-class SwitchedOff:
-    """Stands in while the gate DynamicResourceAllocation is off: Pods are placed as if they had no claims."""
+class Disabled:
+    """Used while the gate DynamicResourceAllocation is off: claims are ignored."""
 
     name = NAME
 
 
-def make_dynamic_resources(given: Mapping[str, Any], handle: Handle) -> DynamicResources | SwitchedOff:
-    """The plugin's factory."""
+def make_dynamic_resources(given: Mapping[str, Any], handle: Handle) -> DynamicResources | Disabled:
+    """Return the plugin, or its replacement if the feature is disabled."""
     if not handle.features.enabled("DynamicResourceAllocation"):
-        return SwitchedOff()
+        return Disabled()
     return DynamicResources(given, handle)

@@ -1,4 +1,4 @@
-"""Writes a Pod's claims before it is bound, waits until their devices are ready, and undoes what was written."""
+"""The PreBind step of DynamicResources: writes claims, waits for binding conditions, and undoes the writes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     Readiness,
     Verdict,
+    evaluate,
     has_conditions,
-    judge,
     seconds_left,
 )
 from dray.scheduler.plugins.dynamic_resources.class_metrics import classes_given
@@ -39,7 +39,7 @@ _WAIT_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=20)
 
 
 class PreBinder:
-    """PreBind and its undoing."""
+    """Runs PreBind and undoes it."""
 
     def __init__(self, handle: Handle, cluster: DeviceState, binding_timeout_seconds: float) -> None:
         self._handle = handle
@@ -82,7 +82,7 @@ class PreBinder:
             status = await self._wait_for_conditions(own, pod, node_name)
             if status is not SUCCESS:
                 return status
-        return await self._declare(state, own, pod)
+        return await self._write_pod_status(state, own, pod)
 
     async def _bind_extended_claim(self, own: PodState, pod: Pod, node_name: str) -> Status:
         """Create the claim of extended resources, unless an earlier attempt has, and write it like the others."""
@@ -98,18 +98,18 @@ class PreBinder:
             except (ClaimChangedError, APIError) as failure:
                 return error(str(failure))
             assert allocation is not None
-            # From one uid to the other, never free in between.
+            # Both uids are in flight for a moment, so that the devices are never free.
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
             self._tracker.end_in_flight(own.chosen.extended_claim, pod.metadata.uid or "")
         own.created = claim
         return await self._bind_claim(own, claim, allocation, pod)
 
-    async def _declare(self, state: CycleState, own: PodState, pod: Pod) -> Status:
-        """The Pod's status comes before its node: who sees the one must find the other."""
+    async def _write_pod_status(self, state: CycleState, own: PodState, pod: Pod) -> Status:
+        """Write the Pod's status before it is bound, so that a bound Pod always has it."""
         wanted = None
         if own.created is not None:
             wanted = status_of(own.created.metadata.name or "", own.chosen.wanted)
-        if not self._extended_claim.needs_declaring(pod, wanted):
+        if not self._extended_claim.needs_status(pod, wanted):
             return SUCCESS
         try:
             state.pod_version = await self._extended_claim.declare(pod, wanted)
@@ -136,12 +136,12 @@ class PreBinder:
             return error(str(failure))
         own.written[claim.metadata.uid or ""] = written
         self._tracker.assume(written)
-        # Only now: between the two the devices would look free.
+        # After `assume`, so that the devices are never free.
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
         if allocation is None:
             return SUCCESS
         self._observe_wait(written, allocation)
-        return await self._make_sure(written, pod)
+        return await self._check_conflicts(written, pod)
 
     def _observe_wait(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         created = claim.metadata.creation_timestamp
@@ -150,8 +150,8 @@ class PreBinder:
             for name in classes_given(claim, allocation):
                 self._claim_waits.labels(name).observe(seconds)
 
-    async def _make_sure(self, claim: ResourceClaim, pod: Pod) -> Status:
-        """Nobody else may have given the same devices away before; if so, this claim gives way."""
+    async def _check_conflicts(self, claim: ResourceClaim, pod: Pod) -> Status:
+        """Check that no other claim was allocated the devices earlier; otherwise deallocate this claim."""
         allocation = claim.status.allocation
         assert allocation is not None
         try:
@@ -182,23 +182,23 @@ class PreBinder:
         return SUCCESS
 
     async def _until_ready(self, claim: ResourceClaim, pod: Pod, node_name: str) -> Verdict:
-        told = False
+        recorded = False
         while True:
             current = self._current(claim)
             if current is None or current.status.allocation is None:
                 return Verdict(Readiness.FAILED)
             now = self._clock.now()
-            verdict = judge(current, now, self._timeout)
+            verdict = evaluate(current, now, self._timeout)
             if verdict.readiness is not Readiness.WAITING:
                 return verdict
-            if not told:
-                told = True
+            if not recorded:
+                recorded = True
                 text = f"Waiting for binding conditions for device {verdict.device} on node {node_name}."
                 self._handle.record(pod, _NORMAL, CONDITIONS_PENDING, text)
             await self._writer.next_change(claim, seconds_left(current.status.allocation, now, self._timeout))
 
     async def _not_ready(self, claim: ResourceClaim, verdict: Verdict, pod: Pod) -> Status:
-        """The devices are given back, so that others can be tried."""
+        """Deallocate the devices, so that others can be tried."""
         what = "timed out" if verdict.readiness is Readiness.TIMED_OUT else "failed"
         current = self._current(claim)
         if current is not None and current.status.allocation is not None:
@@ -215,7 +215,7 @@ class PreBinder:
     # --- Undoing. ---
 
     async def undo(self, own: PodState, pod: Pod) -> tuple[ResourceClaim, ...]:
-        """Take reservations back and settle what is in doubt; returns the claims whose devices are free again."""
+        """Remove reservations and settle unknown writes; return the claims whose devices are free again."""
         extended_claim = None if own.created is None else own.created.metadata.uid
         for uid, claim in own.written.items():
             if uid == extended_claim:
@@ -223,7 +223,7 @@ class PreBinder:
             try:
                 await self._writer.unreserve(claim, pod)
             except APIError as failure:
-                # The entry is harmless: the Pod will be tried again, or the claim controller removes it.
+                # The entry is harmless: the Pod is retried, or the claim controller removes it.
                 _log.info("not unreserved", extra=fields(claim=claim_label(claim), error=str(failure)))
         settled = []
         for claim in own.pending:
@@ -236,16 +236,16 @@ class PreBinder:
         return tuple(settled)
 
     async def undo_extended_claim(self, own: PodState, pod: Pod) -> bool:
-        """Take away the special claim; says whether its devices are free again."""
+        """Delete the extended-resource claim; return whether its devices are free again."""
         if own.created is None and not own.creating:
             return False
         claim = own.created if own.created is not None else own.chosen.extended_claim
         assert claim is not None
         removed = True
         try:
-            removed = await self._extended_claim.remove_surely(claim, pod)
+            removed = await self._extended_claim.remove_until_answered(claim, pod)
         except APIError as failure:
-            # The next attempt finds it, or the claim controller removes it with the Pod.
+            # The next attempt finds it, or the claim controller deletes it with the Pod.
             _log.info("not deleted", extra=fields(claim=claim_label(claim), error=str(failure)))
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
         return removed

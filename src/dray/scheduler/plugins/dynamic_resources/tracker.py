@@ -1,7 +1,7 @@
-"""What is known about claims: what the informer says, what was written and is not told of yet, what is in flight.
+"""Tracks claims: observed by the informer, assumed after a write, or in flight.
 
-Pure. Keeps `Allocations` in step, so that a device given away is in use for everybody from that moment on:
-in flight until its write has ended, then assumed until the informer has told of that write or a later one.
+Pure. Updates `Allocations`, so that a device is in use from the moment it is allocated:
+in flight until its write has ended, then assumed until the informer observes that write or a later one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.objects import key_of
 from dray.scheduler.plugins.claim_watch import ClaimWatchers, is_older
 
-# Told of a claim as it is now; None when it is gone.
+# Called with the changed claim; None if it was deleted.
 Watcher = Callable[[ResourceClaim | None], None]
-# Told a Pod's uid, its special claims.
+# Returns the extended-resource claims of a Pod, by uid.
 FindExtendedClaims = Callable[[str], Iterable[ResourceClaim]]
 
 
@@ -26,7 +26,7 @@ def _no_claims(_uid: str) -> Iterable[ResourceClaim]:
 
 
 class ClaimTracker:
-    """One for all profiles of a scheduler; `find` and `find_special` read the informer's cache."""
+    """One per scheduler; `find` and `find_extended` read the informer's cache."""
 
     def __init__(
         self,
@@ -37,48 +37,48 @@ class ClaimTracker:
         self.allocations = allocations
         self._find = find
         self._find_extended = find_extended
-        # Uids of special claims that were deleted here, until the informer has told of it.
+        # Uids of deleted extended-resource claims, until the informer observes the deletion.
         self._removed: dict[str, None] = {}
-        # Claims as the server answered to a write, until the informer has caught up with it.
+        # Written claims, until the informer observes the write.
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
         # Uid of a claim -> uid of the Pod whose attempt is allocating it.
         self._in_flight: dict[str, str] = {}
         self._watchers: ClaimWatchers[ResourceClaim] = ClaimWatchers()
 
-    # --- What the informer says. ---
+    # --- Observed changes. ---
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Handler of the informer of claims."""
+        """Handle a change observed by the informer."""
         if new is None:
             assert old is not None
-            if self._is_awaited(old):
-                # One of the same name may have been made since.
+            if self._is_assumed(old):
+                # A claim with the same name may have been created since.
                 del self._assumed[key_of(old)]
             self._removed.pop(old.metadata.uid or "", None)
             self.allocations.remove_claim(old)
-            self._watchers.tell(old.metadata.uid or "", None)
+            self._watchers.notify(old.metadata.uid or "", None)
             return
         self.allocations.apply_claim(new)
         if self._assumed:
             self._caught_up(new)
-        self._watchers.tell(new.metadata.uid or "", new)
+        self._watchers.notify(new.metadata.uid or "", new)
 
     def _caught_up(self, claim: ResourceClaim) -> None:
-        """Let go of an assumption of which the informer has told, or of which it knows better."""
+        """Drop an assumption that the informer has caught up with."""
         key = key_of(claim)
         assumed = self._assumed.get(key)
         if assumed is not None and not is_older(claim, assumed):
             del self._assumed[key]
             self.allocations.forget(assumed)
 
-    # --- What this scheduler does. ---
+    # --- Changes made by this scheduler. ---
 
     def assume(self, claim: ResourceClaim) -> None:
-        """The server answered a write with this claim; skipped when the informer already knows better."""
+        """Assume a written claim, unless the informer has already observed it or a later version."""
         key = key_of(claim)
         observed = self._find(key)
         if observed is None or observed.metadata.uid != claim.metadata.uid:
-            if not self._is_awaited(claim):
+            if not self._is_assumed(claim):
                 return
         elif not is_older(observed, claim):
             return
@@ -86,31 +86,31 @@ class ClaimTracker:
         self.allocations.assume(claim)
 
     def created(self, claim: ResourceClaim) -> None:
-        """The server answered a creation with this claim, of which the informer may be yet to tell."""
+        """Assume a created claim, unless the informer has observed it."""
         observed = self._find(key_of(claim))
         if observed is None or observed.metadata.uid != claim.metadata.uid:
             self._assumed[key_of(claim)] = claim
 
     def removed(self, claim: ResourceClaim) -> None:
-        """The claim was deleted; its devices count as used until the informer says so too."""
+        """Record a deletion; the devices count as used until the informer observes it."""
         uid = claim.metadata.uid or ""
-        if self._is_awaited(claim):
+        if self._is_assumed(claim):
             self.allocations.forget(self._assumed.pop(key_of(claim)))
         observed = self._find(key_of(claim))
         if observed is not None and observed.metadata.uid == uid:
             self._removed[uid] = None
 
-    def _is_awaited(self, claim: ResourceClaim) -> bool:
+    def _is_assumed(self, claim: ResourceClaim) -> bool:
         assumed = self._assumed.get(key_of(claim)) if self._assumed else None
         return assumed is not None and assumed.metadata.uid == claim.metadata.uid
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str) -> None:
-        """The Pod's attempt is about to write the allocation."""
+        """Mark an allocation that the Pod's attempt is about to write."""
         self._in_flight[claim.metadata.uid or ""] = pod_uid
         self.allocations.start_in_flight(claim, allocation)
 
     def end_in_flight(self, claim: ResourceClaim, pod_uid: str) -> bool:
-        """The attempt's write has ended; says whether there was one."""
+        """End the in-flight state; return whether there was one."""
         uid = claim.metadata.uid or ""
         if self._in_flight.get(uid) != pod_uid:
             return False
@@ -118,34 +118,34 @@ class ClaimTracker:
         self.allocations.end_in_flight(claim)
         return True
 
-    # --- Questions. ---
+    # --- Lookups. ---
 
     def get(self, key: NamespacedName) -> ResourceClaim | None:
-        """The claim as last written or last told of, whichever is newer."""
+        """Return the claim as last written or observed, whichever is newer."""
         assumed = self._assumed.get(key)
         return assumed if assumed is not None else self._find(key)
 
     def extended_resource_claim_of(self, pod_uid: str) -> ResourceClaim | None:
-        """The special claim of a Pod; when there are several, one with devices."""
+        """Return the Pod's extended-resource claim; of several, preferably an allocated one."""
         found = [claim for claim in self._find_extended(pod_uid) if claim.metadata.uid not in self._removed]
         found.sort(key=lambda claim: (claim.status.allocation is None, claim.metadata.name or ""))
         return self.get(key_of(found[0])) if found else None
 
     def observed(self, claim: ResourceClaim) -> bool:
-        """Whether the informer has told of this version of the claim or a later one, or of its end."""
+        """Return whether the informer has observed this version, a later one, or the deletion."""
         current = self._find(key_of(claim))
         if current is None or current.metadata.uid != claim.metadata.uid:
-            return not self._is_awaited(claim)
+            return not self._is_assumed(claim)
         return not is_older(current, claim)
 
     def is_in_flight(self, claim: ResourceClaim) -> bool:
-        """Whether somebody is allocating the claim right now."""
+        """Return whether the claim is being allocated."""
         return (claim.metadata.uid or "") in self._in_flight
 
     def conflicting_claims(self, claim: ResourceClaim, allocation: AllocationResult | None) -> tuple[str, ...]:
-        """Other claims that hold a device of the allocation for themselves; none, unless two schedulers raced.
+        """Return other claims with exclusive use of a device of the allocation; only after a race of two schedulers.
 
-        Shares of a device and administrative access are meant for several.
+        Shares and admin access do not conflict.
         """
         if allocation is None:
             return ()
@@ -161,5 +161,5 @@ class ClaimTracker:
     # --- Waiting. ---
 
     def watch(self, claim: ResourceClaim, watcher: Watcher) -> Callable[[], None]:
-        """Tell the watcher of every change from now on; returns what ends it."""
+        """Call the watcher for every change from now on; return a function that removes it."""
         return self._watchers.add(claim, watcher)

@@ -1,7 +1,7 @@
-"""What a Pod needs of devices on a node: its claims, its extended resources that the node lacks, and what is held back.
+"""Variants: the claims to allocate on a node, depending on the extended resources that the node has itself.
 
-Pure. One ledger for both worlds: a resource that the node has itself is counted there and never asked of devices, and
-devices that a former device plugin has given to running Pods are not given away again.
+Pure. A resource that the node has itself is never served by devices, and devices that a removed device plugin
+allocated to running Pods are held back.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ CANNOT_FIT: Final = "cannot fit resource"
 CANNOT_SCHEDULE: Final = "cannot schedule extended resource claim"
 
 _CANNOT_FIT: Final = unresolvable(CANNOT_FIT).with_plugin("DynamicResources")
-# A claim of an earlier attempt asks for something else than the Pod does on this node.
-IN_THE_WAY: Final = unresolvable(CANNOT_SCHEDULE).with_plugin("DynamicResources")
+# A claim of an earlier attempt has other requests than the Pod has on this node.
+CLAIM_MISMATCH: Final = unresolvable(CANNOT_SCHEDULE).with_plugin("DynamicResources")
 
 Held = tuple[tuple[str, int], ...]
 _NONE: Final[Held] = ()
 
 
 def extended_names(requests: Resources) -> tuple[str, ...]:
-    """The Pod's resources that devices could serve."""
+    """Return the Pod's resources that devices could serve."""
     return tuple(
         sorted(name for name, amount in requests.scalars.items() if amount and is_dra_extended_resource_name(name))
     )
 
 
 class Variants:
-    """Finds the variant for each node; `resources` is kept up to date by others.
+    """Finds the variant for each node; `resources` is updated by others.
 
-    `usage` says how many devices of a class are in use on a node, and how many there are.
+    `usage` returns how many devices of a class are in use on a node, and how many there are.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Variants:
         self.enabled = enabled
 
     def serves(self, name: str) -> bool:
-        """Whether devices can serve the resource on nodes that do not have it."""
+        """Return whether devices can serve the resource on nodes that do not have it."""
         return self.enabled and self._resources.class_of(name) is not None
 
     def prepare(self, own: PodState, names: tuple[str, ...], extended_claim: ResourceClaim | None) -> Status | None:
-        """Take in the Pod's extended resources and its claim of an earlier attempt; a status when that is no use."""
+        """Add the Pod's extended resources and its claim of an earlier attempt; return a status if that fails."""
         own.names, own.needs = names, needs_of(own.pod)
         found = ((name, self._resources.class_of(name)) for name in names)
         own.classes = {name: device_class for name, device_class in found if device_class is not None}
@@ -72,12 +72,12 @@ class Variants:
             own.use_extended_claim(extended_claim)
             if not is_reusable(extended_claim, own.pod):
                 own.stale = True
-                return IN_THE_WAY
+                return CLAIM_MISMATCH
         own.plain = own.chosen = own.variants[names, _NONE] = self._make(own, names, _NONE)
         return None
 
     def variant(self, own: PodState, node: NodeInfo) -> Variant:
-        """What to allocate on the node; the same object for nodes that are alike in this."""
+        """Return the variant for the node; the same object for equivalent nodes."""
         available = node.allocatable.scalars
         lacking = own.names
         if available and lacking:
@@ -93,12 +93,12 @@ class Variants:
 
     def _make(self, own: PodState, lacking: tuple[str, ...], held: Held) -> Variant:
         if any(name not in own.classes for name in lacking):
-            return Variant((), rejection=_CANNOT_FIT if own.extended_claim is None else IN_THE_WAY)
+            return Variant((), rejection=_CANNOT_FIT if own.extended_claim is None else CLAIM_MISMATCH)
         wanted = NOTHING_WANTED
         if lacking:
             wanted = plan_requests(own.needs, tuple((name, own.classes[name]) for name in lacking))
         if own.extended_claim is not None and not same_requests(own.extended_claim, wanted.requests):
-            return Variant((), rejection=IN_THE_WAY)
+            return Variant((), rejection=CLAIM_MISMATCH)
         extended_claim = _extended_claim(own, wanted)
         problem = wanted.problem()
         if problem and extended_claim is not None:
@@ -106,9 +106,9 @@ class Variants:
         return Variant(own.pending, extended_claim, held_back(dict(held)), wanted)
 
     def _held(self, node: NodeInfo) -> Held:
-        """Classes, and how many of their free devices running Pods have from a device plugin that is gone.
+        """Return classes, and how many of their free devices Pods use through a removed device plugin.
 
-        Never more than are free: what is held back may keep others from these devices, not from the node.
+        Never more than are free, so that holding back does not make the node infeasible.
         """
         counts: dict[str, int] = {}
         for name, amount in node.requested.scalars.items():
@@ -125,7 +125,7 @@ class Variants:
 
 
 def _extended_claim(own: PodState, wanted: Wanted) -> ResourceClaim | None:
-    """The special claim to allocate: the one there is, or one in memory."""
+    """Return the extended-resource claim to allocate: the existing one, or one in memory."""
     if own.extended_claim is not None:
         return own.extended_claim if own.extended_claim.status.allocation is None else None
     return make_claim(own.pod, wanted.requests) if wanted.requests else None

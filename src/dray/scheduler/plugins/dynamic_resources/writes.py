@@ -1,4 +1,4 @@
-"""Which versions of a claim to write, and what a claim read again means for a write that was planned; pure."""
+"""The contents of claim writes, and checks before a retry. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dray.api.pod_claims import FINALIZER, is_reserved_for, reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
 
-# Answers of a server that did not do what it was asked; after any other failure it may have done it, or may still.
+# Status codes after which the write was certainly not executed; after others the result is unknown.
 _REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429})
 
 
 class ClaimChangedError(Exception):
-    """The claim is no longer what the attempt was decided on."""
+    """The claim has changed since the decision."""
 
 
 class InDoubtError(Exception):
-    """Nobody knows whether a claim was written; `claim` has the version that the write is bound to."""
+    """The result of a write is unknown; `claim` has the version that it is conditional on."""
 
     def __init__(self, claim: ResourceClaim, failure: APIError) -> None:
         super().__init__(failure.message)
@@ -29,12 +29,12 @@ class InDoubtError(Exception):
 
 
 def is_refusal(failure: APIError) -> bool:
-    """Whether the server certainly did not write."""
+    """Return whether the write was certainly not executed."""
     return failure.code in _REFUSALS
 
 
 def check_unchanged(planned: ResourceClaim, now: ResourceClaim, allocation: AllocationResult | None) -> None:
-    """A write that met a conflict may be tried again only if the claim is still there and still to be had."""
+    """Raise if the claim has changed so that the write must not be retried."""
     label = f"{planned.metadata.namespace}/{planned.metadata.name}"
     if now.metadata.uid != planned.metadata.uid or now.metadata.deletion_timestamp is not None:
         raise ClaimChangedError(f"claim {label} got deleted in the meantime")
@@ -46,7 +46,7 @@ def check_unchanged(planned: ResourceClaim, now: ResourceClaim, allocation: Allo
 
 
 def same_devices(one: AllocationResult | None, other: AllocationResult | None) -> bool:
-    """Whether two allocations give the same devices to the same requests."""
+    """Return whether two allocations have the same devices for the same requests."""
     if one is None or other is None:
         return one is other
     return _devices(one) == _devices(other)
@@ -57,17 +57,17 @@ def _devices(allocation: AllocationResult) -> list[tuple[str, str, str, str, str
 
 
 def is_done(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether nothing is left to write."""
+    """Return whether the claim is allocated and reserved for the Pod."""
     return claim.status.allocation is not None and is_reserved_for(claim, pod)
 
 
 def protected(claim: ResourceClaim) -> ResourceClaim:
-    """The claim with the finalizer of allocated claims."""
+    """Return the claim with the finalizer of allocated claims."""
     return _with_finalizers(claim, (*claim.metadata.finalizers, FINALIZER))
 
 
 def unprotected(claim: ResourceClaim) -> ResourceClaim:
-    """The claim without it."""
+    """Return the claim without the finalizer."""
     return _with_finalizers(claim, tuple(name for name in claim.metadata.finalizers if name != FINALIZER))
 
 
@@ -76,7 +76,7 @@ def _with_finalizers(claim: ResourceClaim, finalizers: tuple[str, ...]) -> Resou
 
 
 def taken(claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
-    """The claim with the allocation, if it has none yet, and the Pod among its users."""
+    """Return the claim with the allocation, if it has none yet, and reserved for the Pod."""
     users = claim.status.reserved_for
     if not is_reserved_for(claim, pod):
         users = (*users, reservation_of(pod))
@@ -85,19 +85,19 @@ def taken(claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -
 
 
 def freed(claim: ResourceClaim) -> ResourceClaim:
-    """The claim without allocation, users and device status."""
+    """Return the claim without allocation, reservations and device status."""
     return msgspec.structs.replace(claim, status=ResourceClaimStatus())
 
 
 def may_free(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether nobody but the Pod uses the allocated claim."""
+    """Return whether only the Pod uses the allocated claim."""
     if claim.status.allocation is None:
         return False
     return all(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
 
 
 def unreserve_patch(claim: ResourceClaim, pod: Pod) -> Document:
-    """Takes the Pod from the claim's users, if it is this very claim and nobody has changed it since."""
+    """Return the patch that removes the Pod from reservedFor, conditional on uid and version."""
     return {
         "metadata": {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version},
         "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},

@@ -18,7 +18,7 @@ from dray.client.resources import RESOURCE_CLAIMS
 from dray.framework.events import Action, Hint
 from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
-from dray.scheduler.plugins.dynamic_resources.binding_conditions import Readiness, judge
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import Readiness, evaluate
 from dray.scheduler.plugins.dynamic_resources.hints import Hints, keys_of_claim, keys_of_pod
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import (
@@ -302,11 +302,11 @@ def waiting_claim(*conditions: str, since: datetime = NOW) -> ResourceClaim:
     ],
 )
 def test_binding_conditions(conditions: tuple[str, ...], seconds: int, expected: Readiness) -> None:
-    assert judge(waiting_claim(*conditions), NOW + timedelta(seconds=seconds), 600.0).readiness is expected
+    assert evaluate(waiting_claim(*conditions), NOW + timedelta(seconds=seconds), 600.0).readiness is expected
 
 
 def test_a_claim_without_allocation_has_failed() -> None:
-    assert judge(claim(), NOW, 600.0).readiness is Readiness.FAILED
+    assert evaluate(claim(), NOW, 600.0).readiness is Readiness.FAILED
 
 
 @pytest.mark.behaviour("SP-100")
