@@ -48,8 +48,8 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.randomness import PooledRandom
 from dray.runtime.settings import SettingsError
-from dray.store.compaction import CompactionPolicy
 from dray.store.interface import Store
+from dray.store.state import CompactionPolicy
 
 _LOG: Final = logging.getLogger("dray.apiserver")
 _COMPACTION_CHECK_SECONDS: Final = 5.0

@@ -1,11 +1,11 @@
 """The store on etcd v3, which several API servers may share.
 
-Reads and writes go to etcd. One etcd watch per store feeds the hub, from which all watches are served, so
-thousands of them cost etcd one. A watch that starts before what the hub remembers reads its way up with
-short etcd watches of its own. Revisions are etcd's.
+Reads and writes go to etcd. One etcd watch per store feeds the hub, which serves all watches, so that thousands of
+watches are one for etcd. A watch from a revision before the hub's history first reads older events with short etcd
+watches. Revisions are those of etcd.
 
-When connecting, the store writes a fence beside its keys. Reading the past always finds that event, or one
-that the hub has seen, and so knows where to stop without asking etcd for progress.
+When connecting, the store writes a fence key. Reading older events always finds that event, or one that the hub has
+published, and so ends without asking etcd for progress.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import grpc.aio
 
 from dray.rpc.pb.etcd import mvcc_pb2, rpc_pb2, rpc_pb2_grpc
 from dray.runtime.tasks import ChildTasks
-from dray.store.compaction import CompactionPolicy, CompactionSchedule
+from dray.store.buffered_watch import BufferedWatch
 from dray.store.interface import (
     Entry,
     Event,
@@ -37,12 +37,12 @@ from dray.store.interface import (
     StoreError,
     StoreUnavailableError,
 )
-from dray.store.log import History, Hub, covers
-from dray.store.memory import BufferedWatch
+from dray.store.state import CompactionPolicy, CompactionSchedule
+from dray.store.watch_hub import EventHistory, WatchHub, covers
 
 RECENT_EVENTS_MAX = 4096
 RECENT_BYTES_MAX = 8 * 1024 * 1024
-# etcd answers a range in one message; long lists are fetched in parts of this many keys.
+# etcd returns a range in one message; long lists are fetched in parts of this many keys.
 LIST_KEYS_MAX = 2_000
 REQUEST_SECONDS = 10.0
 RETRY_SECONDS_MIN = 0.1
@@ -59,7 +59,7 @@ _UNAVAILABLE = (
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A dead peer is noticed though nothing is sent; etcd accepts pings no closer than 5 seconds.
+    # Detects a dead peer on an idle connection; etcd accepts pings at most every 5 seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TLSFiles:
-    """How to reach an etcd that speaks TLS: PEM files; certificate and key only if it asks clients for them."""
+    """PEM files for TLS to etcd; certificate and key only if it requires client certificates."""
 
     authority: Path
     certificate: Path | None = None
@@ -87,7 +87,7 @@ class TLSFiles:
 
 
 class _CompactedError(StoreError):
-    """Etcd has compacted what was asked for; `compacted` is 0 when it did not say up to where."""
+    """Etcd has compacted the requested revision; `compacted` is 0 when unknown."""
 
     def __init__(self, compacted: int) -> None:
         super().__init__(_COMPACTED_TEXT)
@@ -95,11 +95,11 @@ class _CompactedError(StoreError):
 
 
 class _FutureError(StoreError):
-    """Etcd has not reached what was asked for."""
+    """Etcd has not reached the requested revision."""
 
 
 class Endpoints:
-    """Channels to etcd's members; after a failure the next one is used."""
+    """Channels to the members of etcd; after a failure the next one is used."""
 
     def __init__(self, endpoints: Sequence[str], credentials: grpc.ChannelCredentials | None) -> None:
         if not endpoints:
@@ -111,17 +111,17 @@ class Endpoints:
         self._at = 0
 
     async def call(self, method: str, request: object) -> Any:
-        """One KV call; a read tries every member, a write, which must not happen twice, only the one in use."""
+        """Make a KV call. A read tries every member; a write, which must not be repeated, only the current one."""
         attempts = len(self._channels) if method == "Range" else 1
         return await self._answered(self._kv, method, request, attempts=attempts)
 
     async def status(self) -> Any:
-        """The state of the first member that answers, which is then the one in use."""
+        """Return the status of the first member that responds, which becomes the current one."""
         request = rpc_pb2.StatusRequest()
         return await self._answered(self._maintenance, "Status", request, attempts=len(self._channels))
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
-        """The responses of one etcd watch, the confirmation of its creation included."""
+        """Yield the responses of one etcd watch, including the confirmation of its creation."""
         stream = self._watch[self._at].Watch()
         try:
             await stream.write(rpc_pb2.WatchRequest(create_request=create))
@@ -140,7 +140,7 @@ class Endpoints:
         raise StoreUnavailableError("etcd ended a watch")
 
     async def close(self) -> None:
-        """Close all connections; calls under way fail."""
+        """Close all connections; calls in progress fail."""
         for channel in self._channels:
             await channel.close(None)
 
@@ -181,10 +181,10 @@ class EtcdStore:
     def __init__(self, endpoints: Endpoints, *, prefix: str, fence_revision: int, policy: CompactionPolicy) -> None:
         self._endpoints = endpoints
         self._prefix = prefix.encode()
-        history = History(fence_revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
-        self._hub = Hub(fence_revision, history)
+        history = EventHistory(fence_revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
+        self._hub = WatchHub(fence_revision, history)
         self._schedule = CompactionSchedule(policy)
-        # What this store has compacted; others may have compacted more.
+        # The revision that this store has compacted to; other servers may have compacted more.
         self._compacted = 0
         self._closed = False
         self._fed = asyncio.Event()
@@ -200,7 +200,7 @@ class EtcdStore:
         tls: TLSFiles | None = None,
         policy: CompactionPolicy | None = None,
     ) -> EtcdStore:
-        """Connect and check that etcd answers; all keys go under `prefix`, such as "/dray"."""
+        """Connect and check that etcd responds; all keys go under `prefix`, such as "/dray"."""
         reached = Endpoints(endpoints, tls.credentials() if tls else None)
         try:
             await reached.status()
@@ -210,7 +210,7 @@ class EtcdStore:
             raise
         store = cls(reached, prefix=prefix, fence_revision=fence_revision, policy=policy or CompactionPolicy())
         try:
-            # The fence is the first thing the feed hears; from then on compactions cannot outrun it.
+            # The fence is the first event of the feed; from then on compactions cannot overtake it.
             await asyncio.wait_for(store._fed.wait(), REQUEST_SECONDS)
         except TimeoutError as error:
             await store.close()
@@ -218,14 +218,14 @@ class EtcdStore:
         return store
 
     async def revision(self) -> int:
-        """The newest committed revision, of all that etcd stores."""
+        """Return the newest committed revision of this etcd."""
         request = rpc_pb2.RangeRequest(key=_fence_key(self._prefix), count_only=True)
         return int((await self._call("Range", request)).header.revision)
 
     async def compacted_revision(self) -> int:
-        """The oldest revision that can be listed or watched from; 0 at first."""
-        # The fence was written after any revision: a watch of it from the beginning either shows that
-        # event or is refused with the number sought.
+        """Return the oldest revision that can be listed or watched from; 0 at first."""
+        # The fence is newer than any compaction: a watch of it from the beginning either yields that event or is
+        # refused with the compacted revision.
         self._check_open()
         create = rpc_pb2.WatchCreateRequest(key=_fence_key(self._prefix), start_revision=1)
         try:
@@ -240,7 +240,7 @@ class EtcdStore:
         return 0
 
     async def get(self, key: str) -> Entry | None:
-        """The newest entry of the key."""
+        """Return the newest entry of the key, or None."""
         response = await self._call("Range", rpc_pb2.RangeRequest(key=self._to_etcd(key)))
         return self._entry(response.kvs[0]) if response.kvs else None
 
@@ -257,7 +257,7 @@ class EtcdStore:
         """Replace the value if the key is still at `expected_revision`."""
         name = self._to_etcd(key)
         put = rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=name, value=value))
-        # Reading back inside the transaction tells when the key was created, without its value.
+        # Reading the key inside the transaction returns its create revision, without its value.
         read = rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=name, keys_only=True))
         response = await self._guarded(key, expected_revision, [put, read])
         self._check_guard(response, key)
@@ -274,7 +274,7 @@ class EtcdStore:
         return Entry(key, previous.value, response.header.revision, previous.create_revision)
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
-        """Entries under the prefix in key order."""
+        """Return entries under the prefix in key order."""
         start, end = self._range(prefix, start_after)
         entries: list[Entry] = []
         while True:
@@ -288,18 +288,18 @@ class EtcdStore:
             start = response.kvs[-1].key + b"\0"
 
     async def count(self, prefix: str) -> int:
-        """How many keys begin with the prefix now."""
+        """Return the number of keys that begin with the prefix."""
         start, end = self._range(prefix, "")
         request = rpc_pb2.RangeRequest(key=start, range_end=end, count_only=True)
         return int((await self._call("Range", request)).count)
 
     async def watch(self, prefix: str, *, after_revision: int) -> BufferedWatch:
-        """Events of keys under `prefix` with revision > `after_revision`."""
+        """Watch the keys under `prefix` for events with revision > `after_revision`."""
         self._check_open()
         if after_revision < self._compacted:
             raise RevisionCompactedError(self._compacted, self._hub.revision)
         if after_revision > self._hub.revision:
-            # The hub may be behind etcd, never ahead.
+            # The hub may be behind etcd, but never ahead.
             current = await self.revision()
             if after_revision > current:
                 raise FutureRevisionError(after_revision, current)
@@ -308,26 +308,26 @@ class EtcdStore:
         return watch
 
     async def compact(self, revision: int) -> None:
-        """Forget history before `revision`, for all who use this etcd."""
+        """Remove the history before `revision`, for all users of this etcd."""
         try:
             if revision > self._compacted:
                 await self._call("Compact", rpc_pb2.CompactionRequest(revision=revision))
         except _CompactedError:
-            # Compacted as far or further already, perhaps by another server.
+            # Already compacted as far, perhaps by another server.
             return
         except _FutureError as error:
             raise FutureRevisionError(revision, await self.revision()) from error
         self._compacted = max(self._compacted, revision)
 
     async def maintain(self, now_seconds: float) -> None:
-        """Compact what has grown too old or too long."""
+        """Compact as the policy demands."""
         revision = await self.revision()
         due = self._schedule.due(now_seconds, revision=revision, compacted=self._compacted)
         if due:
             await self.compact(due)
 
     async def close(self) -> None:
-        """End all watches and connections; calls under way fail as unavailable."""
+        """End all watches and connections; calls in progress fail as unavailable."""
         if self._closed:
             return
         self._closed = True
@@ -344,7 +344,7 @@ class EtcdStore:
         return await self._endpoints.call(method, request)
 
     async def _guarded(self, key: str, expected_revision: int, operations: list[Any]) -> Any:
-        """Write if the key's revision is the expected one (0: there is no such key), else read it."""
+        """Write if the key has the expected revision (0: it does not exist), else read it."""
         name = self._to_etcd(key)
         unchanged = rpc_pb2.Compare(
             key=name, target=rpc_pb2.Compare.MOD, result=rpc_pb2.Compare.EQUAL, mod_revision=expected_revision
@@ -369,7 +369,7 @@ class EtcdStore:
             raise FutureRevisionError(request.revision, await self.revision()) from error
 
     async def _read_past(self, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
-        """One response of an etcd watch over all keys; there is always another event up to the hub's floor."""
+        """Read one response of an etcd watch over all keys; there is always an event up to the hub's floor."""
         create = self._watch_all(after_revision)
         try:
             async with asyncio.timeout(REQUEST_SECONDS), aclosing(self._endpoints.watch(create)) as responses:
@@ -386,7 +386,7 @@ class EtcdStore:
         raise StoreUnavailableError("etcd ended a watch")
 
     async def _feed(self) -> None:
-        """Pass what etcd's watch tells to the hub, for as long as the store is open."""
+        """Publish the events of an etcd watch in the hub until cancelled."""
         delay = RETRY_SECONDS_MIN
         while True:
             seen = self._hub.revision
@@ -396,9 +396,9 @@ class EtcdStore:
                 await self._start_over(error)
             except StoreError as error:
                 _log.warning("the watch of etcd was interrupted at revision %d: %s", self._hub.revision, error)
-            except Exception:  # noqa: BLE001 (whatever it is, watches must not stop for good)
+            except Exception:  # noqa: BLE001 - watches must not stop for good
                 _log.exception("the watch of etcd was interrupted at revision %d", self._hub.revision)
-            # A pause before the next attempt, longer after each that brought nothing.
+            # The delay grows with each attempt that yielded no event.
             delay = RETRY_SECONDS_MIN if self._hub.revision > seen else min(2 * delay, RETRY_SECONDS_MAX)
             await asyncio.sleep(delay)
 
@@ -406,16 +406,16 @@ class EtcdStore:
         async with aclosing(self._endpoints.watch(self._watch_all(revision))) as responses:
             async for response in responses:
                 if response.created:
-                    # Its revision may be ahead of events that are still to come.
+                    # Its revision may be ahead of events that follow.
                     continue
-                # While a watch catches up, the header is ahead of the events; without events it reports
-                # the progress of a watch that has caught up.
+                # While a watch catches up, the header is ahead of the events. Without events it is a progress
+                # notification of a watch that has caught up.
                 seen = response.events[-1].kv.mod_revision if response.events else response.header.revision
                 self._hub.publish(self._events(response, revision), seen)
                 self._fed.set()
 
     async def _start_over(self, error: _CompactedError) -> None:
-        """Events were compacted before they were seen: every watch has a gap and must end."""
+        """Restart after events were compacted before they were read: every watch has a gap and must end."""
         try:
             fence_revision = await _write_fence(self._endpoints, self._prefix)
         except StoreError as failure:
@@ -429,8 +429,8 @@ class EtcdStore:
         return rpc_pb2.WatchCreateRequest(
             key=self._prefix or b"\0",
             range_end=_range_end(self._prefix),
-            # Not the one after: etcd 3.5 lets a watch begin at the compacted revision, where it may
-            # silently miss a deletion. So the last known event is asked for again, and dropped.
+            # Not the next revision: etcd 3.5 lets a watch start at the compacted revision, where it may silently
+            # miss a deletion. The last known event is requested again and dropped.
             start_revision=max(after_revision, 1),
             progress_notify=True,
             prev_kv=True,
@@ -471,7 +471,7 @@ class EtcdStore:
 
 
 def _fence_key(prefix: bytes) -> bytes:
-    # Not beginning with "/" after the prefix, it is none of the store's keys.
+    # No "/" after the prefix, so it is none of the store's keys.
     return prefix + b"!fence"
 
 
@@ -481,6 +481,6 @@ async def _write_fence(endpoints: Endpoints, prefix: bytes) -> int:
 
 
 def _range_end(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with the prefix, as etcd wants it."""
+    """Return the range end of all keys that begin with the prefix, as etcd defines it."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b"\0"

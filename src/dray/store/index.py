@@ -1,8 +1,7 @@
-"""Entries in key order, held in memory; pages are cut from it without sorting.
+"""Entries in key order, in memory; pages are read without sorting. Pure.
 
-Keys live in a list of short sorted lists, so an insertion moves at most one short list's tail however
-many keys there are, and counting a range adds up list lengths. An overlay shows an earlier state: it
-names, for each key changed since, the entry it had then.
+Keys are in a list of short sorted lists, so an insertion moves at most the tail of one short list, and counting a
+range adds list lengths. An overlay describes an earlier state: it maps each key changed since to its entry then.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CHUNK_KEYS_MAX = 512
 
 
 def prefix_end(prefix: str) -> str:
-    """The smallest string greater than every string that begins with `prefix`; "" when there is none."""
+    """Return the smallest string greater than all strings that begin with `prefix`, or an empty string."""
     stripped = prefix.rstrip("\U0010ffff")
     return stripped[:-1] + chr(ord(stripped[-1]) + 1) if stripped else ""
 
@@ -35,7 +34,7 @@ class OrderedKeys:
         self._last = [chunk[-1] for chunk in self._chunks]
 
     def add(self, key: str) -> None:
-        """Insert a key that is not there."""
+        """Insert a new key."""
         if not self._chunks:
             self._chunks, self._last = [[key]], [key]
             return
@@ -50,7 +49,7 @@ class OrderedKeys:
             self._last[at] = chunk[-1]
 
     def remove(self, key: str) -> None:
-        """Take out a key that is there."""
+        """Remove a key that exists."""
         at = bisect_left(self._last, key)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, key)]
@@ -60,7 +59,7 @@ class OrderedKeys:
             del self._chunks[at], self._last[at]
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> Iterator[list[str]]:
-        """The keys from one position to another, as slices."""
+        """Yield the keys between two positions in slices."""
         for at in range(start[0], min(end[0] + 1, len(self._chunks))):
             low = start[1] if at == start[0] else 0
             high = end[1] if at == end[0] else len(self._chunks[at])
@@ -68,28 +67,28 @@ class OrderedKeys:
                 yield self._chunks[at][low:high]
 
     def count(self, start: tuple[int, int], end: tuple[int, int]) -> int:
-        """How many keys lie between two positions."""
+        """Return the number of keys between two positions."""
         if end <= start:
             return 0
         return sum(map(len, self._chunks[start[0] : end[0]])) - start[1] + end[1]
 
     def position(self, key: str) -> tuple[int, int]:
-        """Where the first key not less than `key` is."""
+        """Return the position of the first key not less than `key`."""
         at = bisect_left(self._last, key)
         return (at, bisect_left(self._chunks[at], key)) if at < len(self._chunks) else (at, 0)
 
     def position_after(self, key: str) -> tuple[int, int]:
-        """Where the first key greater than `key` is."""
+        """Return the position of the first key greater than `key`."""
         at = bisect_right(self._last, key)
         return (at, bisect_right(self._chunks[at], key)) if at < len(self._chunks) else (at, 0)
 
     def end(self) -> tuple[int, int]:
-        """The position after the last key."""
+        """Return the position after the last key."""
         return len(self._chunks), 0
 
 
 class EntryIndex:
-    """The entries of one moment, found by key and listed in key order."""
+    """Entries by key, and in key order."""
 
     def __init__(self, entries: Mapping[str, Entry] | None = None) -> None:
         self._entries: dict[str, Entry] = dict(entries or {})
@@ -99,7 +98,7 @@ class EntryIndex:
         return len(self._entries)
 
     def get(self, key: str) -> Entry | None:
-        """The entry of a key."""
+        """Return the entry of a key, or None."""
         return self._entries.get(key)
 
     def put(self, entry: Entry) -> None:
@@ -109,16 +108,16 @@ class EntryIndex:
         self._entries[entry.key] = entry
 
     def remove(self, key: str) -> None:
-        """Forget a key that is there."""
+        """Remove a key that exists."""
         del self._entries[key]
         self._keys.remove(key)
 
     def count(self, prefix: str) -> int:
-        """How many keys begin with the prefix."""
+        """Return the number of keys that begin with the prefix."""
         return self._keys.count(*self._range(prefix, ""))
 
     def page(self, prefix: str, *, limit: int, start_after: str) -> tuple[list[Entry], int]:
-        """The first `limit` entries (0: all) and how many follow them."""
+        """Return the first `limit` entries (0: all) and the number of entries after them."""
         start, end = self._range(prefix, start_after)
         entries: list[Entry] = []
         for keys in self._keys.between(start, end):
@@ -131,7 +130,7 @@ class EntryIndex:
     def page_before(
         self, prefix: str, *, limit: int, start_after: str, overlay: Mapping[str, Entry | None]
     ) -> tuple[list[Entry], int]:
-        """As `page`, of the earlier state that the overlay describes; costs as much as the overlay is long."""
+        """Return a page of the earlier state that the overlay describes; the cost grows with the overlay."""
         start, end = self._range(prefix, start_after)
         inside = {key: then for key, then in overlay.items() if key.startswith(prefix) and key > start_after}
         gone = sorted(key for key, then in inside.items() if then is not None and key not in self._entries)

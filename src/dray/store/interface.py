@@ -1,16 +1,16 @@
-"""The store's contract: revisioned keys with compare-and-swap, consistent pages, and gapless watches.
+"""The contract of a store: revisioned keys with compare-and-swap, consistent pages, and watches without gaps.
 
-Every implementation passes the same suite (`tests/conformance/store`). Promises:
+Every implementation passes the same suite (`tests/conformance/store`). Guarantees:
 
-* One revision counter for the whole store; each committed write takes the next number. Revisions start
+* There is one revision counter for the whole store; each committed write takes the next number. Revisions start
   at 1 (an empty store), so the first write is 2 or later.
-* A call that returned has been made durable (memory excepted).
+* A write is durable when its call returns (memory excepted).
 * `list_page` at a revision shows the store exactly as it was then; pages of one revision are consistent.
 * A watch delivers each event after its starting revision once, in revision order, or raises
-  `RevisionCompactedError`; it never skips silently. A watcher too slow for its buffer is ended with
-  `WatchOverflowError`, after which the caller re-lists.
+  `RevisionCompactedError`; it never skips silently. A watch that is too slow for its buffer ends with
+  `WatchOverflowError`, after which the caller relists.
 * History can be compacted up to a revision: that revision can still be listed and watched from, older
-  ones cannot. So the newest revision is always usable, whatever was compacted.
+  ones cannot. The newest revision is always available.
 * Keys begin with "/" and are valid text; key order is the order of their characters.
 """
 
@@ -25,19 +25,19 @@ import msgspec
 
 
 class StoreError(Exception):
-    """Base of everything the store raises."""
+    """Base of all errors of the store."""
 
 
 class KeyExistsError(StoreError):
-    """`create` found the key taken."""
+    """`create` found an existing key."""
 
 
 class KeyNotFoundError(StoreError):
-    """A guarded write found no such key."""
+    """`update` or `delete` found no such key."""
 
 
 class RevisionConflictError(StoreError):
-    """A guarded write found the key at another revision; `current` is what is there now."""
+    """`update` or `delete` found the key at another revision; `current` is its entry."""
 
     def __init__(self, current: Entry) -> None:
         super().__init__(f"{current.key} is at revision {current.revision}")
@@ -45,7 +45,7 @@ class RevisionConflictError(StoreError):
 
 
 class RevisionCompactedError(StoreError):
-    """The revision asked for is older than what is kept; `compacted` is the oldest that is kept."""
+    """The requested revision is older than `compacted`, the oldest that is available."""
 
     def __init__(self, compacted: int, current: int) -> None:
         super().__init__(f"required revision has been compacted (compacted {compacted}, current {current})")
@@ -54,7 +54,7 @@ class RevisionCompactedError(StoreError):
 
 
 class FutureRevisionError(StoreError):
-    """The revision asked for has not happened yet."""
+    """The requested revision does not exist yet."""
 
     def __init__(self, requested: int, current: int) -> None:
         super().__init__(f"revision {requested} is in the future (current {current})")
@@ -63,23 +63,23 @@ class FutureRevisionError(StoreError):
 
 
 class WatchOverflowError(StoreError):
-    """The watcher did not keep up and was ended."""
+    """The watch was too slow and has ended."""
 
 
 class StoreDamagedError(StoreError):
-    """The stored data cannot be trusted; the message says what was found and how to recover."""
+    """The stored data is damaged; the message says what was found and how to recover."""
 
 
 class StoreUnavailableError(StoreError):
-    """The back end does not answer (etcd down, disk full, store closed); a write may or may not have happened."""
+    """The back end is unavailable (etcd down, disk full, store closed); a write may or may not have been committed."""
 
 
 class StoreLockedError(StoreError):
     """Another process has the stored data open."""
 
 
-# Entries and events cannot be part of a cycle, and there are very many: without a header for the collector of cycles
-# each is a quarter smaller.
+# Entries and events are never part of a reference cycle. Without the header of the garbage collector each of them,
+# and there are many, is a quarter smaller.
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -101,7 +101,7 @@ class Page:
 
 
 class EventType(enum.StrEnum):
-    """What happened to a key."""
+    """The type of a write."""
 
     PUT = "PUT"
     DELETE = "DELETE"
@@ -111,7 +111,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """One committed write. `previous` is the entry before it (None for a creation).
 
     For a PUT, `entry` is the new entry. For a DELETE, `entry` has the last value with the revision of
-    the deletion, so that watchers can show the object as it went.
+    the deletion, so that watchers see the final state of the object.
     """
 
     type: EventType
@@ -125,39 +125,39 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Watch(Protocol):
-    """A running watch; closing it (or leaving `async with`) frees its buffer."""
+    """A running watch; `aclose` or leaving `async with` releases its buffer."""
 
     async def __aenter__(self) -> Self:
-        """The watch itself."""
+        """Return the watch."""
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Close."""
+        """Close the watch."""
 
     def __aiter__(self) -> AsyncIterator[tuple[Event, ...]]:
-        """Batches of events in revision order."""
+        """Iterate over batches of events in revision order."""
 
     @property
     def progress(self) -> int:
-        """All events up to this revision have been delivered or are not for this watch."""
+        """The revision up to which all events of this watch have been delivered."""
 
     def wake(self) -> None:
-        """Make the iteration yield now, an empty batch if there is nothing: how timers reach a waiting watcher."""
+        """Make the iteration yield at once, with an empty batch if there is no event; for timers of the watcher."""
 
     async def aclose(self) -> None:
         """End the watch; iteration stops."""
 
 
 class Store(Protocol):
-    """See the module's promises. All calls may be made concurrently from one event loop."""
+    """A store with the guarantees of this module. Calls may be made concurrently from one event loop."""
 
     async def revision(self) -> int:
-        """The newest committed revision."""
+        """Return the newest committed revision."""
 
     async def compacted_revision(self) -> int:
-        """The oldest revision that can be listed or watched from; 0 at first."""
+        """Return the oldest revision that can be listed or watched from; 0 at first."""
 
     async def get(self, key: str) -> Entry | None:
-        """The newest entry of the key."""
+        """Return the newest entry of the key, or None."""
 
     async def create(self, key: str, value: bytes) -> Entry:
         """Write a key that must not exist."""
@@ -169,25 +169,25 @@ class Store(Protocol):
         """Remove the key if it is still at `expected_revision`; the result has the deletion's revision."""
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
-        """Entries whose keys begin with `prefix`, in key order, after `start_after`; limit 0 means all.
+        """Return entries whose keys begin with `prefix`, in key order, after `start_after`; limit 0 means all.
 
-        `revision` 0 means the newest; the page's `revision` says which it was.
+        `revision` 0 means the newest; the page has the actual revision.
         """
 
     async def count(self, prefix: str) -> int:
-        """How many keys begin with the prefix now."""
+        """Return the number of keys that begin with the prefix."""
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
-        """Events of keys under `prefix` with revision > `after_revision`.
+        """Watch the keys under `prefix` for events with revision > `after_revision`.
 
-        Registered when it returns: no later event is missed. Prefixes end with "/" or name a whole key.
+        No event is missed once the call has returned. A prefix ends with "/" or is a whole key.
         """
 
     async def compact(self, revision: int) -> None:
-        """Forget history before `revision`; newest values always stay. Compacting less than before does nothing."""
+        """Remove the history before `revision`; newest values stay. Compacting less than before does nothing."""
 
     async def maintain(self, now_seconds: float) -> None:
-        """Compact what has grown too old or too long; the owner calls it every few seconds of a monotonic clock."""
+        """Compact as the policy demands; the owner calls this every few seconds with the time of a monotonic clock."""
 
     async def close(self) -> None:
-        """Finish pending writes, end all watches, release files and connections; safe to call twice."""
+        """Finish pending writes, end all watches and release files and connections; may be called twice."""

@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from dray.store.compaction import CompactionPolicy, CompactionSchedule
-from dray.store.files import connect, lock, open_database
+from dray.store.buffered_watch import BufferedWatch
 from dray.store.interface import (
     Entry,
     Event,
@@ -29,11 +28,8 @@ from dray.store.interface import (
     StoreDamagedError,
     StoreUnavailableError,
 )
-from dray.store.ledger import REVISION_OF_EMPTY, Ledger, guard, plan_create, plan_delete, plan_update
-from dray.store.log import History, covers
-from dray.store.loop import Write, WriterThread
-from dray.store.memory import BufferedWatch
-from dray.store.rows import (
+from dray.store.sqlite_file import connect, lock, open_database
+from dray.store.sqlite_rows import (
     DELETE_SUPERSEDED,
     DELETE_TOMBSTONES,
     SELECT_AFTER,
@@ -44,13 +40,25 @@ from dray.store.rows import (
     event_of,
     select_statement,
 )
+from dray.store.state import (
+    REVISION_OF_EMPTY,
+    CompactionPolicy,
+    CompactionSchedule,
+    StoreState,
+    guard,
+    plan_create,
+    plan_delete,
+    plan_update,
+)
+from dray.store.watch_hub import EventHistory, covers
+from dray.store.writer import Write, WriterThread
 
-# Recent events kept in memory for watches that start a little in the past; older ones come from the file.
+# Recent events in memory, for watches that start from a recent revision; older ones are read from the file.
 RECENT_EVENTS_MAX = 4096
 RECENT_BYTES_MAX = 8 * 1024 * 1024
-# Writes decided but not committed; beyond it the disk is too slow and callers are turned away.
+# Planned writes that are not committed; with more the disk is too slow and callers are refused.
 WRITES_PENDING_MAX = 65_536
-# Rows per read of the past and per step of a compaction: a few milliseconds each.
+# Rows per read of older events and per step of a compaction: a few milliseconds each.
 REPLAY_ROWS_MAX = 500
 SWEEP_REVISIONS_MAX = 2_000
 SELECT_ROWS_MAX = 500
@@ -69,20 +77,20 @@ class SQLiteStore:
         self._reading = connect(path, read_only=True)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._loop = asyncio.get_running_loop()
-        self._history = History(loaded.revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
-        self._ledger = Ledger(
+        self._history = EventHistory(loaded.revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
+        self._state = StoreState(
             loaded.entries, revision=loaded.revision, compacted=loaded.compacted, history=self._history
         )
         self._schedule = CompactionSchedule(policy)
-        # Deletions of compacted rows are done up to here; behind `compacted` after a crash in between.
+        # Compacted rows are deleted up to this revision; it is behind `compacted` after a crash in between.
         self._swept = loaded.swept
         self._sweeping = asyncio.Lock()
-        # The newest write on its way of each key that has one, and the last revision handed out.
+        # The newest uncommitted write of each key, and the last revision assigned.
         self._pending: dict[str, Write] = {}
         self._pending_count = 0
         self._planned = loaded.revision
         self._epoch = 0
-        # Writes planned in this turn of the event loop; passed to the thread at its end.
+        # Writes planned in this iteration of the event loop; submitted to the thread at its end.
         self._gathered: list[Write] = []
         self._outcome: asyncio.Future[None] | None = None
         self._closed = False
@@ -90,7 +98,7 @@ class SQLiteStore:
 
     @classmethod
     async def open(cls, path: Path | str, *, policy: CompactionPolicy | None = None) -> SQLiteStore:
-        """Open or create the file; refuses one that is damaged or in use."""
+        """Open or create the file; raise for one that is damaged or in use."""
         path = Path(path)
         held = lock(path)
         try:
@@ -101,18 +109,18 @@ class SQLiteStore:
             raise
 
     async def revision(self) -> int:
-        """The newest committed revision."""
-        return self._open_ledger().revision
+        """Return the newest committed revision."""
+        return self._open_state().revision
 
     async def compacted_revision(self) -> int:
-        """The oldest revision that can be listed or watched from; 0 at first."""
-        return self._open_ledger().compacted
+        """Return the oldest revision that can be listed or watched from; 0 at first."""
+        return self._open_state().compacted
 
     async def get(self, key: str) -> Entry | None:
-        """The newest entry of the key."""
-        return self._open_ledger().index.get(key)
+        """Return the newest entry of the key, or None."""
+        return self._open_state().index.get(key)
 
-    # Writing is one coroutine, `_commit`, with nothing around it that would be resumed as well.
+    # A write is the single coroutine `_commit`: a wrapper would have to be resumed as well.
 
     def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Write a key that must not exist."""
@@ -135,45 +143,45 @@ class SQLiteStore:
         return self._commit(key, plan)
 
     async def count(self, prefix: str) -> int:
-        """How many keys begin with the prefix now."""
-        return self._open_ledger().index.count(prefix)
+        """Return the number of keys that begin with the prefix."""
+        return self._open_state().index.count(prefix)
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
-        """Entries under the prefix in key order."""
-        ledger = self._open_ledger()
-        if revision in (0, ledger.revision):
-            return ledger.page(prefix, limit=limit, start_after=start_after)
-        ledger.check_readable(revision)
+        """Return entries under the prefix in key order."""
+        state = self._open_state()
+        if revision in (0, state.revision):
+            return state.page(prefix, limit=limit, start_after=start_after)
+        state.check_readable(revision)
         overlay = await self._undo(max(revision, REVISION_OF_EMPTY))
-        page = ledger.page_at(prefix, limit=limit, start_after=start_after, revision=revision, overlay=overlay)
+        page = state.page_at(prefix, limit=limit, start_after=start_after, revision=revision, overlay=overlay)
         return await self._filled(page)
 
     async def watch(self, prefix: str, *, after_revision: int) -> BufferedWatch:
-        """Events of keys under `prefix` with revision > `after_revision`."""
-        ledger = self._open_ledger()
-        ledger.check_readable(after_revision)
+        """Watch the keys under `prefix` for events with revision > `after_revision`."""
+        state = self._open_state()
+        state.check_readable(after_revision)
         start = max(after_revision, REVISION_OF_EMPTY)
-        return BufferedWatch(ledger.hub, prefix, after_revision=start, read_past=self._read_past)
+        return BufferedWatch(state.hub, prefix, after_revision=start, read_past=self._read_past)
 
     async def compact(self, revision: int) -> None:
         """Forget history before `revision`."""
-        ledger = self._open_ledger()
-        ledger.check_readable(max(revision, ledger.compacted))
+        state = self._open_state()
+        state.check_readable(max(revision, state.compacted))
         async with self._sweeping:
-            # Readers are turned away before the first row goes.
-            ledger.compacted = max(revision, ledger.compacted)
-            while self._swept < ledger.compacted:
-                self._open_ledger()
-                end = min(ledger.compacted, self._swept + SWEEP_REVISIONS_MAX)
-                await self._writer.run(_sweep(self._swept, end, compacted=ledger.compacted))
+            # Set first: readers must be refused before the first row is deleted.
+            state.compacted = max(revision, state.compacted)
+            while self._swept < state.compacted:
+                self._open_state()
+                end = min(state.compacted, self._swept + SWEEP_REVISIONS_MAX)
+                await self._writer.run(_sweep(self._swept, end, compacted=state.compacted))
                 self._swept = end
 
     async def maintain(self, now_seconds: float) -> None:
-        """Compact what has grown too old or too long, and finish a compaction that a crash cut short."""
-        ledger = self._open_ledger()
-        due = self._schedule.due(now_seconds, revision=ledger.revision, compacted=ledger.compacted)
-        if due or self._swept < ledger.compacted:
-            await self.compact(max(due, ledger.compacted))
+        """Compact as the policy demands, and finish a compaction that a crash interrupted."""
+        state = self._open_state()
+        due = self._schedule.due(now_seconds, revision=state.revision, compacted=state.compacted)
+        if due or self._swept < state.compacted:
+            await self.compact(max(due, state.compacted))
 
     async def close(self) -> None:
         """Finish pending writes, end all watches and release the file."""
@@ -182,24 +190,24 @@ class SQLiteStore:
         self._flush()
         self._closed = True
         await self._writer.stop()
-        self._ledger.hub.close()
+        self._state.hub.close()
         await self._loop.run_in_executor(self._reader, self._reading.close)
         self._reader.shutdown()
-        # Closing the last connection folds the write-ahead log into the file.
+        # Closing the last connection checkpoints the write-ahead log.
         self._connection.close()
         self._held.close()
 
-    def _open_ledger(self) -> Ledger:
+    def _open_state(self) -> StoreState:
         if self._closed:
             raise StoreUnavailableError("the store is closed")
-        return self._ledger
+        return self._state
 
     def _current(self, key: str) -> Entry | None:
-        """The entry a write has to reckon with: the newest, committed or on its way."""
-        ledger = self._open_ledger()
+        """Return the entry that a write builds on: the newest, committed or pending."""
+        state = self._open_state()
         write = self._pending.get(key)
         if write is None:
-            return ledger.index.get(key)
+            return state.index.get(key)
         return write.event.entry if write.event.type is EventType.PUT else None
 
     async def _commit(self, key: str, plan: Callable[[Entry | None], Event]) -> Entry:
@@ -207,7 +215,7 @@ class SQLiteStore:
             try:
                 event = plan(self._current(key))
             except (KeyExistsError, KeyNotFoundError, RevisionConflictError):
-                # A refusal tells of a state that others can see: what is on its way is awaited first.
+                # A refusal must describe a committed state: wait for pending writes of the key first.
                 if key not in self._pending:
                     raise
                 await self._next_outcome()
@@ -215,7 +223,7 @@ class SQLiteStore:
                 return await self._queued(event)
 
     async def _next_outcome(self) -> None:
-        """Wait until the writer has reported something; not on a write's own future, which its caller may cancel."""
+        """Wait for the next report of the writer; not for the future of a write, which its caller may cancel."""
         if self._outcome is None:
             self._outcome = self._loop.create_future()
         await asyncio.shield(self._outcome)
@@ -248,7 +256,7 @@ class SQLiteStore:
         for write in writes:
             if pending.get(write.event.entry.key) is write:
                 del pending[write.event.entry.key]
-        self._ledger.apply([write.event for write in writes])
+        self._state.apply([write.event for write in writes])
         for write in writes:
             if not write.done.done():
                 write.done.set_result(write.event.entry)
@@ -256,10 +264,10 @@ class SQLiteStore:
 
     def _on_failed(self, writes: list[Write], why: str) -> None:
         if writes[0].epoch == self._epoch:
-            # All that is planned builds on the failed writes: forget it and start from what is committed.
+            # All planned writes depend on the failed ones: drop them and restart from the committed state.
             self._epoch += 1
             self._pending.clear()
-            self._planned = self._ledger.revision
+            self._planned = self._state.revision
             writes, self._gathered = writes + self._gathered, []
         self._pending_count -= len(writes)
         for write in writes:
@@ -268,43 +276,43 @@ class SQLiteStore:
         self._announce_outcome()
 
     async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        self._open_ledger()
+        self._open_state()
         try:
             return await self._loop.run_in_executor(self._reader, query, self._reading)
         except sqlite3.Error as error:
             raise StoreUnavailableError(f"history could not be read: {error}") from error
 
     async def _undo(self, revision: int) -> dict[str, Entry | None]:
-        """What each key changed since a revision was then; entries from the file lack their value still."""
+        """Return the entries at a revision of the keys changed since; those from the file still lack their value."""
         overlay: dict[str, Entry | None] = {}
         while revision < self._history.floor:
-            target = self._ledger.revision
+            target = self._state.revision
             for key, previous in await self._read(_changes(revision, target)):
-                # Of several changes the oldest tells what was before.
+                # The oldest of several changes has the entry of that revision.
                 overlay.setdefault(key, Entry(key, b"", previous, 0) if previous else None)
             revision = target
         return self._history.undo(revision) | overlay
 
     async def _filled(self, page: Page) -> Page:
-        """The page with the values that `_undo` left out."""
+        """Return the page with the values that `_undo` left out."""
         wanted = [entry.revision for entry in page.entries if entry.create_revision == 0]
         if not wanted:
             return page
         found = await self._read(_entries(wanted))
-        ledger = self._open_ledger()
-        if page.revision < ledger.compacted:
-            raise RevisionCompactedError(ledger.compacted, ledger.revision)
+        state = self._open_state()
+        if page.revision < state.compacted:
+            raise RevisionCompactedError(state.compacted, state.revision)
         if len(found) != len(wanted):
             raise StoreDamagedError(f"{len(wanted) - len(found)} values of revision {page.revision} are missing")
         return replace(page, entries=tuple(found.get(entry.revision, entry) for entry in page.entries))
 
     async def _read_past(self, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
         events = await self._read(_events_after(after_revision))
-        ledger = self._open_ledger()
-        if after_revision < ledger.compacted:
-            raise RevisionCompactedError(ledger.compacted, ledger.revision)
-        # Rows may be durable before the event loop has heard of them; those come through the hub.
-        known = [event for event in events if event.revision <= ledger.revision]
+        state = self._open_state()
+        if after_revision < state.compacted:
+            raise RevisionCompactedError(state.compacted, state.revision)
+        # Rows may be durable before the event loop knows; those come through the hub.
+        known = [event for event in events if event.revision <= state.revision]
         return tuple(event for event in known if covers(prefix, event.entry.key)), known[-1].revision
 
 
@@ -325,7 +333,7 @@ def _entries(revisions: Sequence[int]) -> Callable[[sqlite3.Connection], dict[in
 
 def _events_after(revision: int) -> Callable[[sqlite3.Connection], list[Event]]:
     def query(connection: sqlite3.Connection) -> list[Event]:
-        # One read transaction, so that a compaction in between cannot take the previous rows away.
+        # One read transaction, so that a concurrent compaction cannot remove the previous rows.
         connection.execute("BEGIN")
         try:
             rows = connection.execute(SELECT_AFTER, (revision, REPLAY_ROWS_MAX)).fetchall()
@@ -338,7 +346,7 @@ def _events_after(revision: int) -> Callable[[sqlite3.Connection], list[Event]]:
 
 
 def _sweep(after: int, until: int, *, compacted: int) -> Callable[[sqlite3.Connection], None]:
-    """One step of a compaction, which also records how far it is to go."""
+    """Return one step of a compaction, which also records its target."""
 
     def change(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

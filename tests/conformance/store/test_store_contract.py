@@ -21,7 +21,7 @@ from dray.store.interface import (
     Watch,
     WatchOverflowError,
 )
-from dray.store.log import WATCH_BUFFER_EVENTS_MAX
+from dray.store.watch_hub import WATCH_BUFFER_EVENTS_MAX
 
 PODS = "/registry/core/pods/"
 WAIT_SECONDS = 20

@@ -15,9 +15,9 @@ from zlib import crc32
 
 import pytest
 
-from dray.store.files import lock
 from dray.store.interface import StoreDamagedError, StoreLockedError
 from dray.store.sqlite import SQLiteStore
+from dray.store.sqlite_file import lock
 
 KILLS = 100
 # Lines heard before a kill; the moment within the next write is left to chance.

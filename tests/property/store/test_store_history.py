@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from dray.store import sqlite as sqlite_module
 from dray.store.index import EntryIndex, OrderedKeys
 from dray.store.interface import Entry, Event, EventType, Page, RevisionCompactedError, Store
-from dray.store.log import covers
 from dray.store.memory import MemoryStore
 from dray.store.sqlite import SQLiteStore
+from dray.store.watch_hub import covers
 
 KEYS = [
     f"/registry/{kind}/{namespace}/{name}" for kind in ("a", "ab") for namespace in "xy" for name in ("1", "2", "10")

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from dray.store import sqlite as sqlite_module
-from dray.store.compaction import CompactionPolicy
-from dray.store.files import migrate, open_database
 from dray.store.interface import (
     Entry,
     KeyExistsError,
@@ -22,8 +20,10 @@ from dray.store.interface import (
     RevisionConflictError,
     StoreUnavailableError,
 )
-from dray.store.rows import BATCH_ROWS_MAX, MIGRATIONS
 from dray.store.sqlite import SQLiteStore
+from dray.store.sqlite_file import migrate, open_database
+from dray.store.sqlite_rows import BATCH_ROWS_MAX, MIGRATIONS
+from dray.store.state import CompactionPolicy
 
 PODS = "/registry/core/pods/ns/"
 

@@ -1,8 +1,7 @@
-"""The writer thread: the only one that writes to the database, committing all that waits in one transaction.
+"""The writer thread: the only writer of the database. It commits all waiting writes in one transaction.
 
-A batch is one SQL statement and so one implicit transaction: the thread asks for the interpreter lock a
-few times per commit and not for every row, which matters when the event loop is busy. The event loop is
-woken once per commit.
+A batch is one SQL statement and so one implicit transaction: the thread takes the interpreter lock a few times per
+commit, not for every row, which matters when the event loop is busy. The event loop is woken once per commit.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import TypeVar
 import msgspec
 
 from dray.store.interface import Entry, Event, StoreUnavailableError
-from dray.store.rows import BATCH_ROWS_MAX, insertion
+from dray.store.sqlite_rows import BATCH_ROWS_MAX, insertion
 
 T = TypeVar("T")
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A planned event and who waits for it; events of one epoch build on each other."""
+    """A planned event and the future of its caller; events of one epoch depend on each other."""
 
     event: Event
     done: asyncio.Future[Entry]
@@ -52,24 +51,24 @@ class WriterThread:
         self._committed = committed
         self._failed = failed
         self._inbox: SimpleQueue[list[Write] | _Task | None] = SimpleQueue()
-        # Writes of an epoch that had a failure build on what was rolled back; only the thread uses it.
+        # Later writes of an epoch with a failure depend on what was rolled back. Used by the thread only.
         self._broken_epoch = -1
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
     def submit(self, writes: list[Write]) -> None:
-        """Queue writes; they are committed together, with others if they wait."""
+        """Queue writes, to be committed in one transaction with others that wait."""
         self._inbox.put(writes)
 
     async def run(self, task: Callable[[sqlite3.Connection], T]) -> T:
-        """Run something else on the connection, between commits."""
+        """Run a function on the connection, between commits."""
         done: asyncio.Future[object] = self._loop.create_future()
         self._inbox.put(_Task(task, done))
         return await done  # type: ignore[return-value]
 
     async def stop(self) -> None:
-        """Finish what is queued and end the thread."""
+        """Commit the queued writes and end the thread."""
         self._inbox.put(None)
         await asyncio.shield(self._stopped)
         self._thread.join()
@@ -93,7 +92,7 @@ class WriterThread:
         self._report(_resolve, self._stopped, None)
 
     def _waiting(self) -> list[list[Write] | _Task | None]:
-        """Everything in the inbox up to the first item that is not a write."""
+        """Return everything in the inbox up to the first item that is not a write."""
         items = [self._inbox.get()]
         while isinstance(items[-1], list):
             try:
@@ -111,7 +110,7 @@ class WriterThread:
             self._insert(writes)
 
     def _insert(self, writes: list[Write]) -> None:
-        # All of one epoch: the loop starts the next only after it heard of a failure.
+        # All of one epoch: the event loop starts the next one only after a failure was reported.
         try:
             self._connection.execute(*insertion([write.event for write in writes]))
         except sqlite3.Error as error:
@@ -131,7 +130,7 @@ class WriterThread:
             self._report(_resolve, task.done, result)
 
     def _undo(self) -> None:
-        # SQLite has usually rolled back by itself; some errors leave the transaction open.
+        # SQLite usually rolls back by itself; some errors leave the transaction open.
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -139,7 +138,7 @@ class WriterThread:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop was closed without closing the store; there is no one left to tell.
+            # The event loop was closed without closing the store; nobody waits for the result.
             return
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dray.store.compaction import MARK_SECONDS, CompactionPolicy, CompactionSchedule
+from dray.store.state import MARK_SECONDS, CompactionPolicy, CompactionSchedule
 
 
 def test_nothing_is_due_before_the_age() -> None:

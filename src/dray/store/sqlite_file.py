@@ -1,6 +1,6 @@
-"""The database file: locked, created whole or not at all, checked before it is trusted, migrated.
+"""The database file: locked, created atomically, verified and migrated when opened.
 
-Nothing here ever empties or replaces a file that exists: what cannot be read is refused with a message.
+An existing file is never emptied or replaced: one that cannot be read is refused with a message.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import IO
 
 from dray.store.interface import StoreDamagedError, StoreError, StoreLockedError, StoreUnavailableError
-from dray.store.ledger import REVISION_OF_EMPTY
-from dray.store.rows import APPLICATION_ID, MIGRATIONS, SELECT_ALL, SELECT_STATE, Loaded, load
+from dray.store.sqlite_rows import APPLICATION_ID, MIGRATIONS, SELECT_ALL, SELECT_STATE, Loaded, load
+from dray.store.state import REVISION_OF_EMPTY
 
-# Pages in the write-ahead log before it is folded into the file: 16 MB, so that this costs an fsync now
-# and then instead of every thousand writes.
+# Pages in the write-ahead log before a checkpoint: 16 MB, so that checkpoints are rare.
 CHECKPOINT_PAGES = 4096
 STATEMENTS_CACHED = 128
-# What SQLite may keep of the file: all current entries are in memory already, and writes go to its end.
+# Size of the page cache. All current entries are in memory already, and writes append to the file.
 CACHE_KIBIBYTES = 512
 
 
 def lock(path: Path) -> IO[bytes]:
-    """Take the lock beside the file; held until the result is closed or the process ends."""
-    # Not on the database itself: closing any descriptor of that file would drop SQLite's own locks.
+    """Take the lock file; it is held until the result is closed or the process ends."""
+    # Not the database itself: closing any descriptor of that file would release SQLite's own locks.
     try:
         held = path.with_name(path.name + ".lock").open("ab")
     except OSError as error:
@@ -40,7 +39,7 @@ def lock(path: Path) -> IO[bytes]:
 
 
 def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> tuple[sqlite3.Connection, Loaded]:
-    """Open the file, creating it if there is none, and read all it holds; the caller holds the lock."""
+    """Open or create the file and read its state; the caller holds the lock."""
     if not path.exists():
         _refuse_orphaned_log(path)
         _create(path, migrations)
@@ -61,7 +60,7 @@ def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) 
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection without implicit transactions, for use by one thread at a time."""
+    """Return a connection without implicit transactions, for use by one thread at a time."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
         uri=True,
@@ -77,7 +76,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
-    """Bring the file to the newest version, each step in a transaction of its own."""
+    """Migrate the file to the newest version, each step in its own transaction."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     for number in range(version, len(migrations)):
         connection.execute("BEGIN IMMEDIATE")
@@ -92,11 +91,11 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]])
 
 
 def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
-    # Made under another name and then renamed, so that a file under the right name is always whole.
+    # Created under another name and renamed, so that a file with the right name is always complete.
     unfinished = path.with_name(path.name + ".new")
     try:
         unfinished.unlink(missing_ok=True)
-        # Secrets are in it; the log beside it gets the same mode from SQLite.
+        # It contains Secrets. SQLite gives the same mode to the write-ahead log.
         unfinished.touch(mode=0o600)
         connection = sqlite3.connect(unfinished, isolation_level=None)
         try:
@@ -136,7 +135,7 @@ def _check_identity(connection: sqlite3.Connection, *, newest: int) -> None:
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:
-    # 50 ms for 60,000 rows of 1 KB; the rows' own checksums are compared while loading.
+    # Takes 50 ms for 60,000 rows of 1 KB. The checksums of rows are verified while loading.
     problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)")]
     if problems != ["ok"]:
         raise StoreDamagedError(problems[0])
@@ -148,7 +147,7 @@ def _load(connection: sqlite3.Connection) -> Loaded:
 
 
 def _refusal(path: Path, error: Exception) -> StoreError:
-    # SQLite reports unreadable text and missing tables as operational errors too: those are damage.
+    # SQLite reports unreadable text and missing tables as operational errors; they count as damage.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL):
         return StoreUnavailableError(f"{path} cannot be opened: {error}")

@@ -1,9 +1,8 @@
-"""Events and who hears of them: recent history, bounded watch buffers, and the hub that joins the two.
+"""Delivers committed events to watches: the recent history, bounded watch buffers, and the hub that fills them.
 
-Pure data structures: no coroutine and no I/O. A watcher passes a callback that is called when it has
-something to take. The hub finds the watchers of an event by looking up each "/"-ended beginning of its
-key, so publishing costs the depth of the key plus the watchers concerned, however many others there are.
-Watchers of one prefix are handed the very same batch, so that what is made of it can be made once for all.
+Pure. A watch passes a callback that is called when its buffer has events. The hub finds the watches of an event by
+looking up each prefix of its key that ends with "/", so publishing costs the depth of the key plus the number of
+matching watches. Watches of one prefix get the identical batch object, so that its encoding can be shared.
 """
 
 from __future__ import annotations
@@ -16,20 +15,19 @@ from operator import attrgetter
 
 from dray.store.interface import Entry, Event, StoreError, WatchOverflowError
 
-# Enough for a watcher that pauses while 10,000 writes happen; the events are shared, so a full buffer
-# costs references only.
+# A watch may lag 10,000 writes behind. Events are shared, so a full buffer costs references only.
 WATCH_BUFFER_EVENTS_MAX = 10_000
-# One delivery; keeps the consumer from holding the event loop for long.
+# Events per batch, so that a consumer does not block the event loop for long.
 WATCH_BATCH_EVENTS_MAX = 1_000
-# A watcher further behind than this reads its way up before it joins, so that joining leaves room for what
-# happens until it takes its first batch.
+# A watch that is further behind reads older events before it subscribes, so that its buffer has space for new
+# events until it takes the first batch.
 JOIN_EVENTS_MAX = WATCH_BUFFER_EVENTS_MAX // 2
 
 _revision_of = attrgetter("revision")
 
 
-class History:
-    """The newest events in order, bounded by number and size; every event after `floor` is in it."""
+class EventHistory:
+    """The newest events in order, bounded by number and size; contains every event after `floor`."""
 
     def __init__(self, floor: int, *, events_max: int, bytes_max: int) -> None:
         self.floor = floor
@@ -39,7 +37,7 @@ class History:
         self._bytes = 0
 
     def extend(self, events: Sequence[Event]) -> None:
-        """Add the newest events, dropping the oldest beyond the bounds."""
+        """Append events and drop the oldest beyond the bounds."""
         self._events.extend(events)
         self._bytes += sum(map(_size, events))
         while len(self._events) > self._events_max or self._bytes > self._bytes_max:
@@ -52,18 +50,18 @@ class History:
         self.floor = max(self.floor, revision)
 
     def count_after(self, revision: int) -> int:
-        """How many events are newer than a revision that is not below the floor."""
+        """Return the number of events after a revision that is not below the floor."""
         assert revision >= self.floor
         return len(self._events) - self._position(revision)
 
     def after(self, revision: int, *, limit: int | None = None) -> list[Event]:
-        """The first events newer than a revision that is not below the floor, oldest first."""
+        """Return events after a revision that is not below the floor, oldest first."""
         assert revision >= self.floor
         start = self._position(revision)
         return list(islice(self._events, start, None if limit is None else start + limit))
 
     def undo(self, revision: int) -> dict[str, Entry | None]:
-        """What each key changed since a revision was at that revision."""
+        """Return the entries that the keys changed since a revision had at that revision."""
         return {event.entry.key: event.previous for event in reversed(self.after(revision))}
 
     def _position(self, revision: int) -> int:
@@ -80,21 +78,21 @@ def _size(event: Event) -> int:
 
 
 class WatchBuffer:
-    """What one watcher has not taken yet; the hub fills it, the watcher empties it."""
+    """The events that one watch has not taken yet; filled by the hub."""
 
     def __init__(self, prefix: str, after_revision: int, wake: Callable[[], None]) -> None:
         self.prefix = prefix
-        # Events up to here are not for this watcher: it has seen them in a list.
+        # Events up to this revision are skipped: the watcher has seen them in a list.
         self.after_revision = after_revision
         self.error: StoreError | None = None
         self.ended = False
         self._wake = wake
-        # Batches as they were offered, and how many events they are together.
+        # Batches as they were published, and the number of their events.
         self._pending: deque[tuple[Event, ...]] = deque()
         self._count = 0
 
     def offer(self, batch: tuple[Event, ...]) -> bool:
-        """Add events; False when there was no room and the watch has been ended."""
+        """Add events; return False when the buffer was full and the watch has ended."""
         if batch[0].entry.revision <= self.after_revision:
             batch = tuple(event for event in batch if event.entry.revision > self.after_revision)
             if not batch:
@@ -110,7 +108,7 @@ class WatchBuffer:
         return True
 
     def take(self) -> tuple[Event, ...]:
-        """The next batch, empty when there is nothing."""
+        """Return the next batch, empty when there is none."""
         if not self._pending:
             return ()
         batch = self._pending.popleft()
@@ -121,7 +119,7 @@ class WatchBuffer:
         return batch
 
     def _joined(self, batch: tuple[Event, ...]) -> tuple[Event, ...]:
-        """As much as may be delivered at once, beginning with a batch; the rest stays."""
+        """Return the batch joined with pending ones, up to the maximum; the rest stays pending."""
         events = list(batch)
         while self._pending and len(events) < WATCH_BATCH_EVENTS_MAX:
             events += self._pending.popleft()
@@ -130,13 +128,13 @@ class WatchBuffer:
         return tuple(events[:WATCH_BATCH_EVENTS_MAX])
 
     def progress(self, published: int) -> int:
-        """Up to where the watcher has everything, given that the hub has published so far."""
+        """Return the revision up to which the watcher has all events, given the revision published by the hub."""
         if self.ended or self._pending:
             return self.after_revision
         return max(self.after_revision, published)
 
     def end(self, error: StoreError | None) -> None:
-        """Let the watcher find the end; after an error what was pending is dropped, since a gap follows it."""
+        """End the watch; after an error pending events are dropped, since a gap follows them."""
         if self.ended:
             return
         self.ended, self.error = True, error
@@ -146,24 +144,24 @@ class WatchBuffer:
         self._wake()
 
 
-class Hub:
-    """Passes committed events to the watchers whose prefix covers their key."""
+class WatchHub:
+    """Delivers committed events to the watches whose prefix covers their key."""
 
-    def __init__(self, revision: int, history: History) -> None:
+    def __init__(self, revision: int, history: EventHistory) -> None:
         self.history = history
-        # Everything up to here has been published.
+        # All events up to this revision have been published.
         self.revision = revision
         self.ended = False
         self._topics: dict[str, dict[WatchBuffer, None]] = {}
 
     def can_join(self, after_revision: int) -> bool:
-        """Whether a watcher that has everything up to a revision is near enough to subscribe."""
+        """Whether the history reaches back far enough for a watch from a revision to subscribe."""
         if self.ended or after_revision >= self.revision:
             return True
         return after_revision >= self.history.floor and self.history.count_after(after_revision) <= JOIN_EVENTS_MAX
 
     def subscribe(self, prefix: str, *, after_revision: int, wake: Callable[[], None]) -> WatchBuffer:
-        """A buffer that holds the events after the revision; only if it `can_join`."""
+        """Return a buffer that receives the events after the revision; requires `can_join`."""
         buffer = WatchBuffer(prefix, after_revision, wake)
         if self.ended:
             buffer.end(None)
@@ -177,7 +175,7 @@ class Hub:
         return buffer
 
     def unsubscribe(self, buffer: WatchBuffer) -> None:
-        """Forget a watcher; safe to call twice."""
+        """Remove a watch; may be called twice."""
         topic = self._topics.get(buffer.prefix)
         if topic is not None:
             topic.pop(buffer, None)
@@ -188,35 +186,35 @@ class Hub:
         """Record events and hand them out; `revision` says up to where this is everything."""
         self.history.extend(events)
         for prefix, batch in self._by_prefix(events).items():
-            self._hand_out(self._topics[prefix], tuple(batch))
+            self._deliver(self._topics[prefix], tuple(batch))
         self.revision = max(self.revision, revision)
 
     def end_all(self, error: StoreError | None) -> None:
-        """End every watch there is."""
+        """End every current watch."""
         for topic in list(self._topics.values()):
             for buffer in topic:
                 buffer.end(error)
         self._topics.clear()
 
     def close(self) -> None:
-        """End every watch; later ones end at once."""
+        """End every watch, including those that subscribe later."""
         self.ended = True
         self.end_all(None)
 
     @property
     def watchers(self) -> int:
-        """How many watches are registered."""
+        """The number of watches."""
         return sum(map(len, self._topics.values()))
 
-    def _hand_out(self, topic: dict[WatchBuffer, None], batch: tuple[Event, ...]) -> None:
+    def _deliver(self, topic: dict[WatchBuffer, None], batch: tuple[Event, ...]) -> None:
         slow = [buffer for buffer in topic if not buffer.ended and not buffer.offer(batch)]
         for buffer in slow:
             self.unsubscribe(buffer)
 
     def _by_prefix(self, events: Sequence[Event]) -> dict[str, list[Event]]:
-        """The events of each prefix that is watched."""
+        """Return the events by watched prefix."""
         found: dict[str, list[Event]] = {}
-        # What is committed together is mostly of few folders.
+        # The keys of one commit mostly share a few folders.
         covering: dict[str, list[str]] = {}
         for event in events:
             key = event.entry.key
@@ -229,7 +227,7 @@ class Hub:
         return found
 
     def _covering(self, folder: str) -> list[str]:
-        """The watched prefixes that cover everything in a folder."""
+        """Return the watched prefixes that cover a folder."""
         found = []
         end = folder.find("/") + 1
         while end:
@@ -241,5 +239,5 @@ class Hub:
 
 
 def covers(prefix: str, key: str) -> bool:
-    """Whether a watch of the prefix hears of the key."""
+    """Whether a watch of the prefix includes the key."""
     return key.startswith(prefix) if prefix.endswith("/") else key == prefix

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dray.store.interface import Entry, Event, EventType
-from dray.store.rows import _row, event_of, load
+from dray.store.sqlite_rows import _row, event_of, load
 
 # Beyond the numbers that Python shares by itself.
 CREATED, CHANGED = 100_001, 100_002

@@ -1,8 +1,7 @@
-"""How events are laid out in the SQLite file: the schema's versions, its statements, and rows that check themselves.
+"""The layout of the SQLite file: schema versions, statements, and rows with checksums. Pure.
 
-The file has one table of events. Its rows, read in order, are the history; the newest row of each key is
-its current entry. There is no second copy that could disagree. Row contents carry a checksum, because
-SQLite has none on its pages.
+The file has one table of events. Its rows in order are the history; the newest row of each key is its current entry.
+There is no second copy that could differ. Rows have a checksum because the pages of SQLite have none.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from zlib import crc32
 
 from dray.store.interface import Entry, Event, EventType, StoreDamagedError
 
-# "Dray" in ASCII; tells this program's files from other SQLite files.
+# "Dray" in ASCII; identifies the files of this program.
 APPLICATION_ID: Final = 0x44726179
 
-# Each element brings the file from its own index to the next version; never changed once released.
+# Each element migrates the file from the version of its index to the next; never changed once released.
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         # The value comes last so that the other columns are read without its overflow pages.
@@ -41,7 +40,7 @@ _COLUMN_COUNT: Final = 7
 _TYPES: Final = (int, int, str, int, int, int, bytes)
 _DELETE, _PUT = 0, 1
 
-# Statements are made for these numbers of rows only, so that each is prepared once; the rest is padding.
+# Statements exist for powers of two up to this number of rows, so that each is prepared once; the rest is padding.
 # 512 rows of 7 columns stay far below SQLite's 32,766 variables.
 BATCH_ROWS_MAX: Final = 512
 
@@ -60,7 +59,7 @@ Row = tuple[Any, ...]
 
 @cache
 def insert_statement(rows: int) -> str:
-    """One statement that inserts up to so many rows, leaving out those whose revision is null."""
+    """Return a statement that inserts up to so many rows, except those with a null revision."""
     row = "(" + ", ".join("?" * _COLUMN_COUNT) + ")"
     values = ", ".join([row] * rows)
     return f"INSERT INTO log ({COLUMNS}) SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"  # noqa: S608
@@ -68,12 +67,12 @@ def insert_statement(rows: int) -> str:
 
 @cache
 def select_statement(count: int) -> str:
-    """One statement that reads the rows of so many revisions."""
+    """Return a statement that reads the rows of so many revisions."""
     return f"SELECT {COLUMNS} FROM log WHERE revision IN ({', '.join('?' * count)})"  # noqa: S608
 
 
 def insertion(events: Sequence[Event]) -> tuple[str, list[object]]:
-    """The statement and its variables that append up to `BATCH_ROWS_MAX` events."""
+    """Return the statement and variables that append up to `BATCH_ROWS_MAX` events."""
     variables: list[object] = []
     for event in events:
         variables += _row(event)
@@ -85,7 +84,7 @@ def insertion(events: Sequence[Event]) -> tuple[str, list[object]]:
 def _row(event: Event) -> Row:
     entry = event.entry
     put = event.type is EventType.PUT
-    # A deletion shows the value before it, which is in the row of `previous_revision`.
+    # The value of a deletion is that of the row of `previous_revision`.
     value = entry.value if put else b""
     previous = event.previous.revision if event.previous is not None else 0
     head = (entry.revision, _PUT if put else _DELETE, entry.key, entry.create_revision, previous)
@@ -102,20 +101,20 @@ def _check(row: Row) -> None:
 
 
 def entry_of(row: Row) -> Entry:
-    """The entry that a row put in place."""
+    """Return the entry that a row wrote."""
     _check(row)
     return _entry(row)
 
 
 def _entry(row: Row) -> Entry:
     revision, _, key, create_revision, _, _, value = row
-    # Most entries are as they were created: one number for both, where a row has two that are equal.
+    # Most entries were never updated: both fields then share one integer object.
     return Entry(key, value, revision, revision if create_revision == revision else create_revision)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The state a file describes."""
+    """The state that a file contains."""
 
     entries: dict[str, Entry]
     revision: int
@@ -124,7 +123,7 @@ class Loaded:
 
 
 def load(rows: Iterable[Row], *, state: dict[str, int], revision_of_empty: int) -> Loaded:
-    """Play all rows, refusing any gap or any row that does not follow from those before it."""
+    """Replay all rows; raise for a gap or a row that contradicts an earlier one."""
     compacted, swept = state["compacted_revision"], state["swept_revision"]
     entries: dict[str, Entry] = {}
     last = 0
@@ -150,7 +149,7 @@ def _check_follows(row: Row, current: Entry | None, *, expected_revision: int) -
 
 
 def event_of(row: Row, previous: Entry | None) -> Event:
-    """The event that a row records, given the entry before it."""
+    """Return the event of a row, given the previous entry of its key."""
     _check(row)
     revision, kind, key, create_revision = row[:4]
     if kind == _PUT:

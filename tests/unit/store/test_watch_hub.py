@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from dray.store.interface import Entry, Event, EventType, StoreError, WatchOverflowError
-from dray.store.log import WATCH_BATCH_EVENTS_MAX, WATCH_BUFFER_EVENTS_MAX, History, Hub, WatchBuffer, covers
+from dray.store.watch_hub import (
+    WATCH_BATCH_EVENTS_MAX,
+    WATCH_BUFFER_EVENTS_MAX,
+    EventHistory,
+    WatchBuffer,
+    WatchHub,
+    covers,
+)
 
 
 def put(key: str, revision: int, previous: Entry | None = None) -> Event:
@@ -14,8 +21,8 @@ def nothing() -> None:
     """A watcher that need not be woken."""
 
 
-def hub_with(events_max: int = 100) -> Hub:
-    return Hub(1, History(1, events_max=events_max, bytes_max=1_000_000))
+def hub_with(events_max: int = 100) -> WatchHub:
+    return WatchHub(1, EventHistory(1, events_max=events_max, bytes_max=1_000_000))
 
 
 def drain(buffer: WatchBuffer) -> list[int]:
@@ -44,7 +51,7 @@ def test_what_a_prefix_covers_is_what_the_hub_delivers(prefix: str, key: str, ex
 
 
 def test_history_keeps_the_newest_within_its_bounds() -> None:
-    history = History(1, events_max=3, bytes_max=1_000)
+    history = EventHistory(1, events_max=3, bytes_max=1_000)
     for revision in range(2, 8):
         history.extend([put("/a", revision)])
     assert history.floor == 4
@@ -56,14 +63,14 @@ def test_history_keeps_the_newest_within_its_bounds() -> None:
 
 
 def test_history_is_bounded_in_bytes() -> None:
-    history = History(1, events_max=100, bytes_max=50)
+    history = EventHistory(1, events_max=100, bytes_max=50)
     for revision in range(2, 10):
         history.extend([Event(EventType.PUT, Entry("/a", b"x" * 20, revision, revision), None)])
     assert [event.revision for event in history.after(history.floor)] == [8, 9]
 
 
 def test_undo_tells_what_was_before_the_oldest_change() -> None:
-    history = History(1, events_max=100, bytes_max=1_000)
+    history = EventHistory(1, events_max=100, bytes_max=1_000)
     first, second = put("/a", 2), put("/b", 3)
     history.extend([first])
     history.extend([second])
