@@ -64,10 +64,9 @@ async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[t
         settings = APIServerSettings(
             data_dir=str(Path(folder) / "state"), port=0, disable_admission_plugins=("TaintNodesByCondition",)
         )
-        running = await apiserver.start(settings)
-        counted = Counted(running.local)
-        client = in_process_client(counted, user="bench", groups=("system:masters",))
-        try:
+        async with apiserver.running(settings) as running:
+            counted = Counted(running.local)
+            client = in_process_client(counted, user="bench", groups=("system:masters",))
             with suppress(AlreadyExistsError):
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
@@ -77,8 +76,6 @@ async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[t
                 gc.freeze()
                 yield client, counted
                 await group.cancel()
-        finally:
-            await running.stop()
 
 
 async def _until_quiet(client: Client) -> None:

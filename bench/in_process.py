@@ -73,8 +73,7 @@ async def run(plan: dict[str, Any]) -> dict[str, Any]:
     settings = APIServerSettings(
         data_dir=plan["data_dir"], port=0, store=plan["store"], etcd_servers=tuple(plan.get("etcd", ()))
     )
-    running = await apiserver.start(settings)
-    try:
+    async with apiserver.running(settings) as running:
         client = in_process_client(running.local, user="admin", groups=("system:masters",))
         times: list[float] = []
         work = await MODES[plan["mode"]](client, plan, times)
@@ -82,8 +81,6 @@ async def run(plan: dict[str, Any]) -> dict[str, Any]:
         await asyncio.gather(*(work() for _ in range(plan["clients"])))
         seconds = time.perf_counter() - start
         return {"seconds": seconds, "times": times, "server_cpu": time.process_time() - before}
-    finally:
-        await running.stop()
 
 
 def main() -> None:

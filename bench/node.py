@@ -93,24 +93,23 @@ def _busybox(root: Path) -> Path:
 
 
 async def _simulated(folder: Path) -> list[Row]:
-    running = await apiserver.start(APIServerSettings(data_dir=str(folder), port=0, store="memory"))
-    client = in_process_client(running.local, user="bench", groups=("system:masters",))
-    await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
-    registered = asyncio.Event()
-    began = time.perf_counter()
-    nodes = asyncio.create_task(SimulatedNodes(client, running.clock, Simulation(NODES)).run(registered))
-    await registered.wait()
-    register_rate = NODES / (time.perf_counter() - began)
-    began = time.perf_counter()
-    for number in range(PODS_TOTAL):
-        await client.create(DOCUMENTS, _pod(number), "default")
-        if number % 50 == 0:
-            await asyncio.sleep(0)
-    await _all_running(client)
-    pod_rate = PODS_TOTAL / (time.perf_counter() - began)
-    nodes.cancel()
-    await asyncio.gather(nodes, return_exceptions=True)
-    await running.stop()
+    async with apiserver.running(APIServerSettings(data_dir=str(folder), port=0, store="memory")) as running:
+        client = in_process_client(running.local, user="bench", groups=("system:masters",))
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
+        registered = asyncio.Event()
+        began = time.perf_counter()
+        nodes = asyncio.create_task(SimulatedNodes(client, running.clock, Simulation(NODES)).run(registered))
+        await registered.wait()
+        register_rate = NODES / (time.perf_counter() - began)
+        began = time.perf_counter()
+        for number in range(PODS_TOTAL):
+            await client.create(DOCUMENTS, _pod(number), "default")
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+        await _all_running(client)
+        pod_rate = PODS_TOTAL / (time.perf_counter() - began)
+        nodes.cancel()
+        await asyncio.gather(nodes, return_exceptions=True)
     return [
         Row("node: simulated nodes registered", register_rate, "nodes/s", {"nodes": NODES}),
         Row(

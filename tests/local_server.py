@@ -87,9 +87,6 @@ async def local_server(directory: Path, gates: str = "") -> AsyncIterator[Local]
         # No controller runs here that would take the taint of a new node away.
         disable_admission_plugins=("TaintNodesByCondition",),
     )
-    running = await apiserver.start(settings)
-    try:
+    async with apiserver.running(settings) as running:
         yield Local(running)
         assert_unchanged(running.server.documents)
-    finally:
-        await running.stop()

@@ -115,11 +115,8 @@ def _gates() -> Any:
 
 @contextlib.asynccontextmanager
 async def _server(folder: Path) -> AsyncIterator[apiserver.Running]:
-    running = await apiserver.start(APIServerSettings(data_dir=str(folder / "server"), port=0, store="memory"))
-    try:
+    async with apiserver.running(APIServerSettings(data_dir=str(folder / "server"), port=0, store="memory")) as running:
         yield running
-    finally:
-        await running.stop()
 
 
 def _make_node(client: Client, clock: SystemClock, metrics: Metrics, folder: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, Final, cast
 
@@ -33,13 +34,13 @@ from dray.apiserver.encoding import (
     encode_list,
     encode_object_result,
 )
-from dray.apiserver.handlers.nonresource import ROOT, STREAM, PageNotFoundError
+from dray.apiserver.handlers.nonresource import PageNotFoundError
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.negotiation import JSON, Media, Representation, UnavailableRepresentationError, negotiate
 from dray.apiserver.request import UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.routes import is_true, parse_query, parse_request
-from dray.apiserver.server import APIServer
+from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer
 from dray.apiserver.tables import check_include_object
 from dray.runtime.http.requests import Limits, Request
 from dray.runtime.http.server import HttpServer, Response
@@ -78,9 +79,9 @@ class Listener:
         self._metrics = metrics
         self._http = HttpServer(self._serve, LIMITS, now_seconds=lambda: server.clock.now().timestamp())
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Listen and return the port, which the system chooses for 0."""
-        return await self._http.start(host, port, tls)
+    async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
+        """Listen on bound sockets, which then belong to the listener."""
+        await self._http.listen(sockets, tls)
 
     async def stop(self) -> None:
         """End watches, stop listening, let the other requests complete for a short time, and close."""
@@ -128,7 +129,7 @@ class Listener:
             return await self._write_text(request, response, page)
         call.user = self._authenticate(request)
         representation, include = self._negotiate(call)
-        if (call.info.verb == "watch" and call.info.resource) or call.info.path == STREAM:
+        if (call.info.verb == "watch" and call.info.resource) or call.info.path == UI_STREAM:
             with self._limiter.watch(call.user):
                 result = await self._server.execute(call)
                 return await self._write_result(request, response, call, result, (representation, include))
@@ -145,7 +146,7 @@ class Listener:
     def _page(self, call: Call) -> TextResult | None:
         """Return a page that needs no credentials, such as the dashboard without its data."""
         pages, info = self._server.pages, call.info
-        if pages is None or info.method not in ("GET", "HEAD") or not info.path.startswith(ROOT):
+        if pages is None or info.method not in ("GET", "HEAD") or not info.path.startswith(UI_ROOT):
             return None
         return pages.public(info.path, call.if_none_match)
 

@@ -1,7 +1,7 @@
-"""What the server must know of other objects while it answers a request: kept current from the store's events.
+"""The cached objects that requests depend on: namespaces, roles, quotas, nodes and the like. Pure.
 
-Pure: the hand that follows the store calls `apply`. Everything here is an index, so that no request looks at
-more than it needs.
+The reflector calls `apply` for every event of the store. Everything here is an index, so that no request looks at
+more objects than it needs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dray.api.types.resource_v1 import DeviceClass
 from dray.apiserver.authorization.node_index import NodeIndex
 from dray.apiserver.authorization.rbac import RBACIndex
 
+DefinitionListener = Callable[[str, Document | None], None]
 _Key = TypeVar("_Key")
 
 NAMESPACES: Final = GroupResource("", "namespaces")
@@ -36,7 +37,7 @@ _RBAC_RESOURCES: Final[Mapping[str, str]] = {
     "clusterrolebindings": "ClusterRoleBinding",
 }
 
-# What the hand has to follow.
+# Resources that the reflector keeps current.
 CACHED_RESOURCES: Final = (
     NAMESPACES,
     PODS,
@@ -57,26 +58,28 @@ _QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES})
 
 
 class ObjectCache:
-    """The newest known state of the objects that requests depend on; changed only by `apply`."""
+    """The newest known state of the objects that requests depend on; changed only by `apply`.
 
-    def __init__(self) -> None:
+    `on_definition` is called for every custom resource definition that is added, changed or (with None) deleted.
+    """
+
+    def __init__(self, on_definition: DefinitionListener = lambda _name, _definition: None) -> None:
+        self._on_definition = on_definition
         self.namespaces: dict[str, Document] = {}
         self.service_accounts: dict[NamespacedName, Document] = {}
         self.priority_classes: dict[str, Document] = {}
-        # Tokens may be bound to secrets; their contents stay in the store.
+        # Tokens may be bound to secrets; only their uids are cached.
         self.secret_uids: dict[NamespacedName, str] = {}
-        # By namespace and name; a namespace without quotas is not there.
+        # By namespace and name; a namespace without quotas has no entry.
         self.quotas: dict[str, dict[str, Document]] = {}
-        # Which extended resource stands for which class of devices.
+        # Extended resources and the device classes that serve them.
         self.class_names = ClassNames()
         self._device_classes: dict[str, DeviceClass] = {}
         self.rbac = RBACIndex()
         self.nodes = NodeIndex()
-        # Told about every custom resource definition that came, changed or went (then None).
-        self.on_definition: Callable[[str, Document | None], None] = lambda _name, _document: None
 
     def apply(self, resource: GroupResource, document: Document, *, deleted: bool) -> None:
-        """Take in one object's newest state."""
+        """Apply the newest state of one object."""
         key = key_of(document)
         if resource in _NODE_RELATED:
             self._apply_node_related(resource, key, document, deleted=deleted)
@@ -85,7 +88,7 @@ class ObjectCache:
         elif resource.group == RBAC_GROUP:
             self._apply_rbac(_RBAC_RESOURCES[resource.resource], key, document, deleted=deleted)
         elif resource == DEFINITIONS:
-            self.on_definition(key.name, None if deleted else document)
+            self._on_definition(key.name, None if deleted else document)
         elif resource == NAMESPACES:
             _set(self.namespaces, key.name, document, deleted=deleted)
         elif resource == SERVICE_ACCOUNTS:
@@ -138,20 +141,13 @@ def _set(index: dict[_Key, Document], key: _Key, document: Document, *, deleted:
 
 
 class TokenLookup:
-    """Finds the objects that service account tokens speak of.
-
-    Checking a token needs identities alone, which the world has. Issuing one needs the bound object itself:
-    the hand reads it first and leaves it in `fresh`.
-    """
+    """Finds the objects that service account tokens are bound to, as far as a check of the token needs them."""
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
-        self.fresh: dict[tuple[str, NamespacedName], Document] = {}
 
     def __call__(self, resource: str, key: NamespacedName) -> Document | None:
-        """The object, or as much of it as identifies it."""
-        if (resource, key) in self.fresh:
-            return self.fresh[(resource, key)]
+        """Return the object, or its metadata with the uid."""
         if resource == "serviceaccounts":
             return self._cache.service_accounts.get(key)
         uid = self._uid(resource, key)

@@ -1,10 +1,13 @@
-"""The request flow: authorize, find the endpoint, run the verb. Transports call `execute` and encode its result."""
+"""The API server: authorizes a request, finds its endpoint and runs the handler of its verb.
+
+Transports call `execute` and encode its result.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import (
@@ -15,45 +18,69 @@ from dray.api.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from dray.api.features import FeatureGates
-from dray.apiserver.admission import RESOURCE_QUOTA, Admission
-from dray.apiserver.admission_quota import Quotas
 from dray.apiserver.authentication.authenticator import Authenticator
-from dray.apiserver.authorization.authorizer import Authorizer
-from dray.apiserver.call import Call, ObjectResult, Result
+from dray.apiserver.call import Call, ObjectResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoding import decode_body
-from dray.apiserver.document_cache import DocumentCache
-from dray.apiserver.endpoint import Endpoint, ScaleSource
-from dray.apiserver.handlers.create import Creator
-from dray.apiserver.handlers.delete import Deleter
-from dray.apiserver.handlers.get import Reader
-from dray.apiserver.handlers.nonresource import DATA, Pages, Paths
-from dray.apiserver.handlers.reviews import Reviews
-from dray.apiserver.handlers.services import Services
-from dray.apiserver.handlers.subresources import STREAMS, Subresources
-from dray.apiserver.handlers.update import Changer
-from dray.apiserver.handlers.watch import Watcher
-from dray.apiserver.object_cache import DEFINITIONS, ObjectCache, TokenLookup
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.handlers.backend import Backend
+from dray.apiserver.handlers.create import CreateHandler
+from dray.apiserver.handlers.delete import DeleteHandler
+from dray.apiserver.handlers.get import GetHandler
+from dray.apiserver.handlers.nonresource import NonResourceHandler
+from dray.apiserver.handlers.reviews import ReviewHandler
+from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
+from dray.apiserver.handlers.subresources.pods import LogSource, PodSubresources
+from dray.apiserver.handlers.subresources.scale import ScaleSubresource
+from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
+from dray.apiserver.handlers.update import UpdateHandler
+from dray.apiserver.handlers.watch import WatchHandler
+from dray.apiserver.object_cache import DEFINITIONS
 from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
-from dray.apiserver.scale import Scaler
-from dray.lib.clock import Clock
-from dray.store.interface import Store, StoreError, StoreUnavailableError
+from dray.runtime.tasks import ChildTasks
+from dray.store.interface import StoreError, StoreUnavailableError
 
 Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 
-_REPLICAS: Final = Scaler()
-_CHANGING: Final = frozenset({"create", "update", "patch"})
+_CHANGING_VERBS: Final = frozenset({"create", "update", "patch"})
+# Subresources of Pods that need a two-way stream to a container.
+_STREAMS: Final = ("attach", "exec", "portforward")
+UI_ROOT: Final = "/ui"
+UI_DATA: Final = "/ui/data/"
+UI_STREAM: Final = "/ui/data/stream"
 
 
-async def _settled_already(_definition: Document) -> None:
-    """Nobody serves custom resources here."""
+class UIPages(Protocol):
+    """The dashboard: answers paths below `UI_ROOT`."""
+
+    def public(self, path: str, known_tag: str) -> TextResult | None:
+        """Return a static file, which needs no credentials; None if there is none at the path."""
+
+    async def data(self, call: Call, server: APIServer) -> TextResult:
+        """Answer with the caller's own permissions."""
 
 
-def told(error: StoreError) -> APIError:
-    """What the store says, as a client is told."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerParts:
+    """What an API server is composed of."""
+
+    backend: Backend
+    catalog: Catalog
+    authenticator: Authenticator
+    nonresource: NonResourceHandler
+    # Tasks that requests start; supervised by the process.
+    tasks: ChildTasks
+    # Waits until a written custom resource definition is served.
+    settle_definition: Callable[[Document], Awaitable[None]]
+    # None if no node can be asked for logs.
+    log_source: LogSource | None = None
+    pages: UIPages | None = None
+
+
+def store_error(error: StoreError) -> APIError:
+    """Return the error that a client gets for a failure of the store."""
     if isinstance(error, StoreUnavailableError):
         return ServiceUnavailableError(f"the store does not answer: {error}")
     return InternalError(error)
@@ -62,79 +89,61 @@ def told(error: StoreError) -> APIError:
 class APIServer:
     """One API server over one store; every transport ends here."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a server, by name
-        self,
-        *,
-        store: Store,
-        catalog: Catalog,
-        cache: ObjectCache,
-        clock: Clock,
-        gates: FeatureGates,
-        authenticator: Authenticator,
-        authorizer: Authorizer,
-        paths: Paths,
-        lookup: TokenLookup,
-        random_source: random.Random,
-        disabled_plugins: Collection[str] = (),
-    ) -> None:
-        self.catalog: Final = catalog
-        self.cache: Final = cache
-        self.clock: Final = clock
-        self.authenticator: Final = authenticator
-        self.authorizer: Final = authorizer
-        self.paths: Final = paths
-        # Waits until a written custom resource definition has taken effect, so that its objects can follow at once.
-        self.settle_definition: Callable[[Document], Awaitable[None]] = _settled_already
-        # Pages for people; none unless somebody brings them.
-        self.pages: Pages | None = None
-        admission = Admission(cache, authorizer.authorize, random_source, disabled_plugins)
-        self.documents: Final = DocumentCache()
-        quotas = Quotas(store, cache, gates, clock, enabled=RESOURCE_QUOTA not in disabled_plugins)
-        services = Services(store, clock, gates, cache, admission, random_source, self.documents, quotas)
-        self._reader: Final = Reader(store)
-        self._creator: Final = Creator(services)
-        self._changer: Final = Changer(services, self._creator)
-        self._deleter: Final = Deleter(services, self._reader)
-        self.watcher: Final = Watcher(store, self._reader, self.documents, random_source)
-        self._reviews: Final = Reviews(authenticator, authorizer, clock)
-        self.subresources: Final = Subresources(
-            services, self._reader, self._changer, self._deleter, authenticator.service_accounts, lookup
-        )
+    def __init__(self, parts: ServerParts) -> None:
+        backend = parts.backend
+        self.catalog: Final = parts.catalog
+        self.cache: Final = backend.cache
+        self.clock: Final = backend.clock
+        self.documents: Final = backend.documents
+        self.authenticator: Final = parts.authenticator
+        self.authorizer: Final = backend.authorizer
+        self.pages: Final = parts.pages
+        self._nonresource: Final = parts.nonresource
+        self._settle_definition: Final = parts.settle_definition
+        get = GetHandler(backend.store)
+        create = CreateHandler(backend)
+        update = UpdateHandler(backend, create)
+        delete = DeleteHandler(backend, get)
+        self.watcher: Final = WatchHandler(backend, get, parts.tasks)
+        self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
+        self._pods: Final = PodSubresources(backend, get, update, delete, parts.log_source)
+        scale = ScaleSubresource(get, update, backend.clock)
         self._verbs: Final[Mapping[str, Handler]] = {
-            "get": self._reader.get,
-            "list": self._reader.list,
+            "get": get.get,
+            "list": get.list,
             "watch": self.watcher.watch,
-            "create": self._creator.create,
-            "update": lambda call, endpoint: self._changer.update(call, endpoint, endpoint.definition.strategy),
-            "patch": lambda call, endpoint: self._changer.patch(call, endpoint, endpoint.definition.strategy),
-            "delete": self._deleter.delete,
-            "deletecollection": self._deleter.delete_collection,
+            "create": create.create,
+            "update": lambda call, endpoint: update.update(call, endpoint, endpoint.definition.strategy),
+            "patch": lambda call, endpoint: update.patch(call, endpoint, endpoint.definition.strategy),
+            "delete": delete.delete,
+            "deletecollection": delete.delete_collection,
         }
         self._status_verbs: Final[Mapping[str, Handler]] = {
-            "get": self._reader.get,
-            "update": lambda call, endpoint: self._changer.update(call, endpoint, _status_strategy(endpoint)),
-            "patch": lambda call, endpoint: self._changer.patch(call, endpoint, _status_strategy(endpoint)),
+            "get": get.get,
+            "update": lambda call, endpoint: update.update(call, endpoint, _status_strategy(endpoint)),
+            "patch": lambda call, endpoint: update.patch(call, endpoint, _status_strategy(endpoint)),
         }
-        self._special: Final[Mapping[tuple[str, str], Handler]] = {
-            ("binding", "create"): self.subresources.bind,
-            ("eviction", "create"): self.subresources.evict,
-            ("log", "get"): self.subresources.log,
-            ("token", "create"): self.subresources.create_token,
-            ("finalize", "update"): self.subresources.finalize,
-            ("scale", "get"): lambda call, endpoint: self.subresources.get_scale(call, endpoint, _scaler(endpoint)),
-            **dict.fromkeys((("scale", "update"), ("scale", "patch")), self._update_scale),
-            **dict.fromkeys(STREAMS, self.subresources.stream),
+        self._subresources: Final[Mapping[tuple[str, str], Handler]] = {
+            ("binding", "create"): self._pods.bind,
+            ("eviction", "create"): self._pods.evict,
+            ("log", "get"): self._pods.log,
+            ("scale", "get"): scale.get,
+            ("scale", "update"): scale.update,
+            ("scale", "patch"): scale.update,
+            ("token", "create"): TokenSubresource(backend, get, parts.authenticator.service_accounts).create,
+            ("finalize", "update"): FinalizeSubresource(update).update,
+            **{(name, verb): self._pods.connect for name in _STREAMS for verb in ("create", "get")},
         }
 
     async def execute(self, call: Call) -> Result:
         """Run one authenticated request to its result, or raise the `APIError` that the client sees."""
         info = call.info
-        if self.pages is not None and info.path.startswith(DATA):
-            return await self._page_data(self.pages, call)
+        if self.pages is not None and info.path.startswith(UI_DATA):
+            return await self._ui_data(self.pages, call)
         self.authorizer.check(attributes_of(call))
         try:
             if not info.resource:
-                return await self.paths.serve(call)
+                return await self._nonresource.serve(call)
             endpoint = self._endpoint(info)
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
@@ -142,15 +151,14 @@ class APIServer:
             if endpoint.resource == DEFINITIONS:
                 await self._settle(info, endpoint, result)
         except StoreError as error:
-            raise told(error) from error
+            raise store_error(error) from error
         return result
 
-    @staticmethod
-    async def _page_data(pages: Pages, call: Call) -> Result:
-        """Whatever is behind it asks this server again as the same user, who therefore needs no right of its own."""
+    async def _ui_data(self, pages: UIPages, call: Call) -> Result:
+        """Serve data of the dashboard. It sends requests as the same user, so that each is authorized by itself."""
         if call.user.name == ANONYMOUS.name:
             raise UnauthorizedError
-        return await pages.data(call)
+        return await pages.data(call, self)
 
     def _endpoint(self, info: RequestInfo) -> Endpoint:
         endpoint = self.catalog.get(info.group, info.version, info.resource)
@@ -166,17 +174,17 @@ class APIServer:
     def _unknown(self, info: RequestInfo) -> APIError:
         if self.catalog.has_group_version(info.group, info.version):
             return PathNotFoundError()
-        return self.paths.not_found()
+        return self._nonresource.not_found()
 
     def _handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
-        """Who does it; a request that nobody does is refused."""
+        """Return the handler of the request, or raise what the client gets if there is none."""
         if info.subresource:
             return self._subresource_handler(info, endpoint)
         definition = endpoint.definition
         if "get" not in definition.verbs:
             return self._answer
         handler = self._verbs.get(info.verb)
-        # A custom resource whose definition is going takes no new objects, and says so in its own words.
+        # The strategy of a custom resource whose definition is being deleted refuses creates with its own message.
         known = info.verb in definition.verbs or (endpoint.custom and info.verb == "create")
         allowed = known and info.method not in ("HEAD", "OPTIONS")
         if handler is None or not allowed or (info.name and info.verb == "create"):
@@ -186,11 +194,11 @@ class APIServer:
         return handler
 
     async def _settle(self, info: RequestInfo, endpoint: Endpoint, result: Result) -> None:
-        if info.verb in _CHANGING and not info.subresource and isinstance(result, ObjectResult):
-            await self.settle_definition(endpoint.decode(result.entry.value, result.entry.revision))
+        if info.verb in _CHANGING_VERBS and not info.subresource and isinstance(result, ObjectResult):
+            await self._settle_definition(endpoint.decode(result.entry.value, result.entry.revision))
 
     async def _answer(self, call: Call, endpoint: Endpoint) -> Result:
-        """A kind that is never stored: a review, or a binding posted to its own collection."""
+        """Answer a kind that is never stored: a review, or a binding posted to its own collection."""
         if call.info.verb != "create" or call.info.name:
             raise MethodNotAllowedError
         if endpoint.resource == GroupResource("", "bindings"):
@@ -205,22 +213,19 @@ class APIServer:
         info = call.info
         call.info = RequestInfo(info.method, info.path, "create", "", "v1", "pods", "binding", info.namespace, name)
         call.body = binding
-        return await self.subresources.bind(call, pods)
+        return await self._pods.bind(call, pods)
 
     def _subresource_handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
         name, definition = info.subresource, endpoint.definition
         if name == "status" and definition.status_strategy is not None:
             handler = self._status_verbs.get(info.verb)
         elif name in definition.subresources:
-            handler = self._special.get((name, info.verb))
+            handler = self._subresources.get((name, info.verb))
         else:
             raise PathNotFoundError
         if handler is None:
             raise MethodNotAllowedError
         return handler
-
-    def _update_scale(self, call: Call, endpoint: Endpoint) -> Awaitable[Result]:
-        return self.subresources.update_scale(call, endpoint, _scaler(endpoint))
 
 
 def _status_strategy(endpoint: Endpoint) -> Strategy:
@@ -229,12 +234,8 @@ def _status_strategy(endpoint: Endpoint) -> Strategy:
     return strategy
 
 
-def _scaler(endpoint: Endpoint) -> ScaleSource:
-    return endpoint.scaler or _REPLICAS
-
-
 def attributes_of(call: Call) -> Attributes:
-    """What the authorizer decides on."""
+    """Return what the authorizer decides on."""
     info = call.info
     if not info.resource:
         return Attributes(user=call.user, verb=info.verb, path=info.path)

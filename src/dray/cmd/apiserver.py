@@ -1,19 +1,19 @@
-"""Wires an API server: store, keys, world, flow and listener; `dray apiserver` runs just this."""
+"""`dray apiserver`: an API server with its store, keys and listener."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import socket
 import sys
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dray.apiserver.admission import SWITCHABLE
-from dray.apiserver.authentication.authenticator import Authenticator
+from dray.apiserver.admission.chain import PluginNameError, enabled_plugins
 from dray.apiserver.authentication.pki import (
     PKI,
     ensure_pki,
@@ -22,22 +22,13 @@ from dray.apiserver.authentication.pki import (
     server_context,
     write_kubeconfig,
 )
-from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
-from dray.apiserver.authorization.authorizer import Authorizer
-from dray.apiserver.authorization.node import NodeAuthorizer
 from dray.apiserver.bootstrap import Bootstrap
-from dray.apiserver.catalog import Catalog
-from dray.apiserver.custom.build import schema_source
-from dray.apiserver.custom.reconciler import CustomResources
+from dray.apiserver.composition import ServerConfig, running_server
 from dray.apiserver.fairness import FairQueue, Limits
-from dray.apiserver.handlers.nonresource import Health, Paths
 from dray.apiserver.http import Listener
 from dray.apiserver.kubelet_client import KubeletClient
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
-from dray.apiserver.object_cache import ObjectCache, TokenLookup
-from dray.apiserver.openapi.documents import OpenAPI
-from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.registry import builtin
 from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.server import APIServer
@@ -45,18 +36,18 @@ from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
 from dray.runtime.clock import SystemClock
+from dray.runtime.http.server import bind
 from dray.runtime.metrics import Metrics
 from dray.runtime.randomness import PooledRandom
 from dray.runtime.settings import SettingsError
 from dray.store.interface import Store
 from dray.store.state import CompactionPolicy
 
-_LOG: Final = logging.getLogger("dray.apiserver")
-_COMPACTION_CHECK_SECONDS: Final = 5.0
+_ANY_ADDRESS: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 
 
 async def open_store(settings: APIServerSettings) -> Store:
-    """Open the back end that the settings name; each is imported only when it is used."""
+    """Open the store of the settings; its module is imported only if it is used."""
     policy = CompactionPolicy(age_seconds=settings.compaction_interval)
     if settings.store == "memory":
         from dray.store.memory import MemoryStore
@@ -79,83 +70,84 @@ async def open_store(settings: APIServerSettings) -> Store:
     return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Running:
-    """A started API server and what belongs to it."""
+    """A running API server and what belongs to it."""
 
     server: APIServer
     local: LocalTransport
-    listener: Listener
     store: Store
     pki: PKI
     clock: Clock
     metrics: Metrics
-    health: Health
     url: str
     kubeconfig: Path
-    tasks: list[asyncio.Task[None]]
-    nodes: KubeletClient
-
-    async def stop(self) -> None:
-        """End everything; what was acknowledged is on disk."""
-        await self.listener.stop()
-        await self.nodes.close()
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.store.close()
 
 
-async def start(settings: APIServerSettings) -> Running:
-    """Start serving; returns when the first request can be answered."""
-    clock = SystemClock()
-    data_dir = _prepare(settings.data_dir)
+@asynccontextmanager
+async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
+    """Serve for the time of a `with` block, which starts when the first request can be answered.
+
+    If a background task of the server fails, the body is cancelled and the error is raised.
+    """
+    plugins = _admission_plugins(settings)
+    clock, metrics = SystemClock(), Metrics()
+    data_dir = _make_directory(settings.data_dir)
     pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
-    store = await open_store(settings)
-    try:
-        return await _start_on(settings, clock, pki, store)
-    except BaseException:
-        await store.close()
-        raise
+    async with AsyncExitStack() as stack:
+        store = await open_store(settings)
+        stack.push_async_callback(store.close)
+        kubelets = KubeletClient(kubelet_tls(pki, clock.now()))
+        # Bound before the server is composed, which publishes its address; it listens when it can answer.
+        sockets = bind(settings.host, settings.port)
+        for bound in sockets:
+            stack.callback(bound.close)
+        address = f"{_url_host(settings.host)}:{sockets[0].getsockname()[1]}"
+        config = ServerConfig(
+            store=store,
+            endpoints=builtin.endpoints(),
+            clock=clock,
+            random_source=PooledRandom(),
+            gates=settings.feature_gates,
+            token_key=pki.token_key,
+            new_token_id=lambda: str(uuid.uuid4()),
+            service_account_issuer=settings.service_account_issuer,
+            address=address,
+            static_tokens=read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {},
+            allow_anonymous=settings.anonymous_auth,
+            admission_plugins=plugins,
+            log_source=kubelets,
+            pages=DashboardPages(clock),
+            metrics=metrics.exposition,
+        )
+        server = await stack.enter_async_context(running_server(config))
+        stack.push_async_callback(kubelets.close)
+        local = LocalTransport(server)
+        await Bootstrap(local).run()
+        limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
+        listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
+        stack.push_async_callback(listener.stop)
+        await listener.start(sockets, server_context(pki))
+        url = f"https://{address}"
+        _write_kubeconfigs(pki, url)
+        yield Running(server, local, store, pki, clock, metrics, url, data_dir / "kubeconfig")
 
 
-def _prepare(data_dir: str) -> Path:
-    path = Path(data_dir).resolve()
+def _make_directory(name: str) -> Path:
+    path = Path(name).resolve()
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
 
-async def _start_on(settings: APIServerSettings, clock: Clock, pki: PKI, store: Store) -> Running:
-    metrics = Metrics()
-    server, health = build(settings, clock, pki, store, metrics)
-    local = LocalTransport(server)
-    custom = CustomResources(server.catalog, local, clock)
-    server.cache.on_definition, server.settle_definition = custom.observe, custom.settle
-    nodes = KubeletClient(kubelet_tls(pki, clock.now()))
-    server.subresources.logs = nodes
-    server.pages = DashboardPages(local, clock)
-    reflector = StoreReflector(store, server.cache, server.documents)
-    health.ready["informer-sync"] = reflector.out_of_sync
-    await reflector.sync()
-    following = asyncio.create_task(reflector.run(), name="store reflector")
-    await Bootstrap(local).run()
-    limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
-    listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
-    port = await listener.start(settings.host, settings.port, server_context(pki))
-    url = f"https://{_url_host(settings.host)}:{port}"
-    server.paths.address = f"{_url_host(settings.host)}:{port}"
-    kubeconfig = pki.directory.parent / "kubeconfig"
-    _write_kubeconfigs(pki, url)
-    tasks = [
-        following,
-        asyncio.create_task(_compact(store, clock), name="compaction"),
-        asyncio.create_task(custom.run(), name="custom resources"),
-    ]
-    return Running(server, local, listener, store, pki, clock, metrics, health, url, kubeconfig, tasks, nodes)
+def _admission_plugins(settings: APIServerSettings) -> frozenset[str]:
+    try:
+        return enabled_plugins(settings.enable_admission_plugins, settings.disable_admission_plugins)
+    except PluginNameError as error:
+        raise SettingsError(f"--{error}") from error
 
 
 def _write_kubeconfigs(pki: PKI, url: str) -> None:
-    """`kubeconfig` for people, and one for each component that may run as a process of its own."""
+    """Write `kubeconfig` for users, and one file for each component that may run as its own process."""
     for name, client in pki.clients.items():
         file = "kubeconfig" if name == "admin" else f"{name}.kubeconfig"
         write_kubeconfig(
@@ -167,76 +159,22 @@ def _write_kubeconfigs(pki: PKI, url: str) -> None:
         )
 
 
-def build(
-    settings: APIServerSettings, clock: Clock, pki: PKI, store: Store, metrics: Metrics
-) -> tuple[APIServer, Health]:
-    """Put the server together; nothing runs yet."""
-    cache = ObjectCache()
-    catalog = Catalog(builtin.endpoints())
-    lookup = TokenLookup(cache)
-    tokens = ServiceAccountTokens(
-        key=pki.token_key,
-        lookup=lookup,
-        new_id=lambda: str(uuid.uuid4()),
-        issuer=settings.service_account_issuer,
-    )
-    static = read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {}
-    authenticator = Authenticator(tokens, static, allow_anonymous=settings.anonymous_auth)
-    authorizer = Authorizer(cache.rbac, NodeAuthorizer(cache.nodes))
-    health = Health()
-    server = APIServer(
-        store=store,
-        catalog=catalog,
-        cache=cache,
-        clock=clock,
-        gates=settings.feature_gates,
-        authenticator=authenticator,
-        authorizer=authorizer,
-        paths=Paths(catalog, health, tokens, OpenAPI(catalog, schema_source(catalog)), metrics.exposition),
-        lookup=lookup,
-        random_source=PooledRandom(),
-        disabled_plugins=_disabled_plugins(settings),
-    )
-    return server, health
-
-
-def _disabled_plugins(settings: APIServerSettings) -> frozenset[str]:
-    disabled = frozenset(settings.disable_admission_plugins)
-    unknown = sorted(disabled.difference(SWITCHABLE))
-    if unknown:
-        raise SettingsError(f"--disable-admission-plugins: {', '.join(unknown)} cannot be left out")
-    return disabled
-
-
-async def _compact(store: Store, clock: Clock) -> None:
-    """Let the store forget what is old enough, now and then."""
-    while True:
-        await asyncio.sleep(_COMPACTION_CHECK_SECONDS)
-        try:
-            await store.maintain(clock.monotonic())
-        except Exception:  # noqa: BLE001 - the next round may succeed; serving goes on meanwhile
-            _LOG.exception("compaction")
-
-
 def _url_host(host: str) -> str:
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+    if host in _ANY_ADDRESS:
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
 
 
 async def run(settings: APIServerSettings, stop: asyncio.Event) -> None:
-    """`dray apiserver`: serve until told to stop."""
-    running = await start(settings)
-    try:
-        announce(running)
+    """Serve until stopped."""
+    async with running(settings) as server:
+        announce(server)
         await stop.wait()
-    finally:
-        await running.stop()
 
 
 def announce(running: Running) -> None:
-    """The one line that scripts wait for."""
+    """Write the line that scripts wait for."""
     sys.stdout.write(f"ready {running.url} kubeconfig {running.kubeconfig}\n")
     sys.stdout.flush()
-    # What start-up made stays for good: the collector need not look at it again.
+    # Objects made at start-up live as long as the process: the garbage collector need not look at them.
     gc.freeze()

@@ -95,16 +95,13 @@ async def _cluster(arguments: argparse.Namespace, clock: Clock) -> AsyncIterator
             await client.close()
         return
     with tempfile.TemporaryDirectory(prefix="dray-") as folder:
-        running = await apiserver.start(APIServerSettings(data_dir=folder, port=0, store="memory"))
-        try:
+        async with apiserver.running(APIServerSettings(data_dir=folder, port=0, store="memory")) as running:
             kubeconfig = _copy_kubeconfig(running.kubeconfig, arguments.kubeconfig_out)
             client = http_client(load_access({}, path=str(running.kubeconfig)), clock)
             try:
                 yield client, str(kubeconfig)
             finally:
                 await client.close()
-        finally:
-            await running.stop()
 
 
 def _copy_kubeconfig(kubeconfig: Path, copy: str) -> Path:

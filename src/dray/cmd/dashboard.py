@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dray.apiserver.call import Call, TextResult
 from dray.apiserver.local_transport import LocalTransport
+from dray.apiserver.server import APIServer
 from dray.client.in_process import in_process_client
 from dray.lib.clock import Clock
 
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
 
 
 class DashboardPages:
-    """Implements `dray.apiserver.handlers.nonresource.Pages`."""
+    """Implements `dray.apiserver.server.UIPages`."""
 
-    def __init__(self, local: LocalTransport, clock: Clock) -> None:
-        self._local = local
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     @cached_property
@@ -34,10 +34,10 @@ class DashboardPages:
         reply = self._dashboard.page(path, known_tag)
         return None if reply is None else _result(reply)
 
-    async def data(self, call: Call) -> TextResult:
+    async def data(self, call: Call, server: APIServer) -> TextResult:
         """Return data read with the caller's own permissions."""
         user = call.user
-        client = in_process_client(self._local, user=user.name, groups=user.groups, user_agent="dashboard")
+        client = in_process_client(LocalTransport(server), user=user.name, groups=user.groups, user_agent="dashboard")
         return _result(await self._dashboard.data(call.info.path, call.query, client))
 
 

@@ -85,8 +85,14 @@ class APIServerSettings(Common):
     compaction_interval: float = setting(
         DURATION, 300.0, "how long old revisions are kept for watches", flag="etcd-compaction-interval"
     )
+    enable_admission_plugins: tuple[str, ...] = setting(
+        STRINGS, (), "admission plugins to enable; all of them are unless disabled"
+    )
     disable_admission_plugins: tuple[str, ...] = setting(
-        STRINGS, (), "admission plugins to leave out: TaintNodesByCondition, DefaultTolerationSeconds, ResourceQuota"
+        STRINGS,
+        (),
+        "admission plugins to disable: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, "
+        "Priority, DefaultTolerationSeconds, ResourceQuota",
     )
     max_requests_inflight: int = setting(number(1, 100_000), 256, "requests worked on at the same time")
     max_watches: int = setting(number(1, 1_000_000), 16384, "watches open at the same time")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dray.api.errors import APIError
@@ -20,52 +23,63 @@ if TYPE_CHECKING:
     from dray.scheduler.config import SchedulerConfig
 
 
-async def run(settings: UpSettings, stop: asyncio.Event) -> None:
-    """Serve until told to stop."""
-    # A wrong file is refused before anything starts.
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """A running API server with its controllers and scheduler; further tasks may be spawned in the group."""
+
+    server: Running
+    group: TaskGroup
+
+
+@asynccontextmanager
+async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPlane]:
+    """Run the control plane for the time of a `with` block; a failure of any part cancels the body and is raised."""
+    # An invalid file is refused before anything starts.
     scheduler_config = _read_scheduler_config(settings.scheduler_config)
-    running = await apiserver.start(settings)
-    try:
-        async with TaskGroup("up") as group:
-            manager = in_process_client(
-                running.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
-            )
-            await _make_first_account(manager)
-            _start_components(settings, scheduler_config, group, running, manager)
-            agent = await _start_nodes(settings, group, running)
-            try:
-                apiserver.announce(running)
-                await group.wait(stop)
-                await group.cancel()
-            finally:
-                if agent is not None:
-                    await agent.stop()
-    finally:
-        await running.stop()
+    async with apiserver.running(settings) as server, TaskGroup("control plane") as group:
+        manager = in_process_client(
+            server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
+        )
+        await _create_default_account(manager)
+        _start_components(settings, scheduler_config, group, server, manager)
+        yield ControlPlane(server, group)
+
+
+async def run(settings: UpSettings, stop: asyncio.Event) -> None:
+    """Serve until stopped."""
+    async with running_control_plane(settings) as plane:
+        agent = await _start_nodes(settings, plane)
+        try:
+            apiserver.announce(plane.server)
+            await stop.wait()
+            await plane.group.cancel()
+        finally:
+            if agent is not None:
+                await agent.stop()
 
 
 def _read_scheduler_config(path: str) -> SchedulerConfig | None:
     if not path:
         return None
-    # The scheduler's types come with it; without a file that is left for later.
+    # Imported only if needed: the scheduler's modules take time to load.
     from dray.scheduler.config_loader import read_config
 
     return read_config(path)
 
 
-async def _make_first_account(client: Client) -> None:
-    """Have the account that Pods are refused without, so that nobody who is told of the server need wait for it."""
+async def _create_default_account(client: Client) -> None:
+    """Create the service account that Pods of the default namespace need, so that they can be created at once."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}}
-    # It may be there already; whatever else is in its way, the controller will try again and tell.
+    # It may exist already. After any other failure the controller tries again and reports it.
     with contextlib.suppress(APIError):
         await client.create(SERVICE_ACCOUNTS, account)
 
 
 def _start_components(
-    settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, running: Running, manager: Client
+    settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, server: Running, manager: Client
 ) -> None:
     """Start the controllers and the scheduler."""
-    # After the settings were read: wrong ones are refused at once.
+    # Imported after the settings were read, so that invalid ones are refused at once.
     from dray.cmd.controllers import spawn_controllers
     from dray.cmd.scheduler import spawn_scheduler
     from dray.scheduler.config import SchedulerConfig
@@ -73,42 +87,44 @@ def _start_components(
     spawn_controllers(
         group,
         manager,
-        running.clock,
-        running.metrics,
-        root_ca=running.pki.authority.certificate.decode(),
+        server.clock,
+        server.metrics,
+        root_ca=server.pki.authority.certificate.decode(),
         gates=settings.feature_gates,
         nodes=settings,
     )
     spawn_scheduler(
         group,
-        in_process_client(running.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
-        running.clock,
-        running.metrics,
+        in_process_client(server.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
+        server.clock,
+        server.metrics,
         config=scheduler_config or SchedulerConfig(),
         features=settings.feature_gates,
     )
 
 
-async def _start_nodes(settings: UpSettings, group: TaskGroup, running: Running) -> NodeAgent | None:
-    """Start the nodes asked for; returns once they are registered."""
-    # The node room brings gRPC along; a server without nodes starts faster and smaller without it.
+async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent | None:
+    """Start the nodes of the settings; return when they are registered."""
+    # Imported only if needed: the node agent loads gRPC.
     if settings.nodes:
         from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 
-        client = in_process_client(running.local, user="system:admin", groups=("system:masters",), user_agent="kubelet")
+        client = in_process_client(
+            plane.server.local, user="system:admin", groups=("system:masters",), user_agent="kubelet"
+        )
         simulation = Simulation(settings.nodes, start_seconds=settings.simulated_start)
         registered = asyncio.Event()
-        group.spawn(SimulatedNodes(client, running.clock, simulation).run(registered), "simulated nodes")
+        plane.group.spawn(SimulatedNodes(client, plane.server.clock, simulation).run(registered), "simulated nodes")
         await registered.wait()
     if not settings.node:
         return None
-    return await _start_node(settings, group, running)
+    return await _start_node(settings, plane)
 
 
-async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) -> NodeAgent:
+async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
     from dray.cmd import node
 
-    data_dir = running.pki.directory.parent
+    data_dir = plane.server.pki.directory.parent
     own = NodeSettings(
         feature_gates=settings.feature_gates,
         data_dir=str(data_dir),
@@ -117,5 +133,5 @@ async def _start_node(settings: UpSettings, group: TaskGroup, running: Running) 
         cdi_spec_dirs=settings.node_cdi_spec_dirs,
         port=0,
     )
-    agent, _ = await node.start_local(own, group, running.clock)
+    agent, _ = await node.start_local(own, plane.group, plane.server.clock)
     return agent

@@ -26,11 +26,8 @@ ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccou
 async def _server(folder: Path, gates: str) -> AsyncIterator[Client]:
     """A server on what an earlier one has stored."""
     settings = APIServerSettings(data_dir=str(folder), port=0, feature_gates=FeatureGates.parse(gates))
-    running = await apiserver.start(settings)
-    try:
+    async with apiserver.running(settings) as running:
         yield in_process_client(running.local, user="admin", groups=("system:masters",))
-    finally:
-        await running.stop()
 
 
 def _pod(name: str) -> dict[str, object]:

@@ -47,16 +47,15 @@ TYPED: Resource[core_v1.ConfigMap] = Resource("", "v1", "configmaps", "ConfigMap
 @asynccontextmanager
 async def started(folder: Path, transport: str) -> AsyncIterator[tuple[RestClient, apiserver.Running]]:
     settings = APIServerSettings(data_dir=str(folder / "state"), port=0, store="memory")
-    running = await apiserver.start(settings)
-    if transport == "memory":
-        client = in_process_client(running.local, user="admin", groups=("system:masters",))
-    else:
-        client = http_client(credentials.load_access({}, path=str(running.kubeconfig)), running.clock)
-    try:
-        yield client, running
-    finally:
-        await client.close()
-        await running.stop()
+    async with apiserver.running(settings) as running:
+        if transport == "memory":
+            client = in_process_client(running.local, user="admin", groups=("system:masters",))
+        else:
+            client = http_client(credentials.load_access({}, path=str(running.kubeconfig)), running.clock)
+        try:
+            yield client, running
+        finally:
+            await client.close()
 
 
 @pytest.fixture(params=["memory", "https"])

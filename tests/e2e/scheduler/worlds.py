@@ -127,13 +127,10 @@ async def started(folder: Path) -> AsyncIterator[World]:
     settings = APIServerSettings(
         data_dir=str(folder), port=0, store="memory", disable_admission_plugins=("TaintNodesByCondition",)
     )
-    running = await apiserver.start(settings)
-    client = in_process_client(running.local, user="admin", groups=("system:masters",))
-    accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
-    try:
+    async with apiserver.running(settings) as running:
+        client = in_process_client(running.local, user="admin", groups=("system:masters",))
+        accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
         await client.create(accounts, {"metadata": {"name": "default", "namespace": "default"}})
         async with TaskGroup("test") as group:
             yield World(running, client, group)
             await group.cancel()
-    finally:
-        await running.stop()

@@ -101,15 +101,20 @@ class ServiceAccountTokens:
         self._key_id = _key_id_of(self._public)
         self.audiences = self.audiences or (self.issuer,)
 
-    def issue_token(self, service_account: Document, spec: Document, now: datetime) -> tuple[str, datetime]:
-        """Sign a token for a TokenRequest's spec; return it with the granted expiration, which may be shorter."""
+    def issue_token(
+        self, service_account: Document, spec: Document, now: datetime, bound_object: Document | None = None
+    ) -> tuple[str, datetime]:
+        """Sign a token for a TokenRequest's spec; the expiration is what was granted, which may be less.
+
+        `bound_object` is the object that the spec binds the token to, if it is newer than what `lookup` finds.
+        """
         seconds = _requested_seconds(spec)
         seconds = min(seconds, self.lifetime_seconds_max)
         issued = int(now.timestamp())
         metadata = service_account["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         about: Document = {"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}}
-        about.update(self._bound_claims(service_account, spec.get("boundObjectRef")))
+        about.update(self._bound_claims(service_account, spec.get("boundObjectRef"), bound_object))
         claims = {
             "aud": self.audiences_for(spec),
             "exp": issued + seconds,
@@ -214,7 +219,9 @@ class ServiceAccountTokens:
         if deleted and datetime.fromisoformat(deleted) + DELETION_LEEWAY < now:
             raise TokenError("service account token has been invalidated")
 
-    def _bound_claims(self, service_account: Document, reference: Document | None) -> Document:
+    def _bound_claims(
+        self, service_account: Document, reference: Document | None, bound_object: Document | None
+    ) -> Document:
         if not reference:
             return {}
         kind = GroupVersionKind("", reference.get("apiVersion", ""), reference.get("kind", ""))
@@ -222,20 +229,12 @@ class ServiceAccountTokens:
         if known is None:
             raise BadRequestError(f"cannot bind token to object of type {kind}")
         namespace = "" if kind.kind == "Node" else service_account["metadata"]["namespace"]
-        target = self._bound_target(known, NamespacedName(namespace, reference.get("name", "")), reference)
+        key = NamespacedName(namespace, reference.get("name", ""))
+        target = _bound_target(known, key, reference, bound_object or self.lookup(known, key))
         claims: Document = {kind.kind.lower(): _object_claim(target)}
         if kind.kind == "Pod":
             claims.update(self._node_claim(service_account, target))
         return claims
-
-    def _bound_target(self, resource: str, key: NamespacedName, reference: Document) -> Document:
-        target = self.lookup(resource, key)
-        if target is None:
-            raise NotFoundError(GroupResource("", resource), key.name)
-        wanted = reference.get("uid") or ""
-        if wanted and wanted != target["metadata"]["uid"]:
-            raise ConflictError(GroupResource("", reference["kind"]), key.name, _UID_CHANGED.format(uid=wanted))
-        return target
 
     def _node_claim(self, service_account: Document, pod: Document) -> Document:
         name = service_account["metadata"]["name"]
@@ -249,6 +248,15 @@ class ServiceAccountTokens:
             return {}
         node = self.lookup("nodes", NamespacedName("", node_name))
         return {"node": _object_claim(node) if node is not None else {"name": node_name}}
+
+
+def _bound_target(resource: str, key: NamespacedName, reference: Document, target: Document | None) -> Document:
+    if target is None:
+        raise NotFoundError(GroupResource("", resource), key.name)
+    wanted = reference.get("uid") or ""
+    if wanted and wanted != target["metadata"]["uid"]:
+        raise ConflictError(GroupResource("", reference["kind"]), key.name, _UID_CHANGED.format(uid=wanted))
+    return target
 
 
 _BINDABLE: Final[Mapping[tuple[str, str], str]] = {

@@ -33,27 +33,27 @@ _RETRY_SECONDS: Final = 0.5
 _SETTLE_SECONDS: Final = 2.0
 
 
-class CustomResources:
-    """Keeps the catalog and the definitions' status up to date.
+class ServedDefinitions:
+    """The custom resource definitions that the catalog serves; `observe` serves a definition at once."""
 
-    `observe` serves a definition at once; `run` writes. Both are idempotent, and several servers may run concurrently.
-    """
-
-    def __init__(self, catalog: Catalog, server: LocalTransport, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
         self._catalog = catalog
-        self._server = server
         self._clock = clock
-        # Definitions cannot replace built-in resources.
+        # Group versions of built-in resources, which definitions cannot replace.
         self._builtin: Final = frozenset(item.group_version for item in catalog.endpoints())
         self._definitions: dict[str, Document] = {}
-        # The definitions behind the catalog's endpoints; a change of status creates no new ones.
+        # What the endpoints in the catalog were built from, so that a change of status builds no new ones.
         self._served: dict[str, tuple[Any, ...]] = {}
-        # Names to reconcile, without duplicates, in order of arrival.
+        # Names to reconcile, each once, in order of arrival.
         self._queue: dict[str, None] = {}
         self._wake = asyncio.Event()
-        # The latest reported state of each definition, and those who wait for one.
+        # The newest state of each definition whose status was reported, and the writers that wait for one.
         self._settled: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    def get(self, name: str) -> Document | None:
+        """Return a definition as it is served."""
+        return self._definitions.get(name)
 
     def observe(self, name: str, definition: Document | None) -> None:
         """Process the latest state of a definition; None when it was deleted."""
@@ -64,25 +64,15 @@ class CustomResources:
             self._catalog.set_custom(name, ())
             for other in self._group(gone["spec"]["group"]) if gone else ():
                 # A name that was taken may be free now.
-                self._add(other["metadata"]["name"])
+                self.add(other["metadata"]["name"])
             return
         self._definitions[name] = definition
-        if is_served(definition, lambda: self._others(name)):
+        if is_served(definition, lambda: self.others(name)):
             # Later definitions must see these names as taken although they are not written yet.
-            status = plan_status(definition, self._others(name), self._now())
+            status = plan_status(definition, self.others(name), self._now())
             self._definitions[name] = definition | {"status": status}
             self._serve(name, definition)
-        self._add(name)
-
-    async def run(self) -> None:
-        """Write pending statuses, forever."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                name = next(iter(self._queue))
-                del self._queue[name]
-                await self._reconcile(name)
+        self.add(name)
 
     async def settle(self, definition: Document) -> None:
         """Wait until a written definition has been served and reported, is being deleted, or a timeout expires."""
@@ -105,12 +95,22 @@ class CustomResources:
                 if not waiting:
                     self._waiting.pop(name, None)
 
-    def _record_reported(self, definition: Document) -> None:
+    def mark_settled(self, definition: Document) -> None:
+        """Release the writers that wait for this state of the definition."""
         metadata = definition["metadata"]
         self._settled[metadata["name"]] = metadata["uid"], metadata.get("generation") or 0
         for future in self._waiting.get(metadata["name"], ()):
             if not future.done():
                 future.set_result(None)
+
+    async def next(self) -> str:
+        """Wait for the next definition to reconcile and return its name."""
+        while not self._queue:
+            self._wake.clear()
+            await self._wake.wait()
+        name = next(iter(self._queue))
+        del self._queue[name]
+        return name
 
     def _serve(self, name: str, definition: Document) -> None:
         metadata = definition["metadata"]
@@ -121,19 +121,42 @@ class CustomResources:
         self._catalog.set_custom(name, endpoints)
         self._served[name] = made_from
 
-    def _add(self, name: str) -> None:
+    def add(self, name: str) -> None:
+        """Queue a definition."""
         self._queue[name] = None
         self._wake.set()
-
-    def _retry(self, name: str) -> None:
-        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._add, name)
 
     def _group(self, group: str) -> list[Document]:
         return [item for item in self._definitions.values() if item["spec"]["group"] == group]
 
-    def _others(self, name: str) -> Iterable[Document]:
+    def others(self, name: str) -> Iterable[Document]:
+        """Return the other definitions of the same group."""
         own = self._definitions[name]
         return [item for item in self._group(own["spec"]["group"]) if item["metadata"]["name"] != name]
+
+    def _now(self) -> str:
+        return format_time(self._clock.now())
+
+
+class CustomResourceController:
+    """Reports the status of definitions, and deletes the objects of a deleted definition.
+
+    Repeating is safe, and several servers may do it at the same time.
+    """
+
+    def __init__(self, definitions: ServedDefinitions, catalog: Catalog, server: LocalTransport, clock: Clock) -> None:
+        self._definitions = definitions
+        self._catalog = catalog
+        self._server = server
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Reconcile queued definitions for ever."""
+        while True:
+            await self._reconcile(await self._definitions.next())
+
+    def _retry(self, name: str) -> None:
+        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._definitions.add, name)
 
     def _now(self) -> str:
         return format_time(self._clock.now())
@@ -148,22 +171,22 @@ class CustomResources:
         except NotFoundError:
             return
         except ConflictError:
-            self._add(name)
+            self._definitions.add(name)
         except APIError:
             _LOG.exception("custom resource definition %s", name)
             self._retry(name)
 
     async def _report(self, definition: Document) -> None:
         name = definition["metadata"]["name"]
-        if name not in self._definitions:
+        if self._definitions.get(name) is None:
             return
-        status = plan_status(definition, self._others(name), self._now())
+        status = plan_status(definition, self._definitions.others(name), self._now())
         if status != definition.get("status"):
             await self._write_status(definition, status)
         known = self._definitions.get(name)
         if known is not None:
-            # The served state may be older than what was just read.
-            self._record_reported(known)
+            # What is served now, which may be older than what was just read.
+            self._definitions.mark_settled(known)
 
     async def _write_status(self, definition: Document, status: Document) -> Document:
         body = definition | {"status": status}

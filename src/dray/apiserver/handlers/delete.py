@@ -1,68 +1,76 @@
-"""delete and deletecollection: plan what a deletion means for the object, then carry it out."""
+"""delete and deletecollection: plan what the deletion does to each object, then write that."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
-from dray.apiserver.admission import Operation
+from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result, success
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.deletion import Deletion, Outcome, check_preconditions, plan_deletion, returns_deleted
 from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.handlers.get import Reader
-from dray.apiserver.handlers.services import Services
+from dray.apiserver.handlers.backend import Backend
+from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
-# As for changes: in each round somebody made progress.
+# Concurrent writers of one object; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
 _SELECTION_PARAMETERS: Final = frozenset(
     {"labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"}
 )
 
 
-class Deleter:
-    """Deletes objects; one for the whole server."""
+class DeleteHandler:
+    """Deletes objects."""
 
-    def __init__(self, services: Services, reader: Reader) -> None:
-        self._services = services
-        self._reader = reader
+    def __init__(self, backend: Backend, get_handler: GetHandler) -> None:
+        self._backend = backend
+        self._get = get_handler
 
     async def delete(self, call: Call, endpoint: Endpoint) -> Result:
-        """DELETE of one object."""
+        """Handle DELETE of one object."""
         options = parse_delete_options(call.query, _body(call))
         return await self.delete_object(call, endpoint, call.info.namespace, call.info.name, options)
 
     async def delete_object(
         self, call: Call, endpoint: Endpoint, namespace: str, name: str, options: DeleteOptions
     ) -> Result:
-        """Delete by ready options."""
-        services = self._services
+        """Delete one object with parsed options."""
+        backend = self._backend
         key = endpoint.key(namespace, name)
+        attributes = AdmissionAttributes.of(call, endpoint, Operation.DELETE, options)
+        if not attributes.name:
+            # One of a collection.
+            attributes = msgspec.structs.replace(attributes, namespace=namespace, name=name)
+        await backend.admission.admit(attributes)
         for _ in range(_ATTEMPTS_MAX):
-            entry = await services.store.get(key)
+            entry = await backend.store.get(key)
             if entry is None:
                 raise NotFoundError(endpoint.resource, name)
-            old = services.documents.document(entry)
-            services.admission.validate(Operation.DELETE, call, endpoint, None, old)
+            old = backend.documents.document(entry)
+            undo = await backend.admission.validate(attributes.with_objects(None, old))
             check_preconditions(endpoint, old, options)
-            deletion = plan_deletion(endpoint, old, options, services.clock.now())
+            deletion = plan_deletion(endpoint, old, options, backend.clock.now())
             try:
-                return await self._carry_out(endpoint, entry, deletion, options)
+                return await self._apply(endpoint, entry, deletion, options)
             except RevisionConflictError:
-                continue
+                await undo()
             except KeyNotFoundError as error:
+                await undo()
                 raise NotFoundError(endpoint.resource, name) from error
         raise ConflictError(endpoint.resource, name)
 
     async def delete_collection(self, call: Call, endpoint: Endpoint) -> Result:
-        """DELETE of everything a selector names; the answer lists what was there."""
+        """DELETE of all objects that match the selectors; return them as a list."""
         options = parse_delete_options(call.query, _body(call))
         selection = {name: value for name, value in call.query.items() if name in _SELECTION_PARAMETERS}
-        listing = await self._reader.list_selected(
+        listing = await self._get.list_selected(
             endpoint, call.info.namespace, parse_list_options(selection, watch=False)
         )
         documents = [served_document(endpoint, entry) for entry in listing.entries]
@@ -71,18 +79,18 @@ class Deleter:
             try:
                 await self.delete_object(call, endpoint, metadata.get("namespace", ""), metadata["name"], options)
             except NotFoundError:
-                # Somebody else was faster.
+                # Deleted by another client meanwhile.
                 continue
         return DocumentResult(list_document(endpoint, documents, listing.metadata()))
 
-    async def _carry_out(self, endpoint: Endpoint, entry: Entry, deletion: Deletion, options: DeleteOptions) -> Result:
-        store, document = self._services.store, deletion.document
+    async def _apply(self, endpoint: Endpoint, entry: Entry, deletion: Deletion, options: DeleteOptions) -> Result:
+        store, document = self._backend.store, deletion.document
         if deletion.outcome is Outcome.KEEP:
             return ObjectResult(endpoint, entry)
         if deletion.outcome is Outcome.WRITE:
             if options.dry_run:
                 return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
-            value = self._services.encode(endpoint, document)
+            value = self._backend.encode(endpoint, document)
             return ObjectResult(endpoint, await store.update(entry.key, value, expected_revision=entry.revision))
         if not options.dry_run:
             removed = await store.delete(entry.key, expected_revision=entry.revision)

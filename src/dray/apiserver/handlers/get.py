@@ -29,7 +29,7 @@ PAGE_OBJECTS_MAX: Final = 10_000
 _POLL_SECONDS: Final = 0.02
 
 
-class Reader:
+class GetHandler:
     """Reads objects; one for the whole server."""
 
     def __init__(self, store: Store) -> None:

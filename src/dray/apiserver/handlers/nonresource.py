@@ -1,11 +1,11 @@
-"""The paths that are no resources: discovery, OpenAPI, version, health, metrics, token keys."""
+"""Paths that are not resources: discovery, OpenAPI, version, health, metrics and the keys of tokens."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import orjson
@@ -16,6 +16,7 @@ from dray.apiserver import discovery
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
+from dray.apiserver.healthz import HealthChecks
 from dray.apiserver.negotiation import MEDIA_TYPES, UnavailableRepresentationError
 from dray.apiserver.openapi import gnostic
 
@@ -37,11 +38,10 @@ KUBERNETES_VERSION: Final[Document] = {
 _AGGREGATED: Final = re.compile(
     r"application/json;g=apidiscovery\.k8s\.io;v=(v2|v2beta1);as=APIGroupDiscoveryList", re.IGNORECASE
 )
-_NO_SNIFF: Final = (("X-Content-Type-Options", "nosniff"),)
 
 
 class PageNotFoundError(APIError):
-    """A path nobody serves; the answer is plain text, as kube-apiserver's is."""
+    """The error of unknown paths; the answer is plain text, as in kube-apiserver."""
 
     code = 404
     reason = "NotFound"
@@ -52,71 +52,44 @@ class PageNotFoundError(APIError):
 
 
 class OpenAPISource(Protocol):
-    """Makes the OpenAPI documents of a catalog; they are asked for by path."""
+    """The OpenAPI documents of a catalog."""
 
     def index(self) -> bytes:
-        """The v3 index."""
+        """Return the v3 index."""
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """The v3 document of a group version such as `apis/apps/v1`, and its hash."""
+        """Return the v3 document of a path such as `apis/apps/v1`, and its hash."""
 
     def v2(self) -> bytes:
-        """The v2 document of everything."""
+        """Return the v2 document."""
 
     def v2_protobuf(self) -> bytes:
-        """The same in protobuf."""
+        """Return the v2 document in protobuf."""
 
 
-@dataclass(slots=True)
-class Health:
-    """Named checks behind /livez, /readyz and /healthz; a check gives None when it is well, else a reason."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonResourceParts:
+    """What the paths outside the resources are served from."""
 
-    live: dict[str, Callable[[], str | None]] = field(default_factory=dict)
-    ready: dict[str, Callable[[], str | None]] = field(default_factory=dict)
-
-    def report(self, endpoint: str, query: Mapping[str, str]) -> TextResult:
-        """The answer of one health endpoint."""
-        checks = {"ping": _well} | self.live | (self.ready if endpoint != "livez" else {})
-        failed: list[str] = []
-        lines: list[str] = []
-        for name, check in checks.items():
-            reason = check()
-            if reason is None:
-                lines.append(f"[+]{name} ok")
-            else:
-                failed.append(name)
-                lines.append(f"[-]{name} failed: {reason}")
-        if failed:
-            text = "\n".join([*lines, f"{endpoint} check failed", ""])
-            return TextResult(text.encode(), status=500, headers=_NO_SNIFF)
-        if "verbose" in query:
-            text = "\n".join([*lines, f"{endpoint} check passed", ""])
-            return TextResult(text.encode(), headers=_NO_SNIFF)
-        return TextResult(b"ok", headers=_NO_SNIFF)
+    catalog: Catalog
+    health: HealthChecks
+    tokens: ServiceAccountTokens
+    openapi: OpenAPISource
+    metrics: Callable[[], bytes]
+    # Host and port that clients reach the server by.
+    address: str
 
 
-def _well() -> str | None:
-    return None
+class NonResourceHandler:
+    """Serves everything outside the resources."""
 
-
-class Paths:
-    """Serves everything outside the resources; one for the whole server."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        health: Health,
-        tokens: ServiceAccountTokens,
-        openapi: OpenAPISource,
-        metrics: Callable[[], bytes],
-    ) -> None:
-        self._catalog = catalog
-        self._health = health
-        self._tokens = tokens
-        self._openapi = openapi
-        self._metrics = metrics
-        # Set when the server listens: host and port that clients reach it by.
-        self.address = "127.0.0.1:6443"
+    def __init__(self, parts: NonResourceParts) -> None:
+        self._catalog = parts.catalog
+        self._health = parts.health
+        self._tokens = parts.tokens
+        self._openapi = parts.openapi
+        self._metrics = parts.metrics
+        self._address = parts.address
         self._cached: dict[tuple[str, str], tuple[int, bytes, str]] = {}
         self._exact: Final[Mapping[str, Callable[[Call], Result]]] = {
             "": self._root,
@@ -130,13 +103,13 @@ class Paths:
             "openapi/v2": self._serve_openapi_v2,
             "openapi/v3": lambda call: _hashed(call, self._openapi.index()),
             ".well-known/openid-configuration": lambda _call: DocumentResult(
-                self._tokens.discovery_document(f"https://{self.address}")
+                self._tokens.discovery_document(f"https://{self._address}")
             ),
             "openid/v1/jwks": self._serve_keys,
         }
 
     async def serve(self, call: Call) -> Result:
-        """Answer a path that names no resource."""
+        """Handle a request whose path is not a resource."""
         path = call.info.path.strip("/")
         handler = self._exact.get(path) or self._prefixed(path)
         if handler is None:
@@ -146,7 +119,7 @@ class Paths:
         return handler(call)
 
     def not_found(self) -> APIError:
-        """The error of paths that nobody serves."""
+        """Return the error of unknown paths."""
         return PageNotFoundError()
 
     def _prefixed(self, path: str) -> Callable[[Call], Result] | None:
@@ -176,14 +149,12 @@ class Paths:
 
     def _serve_health(self, call: Call) -> Result:
         endpoint, _, check = call.info.path.strip("/").partition("/")
-        if check:
-            checks = {"ping": _well} | self._health.live | self._health.ready
-            if check not in checks:
-                raise self.not_found()
-            reason = checks[check]()
-            status = 200 if reason is None else 500
-            return TextResult((reason or "ok").encode(), status=status, headers=_NO_SNIFF)
-        return self._health.report(endpoint, call.query)
+        if not check:
+            return self._health.report(endpoint, call.query)
+        result = self._health.report_one(check)
+        if result is None:
+            raise self.not_found()
+        return result
 
     def _serve_keys(self, call: Call) -> Result:
         accept = call.accept
@@ -194,7 +165,7 @@ class Paths:
     # --- discovery ---
 
     def _api(self, call: Call) -> Result:
-        return self._aggregated(call, core=True) or DocumentResult(discovery.legacy_api(self.address))
+        return self._aggregated(call, core=True) or DocumentResult(discovery.legacy_api(self._address))
 
     def _apis(self, call: Call) -> Result:
         return self._aggregated(call, core=False) or DocumentResult(discovery.api_group_list(self._catalog.endpoints()))
@@ -204,7 +175,7 @@ class Paths:
         if wanted is None:
             return None
         if wanted[1] != "v2":
-            # The beta form is gone from this version; a client that takes nothing else must hear so.
+            # The beta form is not served any more; a client that accepts nothing else gets an error.
             rest = [item for item in call.accept.split(",") if "apidiscovery" not in item]
             if rest:
                 return None
@@ -216,7 +187,7 @@ class Paths:
         return _conditional(call, body, etag, content_type)
 
     def _cache(self, name: str, form: str, make: Callable[[], Document]) -> tuple[bytes, str]:
-        """A document that changes only with the catalog, and its hash."""
+        """Return a document that changes only with the catalog, and its hash."""
         generation = self._catalog.generation
         found = self._cached.get((name, form))
         if found is None or found[0] != generation:
@@ -232,8 +203,8 @@ class Paths:
 
     def _resource_list(self, group: str, version: str) -> Callable[[Call], Result] | None:
         if self._catalog.has_group_version(group, version):
-            place = GroupVersion(group, version)
-            return lambda _call: DocumentResult(discovery.api_resource_list(place, self._catalog.endpoints()))
+            group_version = GroupVersion(group, version)
+            return lambda _call: DocumentResult(discovery.api_resource_list(group_version, self._catalog.endpoints()))
         known = discovery.group_versions(self._catalog.endpoints())
         if group in known:
             return _raise_path_not_found
@@ -271,24 +242,9 @@ def _hashed(call: Call, body: bytes, content_type: str = "application/json") -> 
 
 
 def _conditional(call: Call, body: bytes, etag: str, content_type: str) -> TextResult:
-    """The document, or 304 when the client has it."""
+    """Return the document, or 304 if the client has it."""
     quoted = f'"{etag}"'
     headers = (("ETag", quoted), ("Vary", "Accept"), ("Cache-Control", "public"))
     if call.if_none_match == quoted:
         return TextResult(b"", content_type, 304, headers)
     return TextResult(body, content_type, 200, headers)
-
-
-ROOT: Final = "/ui"
-DATA: Final = "/ui/data/"
-STREAM: Final = "/ui/data/stream"
-
-
-class Pages(Protocol):
-    """Answers paths below `ROOT`."""
-
-    def public(self, path: str, known_tag: str) -> TextResult | None:
-        """A file that anybody may have; None when there is none at the path."""
-
-    async def data(self, call: Call) -> TextResult:
-        """An answer made with the caller's own rights."""

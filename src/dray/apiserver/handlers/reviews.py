@@ -20,7 +20,7 @@ from dray.lib.clock import Clock
 _UNSTAMPED: Final = frozenset({"SelfSubjectReview", "SelfSubjectRulesReview"})
 
 
-class Reviews:
+class ReviewHandler:
     """Answers reviews; one for the whole server."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer, clock: Clock) -> None:

@@ -1,7 +1,7 @@
-"""Watches by the value of one field: a thousand node agents watch Pods, and an event wakes the one it is for.
+"""Fan-out of watches by the value of one field: thousands of node agents watch Pods, and an event wakes only one.
 
-One watch of the store feeds a fan-out, which files its subscribers by the value they wait for. A subscriber that
-starts in the past catches up through a watch of its own first, so nothing is missed and nothing comes twice.
+One watch of the store feeds a fan-out, which indexes its subscribers by the value they select. A subscriber that starts
+in the past first catches up through a watch of its own, so that no event is missed or repeated.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Self
 from dray.api.document import Document
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
+from dray.runtime.tasks import ChildTasks
 from dray.store.interface import Event, EventType, Store, StoreError, Watch, WatchOverflowError
 
 # As many as the store buffers for a watch of its own.
@@ -23,7 +24,7 @@ Getter = Callable[[Document], str]
 
 
 class FieldWatch:
-    """One subscriber; implements the store's `Watch`."""
+    """One subscriber; implements the `Watch` of the store."""
 
     def __init__(self, fanout: FieldFanout, value: str, after_revision: int) -> None:
         self._fanout = fanout
@@ -32,7 +33,7 @@ class FieldWatch:
         self._pending: deque[Event] = deque()
         self._error: StoreError | None = None
         self._closed = False
-        self._nudged = False
+        self._woken = False
         self._waiter: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -46,8 +47,8 @@ class FieldWatch:
 
     async def __anext__(self) -> tuple[Event, ...]:
         while not self._closed:
-            if self._pending or self._nudged:
-                self._nudged = False
+            if self._pending or self._woken:
+                self._woken = False
                 batch = tuple(self._pending)
                 self._pending.clear()
                 return batch
@@ -59,41 +60,41 @@ class FieldWatch:
 
     @property
     def progress(self) -> int:
-        """All events up to this revision have been delivered or are not for this watch."""
+        """The revision up to which all matching events have been delivered."""
         if self._pending:
             return self._pending[0].revision - 1
         return max(self.after_revision, self._fanout.revision)
 
     def wake(self) -> None:
-        """Make the iteration yield now, an empty batch if there is nothing."""
-        self._nudged = True
-        self._rouse()
+        """Make the iteration yield now, if need be an empty batch."""
+        self._woken = True
+        self._notify()
 
     async def aclose(self) -> None:
         """End the watch."""
         self._closed = True
         self._fanout.leave(self)
-        self._rouse()
+        self._notify()
 
     def offer(self, event: Event) -> None:
-        """Take an event in."""
+        """Queue an event."""
         if event.revision <= self.after_revision:
             return
         if len(self._pending) >= BUFFER_EVENTS_MAX:
             self.fail(WatchOverflowError(f"watch of {self.value} is more than {BUFFER_EVENTS_MAX} events behind"))
             return
         self._pending.append(event)
-        self._rouse()
+        self._notify()
 
     def prepend(self, missed: Iterable[Event]) -> None:
-        """Take in what came before everything else."""
+        """Queue events that precede all others."""
         self._pending.extendleft(reversed(list(missed)))
 
     def fail(self, error: StoreError | None) -> None:
-        """End with an error (None: as a closed store ends); what was pending is dropped, since a gap follows it."""
+        """End with an error, or cleanly if None; pending events are dropped, since a gap follows them."""
         self._pending.clear()
         self._error, self._closed = error, error is None
-        self._rouse()
+        self._notify()
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -102,33 +103,36 @@ class FieldWatch:
         finally:
             self._waiter = None
 
-    def _rouse(self) -> None:
+    def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 
 class FieldFanout:
-    """All watches of one resource by one field."""
+    """All watches of one resource by one field. Its work runs in `tasks`."""
 
-    def __init__(self, store: Store, endpoint: Endpoint, getter: Getter, documents: DocumentCache) -> None:
+    def __init__(
+        self, store: Store, endpoint: Endpoint, getter: Getter, documents: DocumentCache, tasks: ChildTasks
+    ) -> None:
         self._store = store
         self._endpoint = endpoint
         self._getter = getter
         self._documents = documents
+        self._tasks = tasks
         self._subscribers: dict[str, dict[FieldWatch, None]] = {}
         self._stream: Watch | None = None
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        # Everything up to here has been passed on.
+        # Events up to this revision have been passed on.
         self._passed = 0
 
     @property
     def revision(self) -> int:
-        """How far the fan-out has come."""
+        """The revision up to which all events have been passed on."""
         return self._passed if self._stream is None else max(self._passed, self._stream.progress)
 
     async def subscribe(self, value: str, after_revision: int) -> FieldWatch:
-        """Follow the objects whose field has, or had, the value."""
+        """Watch the objects whose field has, or had, the value."""
         async with self._starting:
             await self._ensure_running()
         watch = FieldWatch(self, value, after_revision)
@@ -143,7 +147,7 @@ class FieldFanout:
         return watch
 
     def leave(self, watch: FieldWatch) -> None:
-        """Forget a subscriber; the last one takes the store's watch with it."""
+        """Remove a subscriber; after the last one the watch of the store ends."""
         others = self._subscribers.get(watch.value, {})
         others.pop(watch, None)
         if not others:
@@ -158,7 +162,7 @@ class FieldFanout:
         revision = await self._store.revision()
         self._stream = await self._store.watch(self._endpoint.prefix, after_revision=revision)
         self._passed = revision
-        self._task = asyncio.create_task(self._run(self._stream), name=f"fan-out {self._endpoint.prefix}")
+        self._task = self._tasks.spawn(self._run(self._stream), f"fan-out {self._endpoint.prefix}")
 
     async def _run(self, stream: Watch) -> None:
         error: StoreError | None = None
@@ -181,13 +185,13 @@ class FieldFanout:
         self._passed = event.revision
 
     def _values(self, event: Event) -> set[str]:
-        """Whom the event is for: who waits for the value the object had, or for the one it has."""
-        # A deletion shows what was there before.
+        """Return the values whose subscribers get the event: the old and the new one."""
+        # The entry of a deletion is the last one before it.
         entries = [event.entry] if event.type is EventType.DELETE else [event.previous, event.entry]
         return {self._getter(self._documents.document(entry)) for entry in entries if entry is not None}
 
     async def _catch_up(self, watch: FieldWatch, joined: int) -> None:
-        """Deliver what happened before the fan-out took over."""
+        """Deliver the events up to the revision at which the watch joined."""
         missed: list[Event] = []
         async with await self._store.watch(self._endpoint.prefix, after_revision=watch.after_revision) as past:
             batches = past.__aiter__()

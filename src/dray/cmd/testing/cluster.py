@@ -410,10 +410,8 @@ def running_cluster(options: ClusterOptions | None = None, thread: EventLoopThre
     """Run a cluster for the time of a `with` block."""
     own = thread or EventLoopThread()
     folder = make_folder()
-    stack = Stack(options or ClusterOptions(), folder)
     try:
-        own.call(stack.start())
-        cluster = Cluster(own, stack)
+        cluster = Cluster(own, own.call(Stack.start(options or ClusterOptions(), folder)))
         try:
             yield cluster
         finally:

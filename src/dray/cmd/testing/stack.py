@@ -1,4 +1,4 @@
-"""API server, controllers, scheduler, node agent and simulated nodes in the running event loop, as in `dray up`."""
+"""The cluster of `pytest --dray`: the control plane of `dray up`, a node agent and simulated nodes in an event loop."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ import contextlib
 import os
 import shutil
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
-from dray.client.resources import SERVICE_ACCOUNTS
-from dray.cmd import apiserver
 from dray.cmd import node as node_command
-from dray.cmd.controllers import spawn_controllers
 from dray.cmd.node_agent import NodeAgent
-from dray.cmd.scheduler import spawn_scheduler
-from dray.cmd.settings import APIServerSettings, NodeSettings
+from dray.cmd.settings import NodeSettings, UpSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
+from dray.cmd.testing.threads import ContextTask
+from dray.cmd.up import ControlPlane, running_control_plane
+from dray.lib.clock import Clock
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.config_loader import read_config
 
 START_SECONDS_MAX: Final = 30.0
-LOOK_SECONDS: Final = 0.005
-# Beyond this a socket's path would not leave room for a driver's name: the kernel allows 107 bytes in all.
+POLL_SECONDS: Final = 0.005
+# With a longer path there is no space for a driver's name in the path of its socket, which is 107 bytes at most.
 FOLDER_LENGTH_MAX: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What a cluster is made of."""
+    """The options of a cluster."""
 
     # memory, or sqlite in the cluster's folder.
     store: str = "memory"
@@ -54,86 +52,87 @@ class ClusterOptions:
     node_settings: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunningNode:
-    """A node agent and its tasks."""
+    """A node agent."""
 
     agent: NodeAgent
-    group: TaskGroup
 
     def drivers(self) -> list[str]:
-        """Names of the registered DRA drivers."""
+        """Return the names of the registered DRA drivers."""
         return sorted(plugin.name for plugin in self.agent.managers.plugins.plugins if plugin.type == DRA_PLUGIN)
 
 
-class Stack:
-    """Everything that runs; belongs to one event loop."""
+@asynccontextmanager
+async def _running_node(settings: NodeSettings, clock: Clock) -> AsyncIterator[RunningNode]:
+    async with TaskGroup("node") as group:
+        agent, _ = await node_command.start_local(settings, group, clock)
+        try:
+            yield RunningNode(agent)
+            await group.cancel()
+        finally:
+            await agent.stop()
 
-    def __init__(self, options: ClusterOptions, folder: Path) -> None:
+
+class Stack:
+    """A running cluster; belongs to one event loop."""
+
+    def __init__(self, options: ClusterOptions, folder: Path, control_plane: ContextTask[ControlPlane]) -> None:
         self.options = options
         self.folder = folder
         self.root = folder / "node"
         self.cdi = folder / "cdi"
+        self.running = control_plane.value.server
         self.gates = FeatureGates.parse(options.feature_gates)
-        self.node: RunningNode | None = None
-        self.client: Client
-        self.running: apiserver.Running
-        self._group = TaskGroup("cluster")
-        self._exit = AsyncExitStack()
+        self.client = self.client_as("system:admin", "system:masters")
+        self._control_plane = control_plane
+        self._node: ContextTask[RunningNode] | None = None
         self._simulated = 0
 
-    async def start(self) -> None:
-        """Start everything; returns when a Pod can be created."""
+    @classmethod
+    async def start(cls, options: ClusterOptions, folder: Path) -> Stack:
+        """Start a cluster; return when a Pod can be created."""
+        settings = UpSettings(
+            data_dir=str(folder / "server"),
+            port=0,
+            store=options.store,
+            feature_gates=FeatureGates.parse(options.feature_gates),
+            scheduler_config=options.scheduler_config,
+        )
+        control_plane = await ContextTask.start(running_control_plane(settings), "control plane")
+        stack = cls(options, folder, control_plane)
         try:
-            await self._start()
+            stack.cdi.mkdir(exist_ok=True)
+            if options.node:
+                await stack.start_node()
+            await stack.add_nodes(options.nodes)
         except BaseException:
-            await self.stop()
+            await stack.stop()
             raise
-
-    async def _start(self) -> None:
-        self.cdi.mkdir(exist_ok=True)
-        settings = APIServerSettings(
-            data_dir=str(self.folder / "server"), port=0, store=self.options.store, feature_gates=self.gates
-        )
-        self.running = await apiserver.start(settings)
-        self._exit.push_async_callback(self.running.stop)
-        self.client = self.client_as("system:admin", "system:masters")
-        await self._exit.enter_async_context(self._group)
-        running = self.running
-        spawn_controllers(
-            self._group,
-            self.client_as("system:kube-controller-manager"),
-            running.clock,
-            running.metrics,
-            root_ca=running.pki.authority.certificate.decode(),
-            gates=self.gates,
-        )
-        spawn_scheduler(
-            self._group,
-            self.client_as("system:kube-scheduler"),
-            running.clock,
-            running.metrics,
-            config=read_config(self.options.scheduler_config),
-            features=self.gates,
-        )
-        if self.options.node:
-            await self.start_node()
-        await self.add_nodes(self.options.nodes)
-        await self._account()
+        return stack
 
     async def stop(self) -> None:
-        """End everything, containers too."""
-        await self.stop_node()
-        await self._exit.aclose()
-        await end_containers(self.root / "containers")
+        """Stop everything, containers too; raise the error of a part that failed."""
+        try:
+            await self.stop_node()
+        finally:
+            try:
+                await self._control_plane.stop()
+            finally:
+                await end_containers(self.root / "containers")
+
+    @property
+    def node(self) -> RunningNode | None:
+        """The node agent; None while it is stopped."""
+        return self._node.value if self._node is not None else None
 
     def client_as(self, user: str, *groups: str) -> Client:
-        """A client without a connection in between."""
+        """Return an in-process client."""
         return in_process_client(self.running.local, user=user, groups=groups or ("system:authenticated",))
 
     async def start_node(self) -> None:
-        """Start the node agent, on whatever an earlier one left."""
-        assert self.node is None, "the node agent runs already"
+        """Start the node agent with the state that an earlier one left."""
+        assert self._node is None, "the node agent runs already"
         chosen: dict[str, Any] = {
             "feature_gates": self.gates,
             "data_dir": str(self.folder / "server"),
@@ -146,52 +145,34 @@ class Stack:
             "port": 0,
             **self.options.node_settings,
         }
-        settings = NodeSettings(**chosen)
-        group = await TaskGroup("node").__aenter__()
-        try:
-            agent, _ = await node_command.start_local(settings, group, self.running.clock)
-        except BaseException:
-            await group.cancel()
-            raise
-        self.node = RunningNode(agent, group)
+        self._node = await ContextTask.start(_running_node(NodeSettings(**chosen), self.running.clock), "node")
 
     async def stop_node(self) -> None:
-        """Stop the node agent; containers run on."""
-        node, self.node = self.node, None
+        """Stop the node agent; containers go on running."""
+        node, self._node = self._node, None
         if node is not None:
-            await node.group.cancel()
-            await node.agent.stop()
-            await node.group.__aexit__(None, None, None)
+            await node.stop()
 
     async def add_nodes(self, count: int) -> list[str]:
-        """Register simulated nodes; their names."""
+        """Register simulated nodes and return their names."""
         if not count:
             return []
         prefix = f"sim{self._simulated}-" if self._simulated else "sim-"
         self._simulated += 1
         registered = asyncio.Event()
         nodes = SimulatedNodes(self.client, self.running.clock, Simulation(count, prefix))
-        self._group.spawn(nodes.run(registered), "simulated nodes")
+        self._control_plane.value.group.spawn(nodes.run(registered), "simulated nodes")
         await registered.wait()
         return [f"{prefix}{number}" for number in range(count)]
 
     async def objects(self, group: str, version: str, plural: str, namespace: str = "") -> list[Document]:
-        """Every object of a kind."""
+        """Return every object of a resource."""
         page = await self.client.list(unstructured(GroupVersion(group, version), plural, ""), namespace)
         return list(page.items)
 
-    async def _account(self) -> None:
-        """Pods of the namespace `default` need its account, which a controller makes."""
-        async with asyncio.timeout(START_SECONDS_MAX):
-            while True:
-                with contextlib.suppress(NotFoundError):
-                    await self.client.get(SERVICE_ACCOUNTS, "default", "default")
-                    return
-                await asyncio.sleep(LOOK_SECONDS)
-
 
 def make_folder() -> Path:
-    """A folder whose path is short enough for sockets."""
+    """Create a folder whose path is short enough for sockets."""
     base = tempfile.gettempdir()
     if len(base) > FOLDER_LENGTH_MAX and os.access("/tmp", os.W_OK):  # noqa: S108 - only the parent of a private folder
         base = "/tmp"  # noqa: S108
@@ -199,29 +180,29 @@ def make_folder() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove everything; what cannot go stays for the system's own cleaning."""
+    """Remove the folder as far as possible."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 async def end_containers(folder: Path) -> None:
-    """Kill what the agent's containers left running, and wait until their shims have written so."""
-    living = _killed(folder)
+    """Kill the containers of a stopped agent, and wait until their shims have recorded the exit."""
+    killed = _kill_all(folder)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_SECONDS_MAX):
-            while not all(_ended(path) for path in living):  # noqa: ASYNC110 - the shims are other processes
-                await asyncio.sleep(LOOK_SECONDS)
+            while not all(_has_exited(path) for path in killed):  # noqa: ASYNC110 - the shims are other processes
+                await asyncio.sleep(POLL_SECONDS)
 
 
-def _killed(folder: Path) -> list[Path]:
+def _kill_all(folder: Path) -> list[Path]:
     return [path.parent for path in folder.glob("*/*/control") if _kill(path)]
 
 
-def _ended(folder: Path) -> bool:
+def _has_exited(folder: Path) -> bool:
     return (folder / "exit.json").exists()
 
 
 def _kill(control: Path) -> bool:
-    """Ask a shim; without one there is nobody at the other end."""
+    """Tell a shim to kill its container; return whether the shim runs."""
     try:
         descriptor = os.open(control, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:

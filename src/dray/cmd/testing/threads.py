@@ -3,13 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Generic, TypeVar
+
+from dray.runtime.tasks import ChildTasks, first_completed
 
 T = TypeVar("T")
 
 CLOSE_SECONDS_MAX: Final = 10.0
+
+
+class ContextTask(Generic[T]):
+    """An async context manager that runs in its own task, so that other tasks may enter and leave it.
+
+    If the context fails while it is open, the failure is logged at once and raised by `stop`.
+    """
+
+    def __init__(self, value: T, tasks: ChildTasks, task: asyncio.Task[None], stopping: asyncio.Event) -> None:
+        self.value: Final = value
+        self._tasks = tasks
+        self._task = task
+        self._stopping = stopping
+
+    @classmethod
+    async def start(cls, context: AbstractAsyncContextManager[T], name: str) -> ContextTask[T]:
+        """Enter the context."""
+        entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        stopping = asyncio.Event()
+
+        async def run() -> None:
+            async with context as value:
+                entered.set_result(value)
+                await stopping.wait()
+
+        tasks = ChildTasks(name)
+        task = tasks.spawn(run(), name)
+        try:
+            await first_completed(task, entered)
+        except BaseException:
+            with contextlib.suppress(BaseException):
+                await tasks.aclose()
+            raise
+        return cls(entered.result(), tasks, task, stopping)
+
+    async def stop(self) -> None:
+        """Leave the context."""
+        self._stopping.set()
+        await asyncio.wait([self._task])
+        await self._tasks.aclose()
 
 
 class EventLoopThread:

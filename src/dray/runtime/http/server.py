@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias, cast
 
@@ -82,6 +83,24 @@ class Response:
 Serve: TypeAlias = Callable[[Request, Response], Awaitable[None]]
 
 
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Bind every address of the host to the port; port 0 picks a free one."""
+    sockets: list[socket.socket] = []
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        chosen = sockets[0].getsockname()[1] if sockets else port
+        sockets.append(bound)
+        try:
+            bound.bind((address[0], chosen, *address[2:]))
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen on {address[0]}:{chosen}: {error.strerror}") from error
+    return sockets
+
+
 class HttpServer:
     """Accepts connections and serves their requests.
 
@@ -104,26 +123,32 @@ class HttpServer:
         self.tasks = ChildTasks("http connections")
         self._now_seconds = now_seconds
         self._date = (0, "")
-        self._socket: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen and return the port, which the system chooses for 0."""
+        sockets = bind(host, port)
+        await self.listen(sockets, tls)
+        return int(sockets[0].getsockname()[1])
+
+    async def listen(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+        """Listen on bound sockets, which then belong to the server."""
         loop = asyncio.get_running_loop()
-        self._socket = await loop.create_server(
-            lambda: ServerConnection(self),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=self.limits.handshake_seconds if tls is not None else None,
-            backlog=_BACKLOG,
-        )
-        return int(self._socket.sockets[0].getsockname()[1])
+        for bound in sockets:
+            server = await loop.create_server(
+                lambda: ServerConnection(self),
+                sock=bound,
+                ssl=tls,
+                ssl_handshake_timeout=self.limits.handshake_seconds if tls is not None else None,
+                backlog=_BACKLOG,
+            )
+            self._servers.append(server)
 
     async def stop(self) -> None:
         """Stop listening, close idle connections, let requests complete for a short time, and close the rest."""
         self.closing = True
-        if self._socket is not None:
-            self._socket.close()
+        for server in self._servers:
+            server.close()
         for connection in tuple(self.connections):
             connection.close_if_idle()
         busy = [connection.task for connection in self.connections if connection.task is not None]

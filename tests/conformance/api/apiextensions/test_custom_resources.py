@@ -353,17 +353,11 @@ async def test_a_schema_inside_a_schema_is_decoded(api: Local) -> None:
 
 async def test_stored_definitions_are_served_from_the_start(tmp_path: Path) -> None:
     settings = APIServerSettings(data_dir=str(tmp_path), port=0)
-    running = await apiserver.start(settings)
-    try:
+    async with apiserver.running(settings) as running:
         await Local(running).request("create", DEFINITIONS, definition())
         await create(Local(running), gadget("one"))
-    finally:
-        await running.stop()
-    running = await apiserver.start(settings)
-    try:
+    async with apiserver.running(settings) as running:
         assert (await get(Local(running), "one"))["spec"] == {"n": 3}
-    finally:
-        await running.stop()
 
 
 async def test_bad_definitions_are_refused_whole(api: Local) -> None:

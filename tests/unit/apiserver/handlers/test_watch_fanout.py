@@ -12,6 +12,7 @@ from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.watch_fanout import FieldFanout, FieldWatch
 from dray.apiserver.registry import builtin
+from dray.runtime.tasks import ChildTasks
 from dray.store.interface import Entry, EventType
 from dray.store.memory import MemoryStore
 
@@ -25,7 +26,7 @@ def value(node: str, number: int) -> bytes:
 
 
 def fanout_of(store: MemoryStore) -> FieldFanout:
-    return FieldFanout(store, ENDPOINT, PODS.selectable_fields["spec.nodeName"], DocumentCache())
+    return FieldFanout(store, ENDPOINT, PODS.selectable_fields["spec.nodeName"], DocumentCache(), ChildTasks("test"))
 
 
 async def seen(watch: FieldWatch, until: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""Quotas at the door: what a write would use is reserved in the status of each quota before it is written.
+"""ResourceQuota: charges what a write uses to the status of each quota of its namespace, before it is stored.
 
-Reserving is a compare-and-swap on the quota, so that servers that share a store cannot give out the same
-amount twice. Writes that come at the same time are decided together and cost one swap per quota. Between the
-reservation and the object's own write the server may die: then the quota controller finds out and gives back.
+Charging is a compare-and-swap on the quota, so that servers that share a store cannot give out the same amount twice.
+Concurrent writes are evaluated together and cost one swap per quota. If the server dies between the charge and the
+object's own write, the quota controller corrects the usage.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import orjson
@@ -35,24 +36,27 @@ from dray.api.quota.usage import (
     subtract_to_zero,
     write_amounts,
 )
-from dray.api.types.core_v1 import Pod, ResourceQuota
+from dray.api.types import core_v1
+from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.apiserver.endpoint import KEY_ROOT, Endpoint
+from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.object_cache import QUOTAS, ObjectCache
 from dray.lib.clock import Clock
+from dray.runtime.tasks import ChildTasks
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError, Store
 
 _PREFIX: Final = f"{KEY_ROOT}core/resourcequotas/"
 _PODS_PREFIX: Final = f"{KEY_ROOT}core/pods/"
 _CLAIMS_PREFIX: Final = f"{KEY_ROOT}resource.k8s.io/resourceclaims/"
 _SPECIAL: Final = EXTENDED_RESOURCE_ANNOTATION.encode()
-# In each lost round somebody else wrote the quota; as for changes of objects.
+# In each lost round another server wrote the quota, as for updates of objects.
 _ATTEMPTS_MAX: Final = 64
 
 
 @dataclass(slots=True)
 class Reservation:
-    """What was charged for one write, by quota."""
+    """The charges of one write, by quota."""
 
     namespace: str
     charged: dict[str, Usage] = field(default_factory=dict)
@@ -66,18 +70,18 @@ class _Waiter:
     reservation: Reservation
     decided: asyncio.Future[None]
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, reason: str) -> None:
         if not self.decided.done():
-            self.decided.set_exception(ForbiddenError(self.subject.resource, self.name, why))
+            self.decided.set_exception(ForbiddenError(self.subject.resource, self.name, reason))
 
 
 class _State:
-    """A quota as the store has it."""
+    """A stored quota and its usage."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.document: Document = orjson.loads(entry.value)
-        self.quota = from_document(ResourceQuota, self.document)
+        self.quota = from_document(core_v1.ResourceQuota, self.document)
         self.used = parse_amounts(self.quota.status.used)
 
     @property
@@ -89,31 +93,29 @@ class _State:
         return bytes(memoryview(orjson.dumps({**self.document, "status": status})))
 
 
-class Quotas:
-    """Reserves and gives back; one for the whole server."""
+class QuotaEvaluator:
+    """Charges and releases quotas; one for the whole server. Its work runs in `tasks`."""
 
-    def __init__(
-        self, store: Store, cache: ObjectCache, gates: FeatureGates, clock: Clock, *, enabled: bool = True
-    ) -> None:
-        self._enabled = enabled
+    def __init__(self, store: Store, cache: ObjectCache, gates: FeatureGates, clock: Clock, tasks: ChildTasks) -> None:
         self._store = store
         self._cache = cache
         self._clock = clock
+        self._tasks = tasks
         self._extended = gates.enabled("DRAExtendedResource")
-        # By namespace: writes that wait to be decided, and the task that decides.
+        # By namespace: writes that wait for a decision. A namespace in `_active` has a task that decides them.
         self._waiting: dict[str, list[_Waiter]] = {}
-        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._active: set[str] = set()
 
     async def reserve(
-        self, endpoint: Endpoint, namespace: str, new: Document, old: Document | None, *, dry_run: bool
+        self, resource: GroupResource, namespace: str, new: Document, old: Document | None, *, dry_run: bool
     ) -> Reservation | None:
-        """Charge a create (`old` is None) or an update, or refuse it; None when no quota cares.
+        """Charge a create (`old` is None) or an update, or refuse it; None if no quota measures it.
 
-        A dry run is judged but not charged.
+        A dry run is checked but not charged.
         """
-        if not self._concerned(endpoint.resource, namespace) or not _handled(endpoint.resource, new, old):
+        if not self._is_measured(resource, namespace) or not _may_change_usage(resource, new, old):
             return None
-        subject = await self._subject(endpoint.resource, new, old)
+        subject = await self._subject(resource, new, old)
         waiter = _Waiter(
             subject,
             new["metadata"].get("name", ""),
@@ -122,21 +124,20 @@ class Quotas:
             asyncio.get_running_loop().create_future(),
         )
         self._waiting.setdefault(namespace, []).append(waiter)
-        if namespace not in self._workers:
-            self._workers[namespace] = asyncio.create_task(self._work(namespace), name=f"quotas of {namespace}")
+        if namespace not in self._active:
+            self._active.add(namespace)
+            self._tasks.spawn(self._work(namespace), f"resource quota of {namespace}")
         await waiter.decided
         return waiter.reservation
 
-    async def release(self, reservation: Reservation | None) -> None:
-        """Give back what a write that did not happen had reserved."""
-        if reservation is None:
-            return
+    async def release(self, reservation: Reservation) -> None:
+        """Subtract the charges of a write that was not stored."""
         for name, usage in reservation.charged.items():
-            await self._give_back(f"{_PREFIX}{reservation.namespace}/{name}", usage)
+            await self._subtract(f"{_PREFIX}{reservation.namespace}/{name}", usage)
 
-    def _concerned(self, resource: GroupResource, namespace: str) -> bool:
-        """Whether any quota of the namespace measures the kind."""
-        if resource in UNCOUNTED or not self._enabled:
+    def _is_measured(self, resource: GroupResource, namespace: str) -> bool:
+        """Return whether any quota of the namespace measures the resource."""
+        if resource in UNCOUNTED:
             return False
         return any(
             measures(name, resource, extended=self._extended)
@@ -144,7 +145,7 @@ class Quotas:
             for name in (quota.get("status") or {}).get("hard") or ()
         )
 
-    # --- What the object uses. ---
+    # --- Usage of the object ---
 
     async def _subject(self, resource: GroupResource, new: Document, old: Document | None) -> Subject:
         previous = await self._subject(resource, old, None) if old is not None else None
@@ -159,7 +160,7 @@ class Quotas:
         return Subject(resource, dict.fromkeys(count_names(resource), ONE), None, previous, self._extended)
 
     async def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
-        """What the Pod of a special claim has paid already."""
+        """Return what the Pod of an extended-resource claim has been charged already."""
         owner, namespace = extended_resource_pod(claim), claim.metadata.namespace
         entry = await self._store.get(f"{_PODS_PREFIX}{namespace}/{owner.name}") if owner is not None else None
         if entry is None:
@@ -174,23 +175,23 @@ class Quotas:
             return None
         return pod_usage(pod, self._cache.class_names, self._clock.now())
 
-    # --- Deciding. ---
+    # --- Evaluation ---
 
     async def _work(self, namespace: str) -> None:
         try:
             while waiters := self._waiting.pop(namespace, None):
                 await self._decide(namespace, [item for item in waiters if not item.decided.cancelled()])
         finally:
-            del self._workers[namespace]
+            self._active.discard(namespace)
 
     async def _decide(self, namespace: str, waiters: Sequence[_Waiter]) -> None:
         try:
             states = await self._load(namespace)
-            _judge(states, waiters)
+            _refuse_excess(states, waiters)
             for state in states:
                 await self._charge(state, [item for item in waiters if not item.decided.done()])
             await self._unwind(waiters)
-        except Exception as error:  # noqa: BLE001 - each of those who wait is told, and tells its client
+        except Exception as error:  # noqa: BLE001 - reported to the client of every waiting write
             for waiter in waiters:
                 if not waiter.decided.done():
                     waiter.decided.set_exception(error)
@@ -204,7 +205,7 @@ class Quotas:
         return [_State(entry) for entry in entries if entry is not None]
 
     async def _charge(self, state: _State, waiters: Sequence[_Waiter]) -> None:
-        """Charge one quota for all who fit, and refuse the others."""
+        """Charge one quota for all writes that fit, and refuse the others."""
         for _ in range(_ATTEMPTS_MAX):
             used, charges, refusals = _fit(state, waiters)
             try:
@@ -215,23 +216,23 @@ class Quotas:
                 state = _State(error.current)
                 continue
             except KeyNotFoundError:
-                # The quota went; so did its limits.
+                # The quota was deleted, and its limits with it.
                 return
             for waiter, usage in charges:
                 waiter.reservation.charged[state.name] = usage
-            for waiter, why in refusals:
-                waiter.refuse(why)
+            for waiter, reason in refusals:
+                waiter.refuse(reason)
             return
         raise ConflictError(QUOTAS, state.name)
 
     async def _unwind(self, waiters: Iterable[_Waiter]) -> None:
-        """Give back what those had reserved who were refused by a later quota, or who went away."""
+        """Release the charges of writes that a later quota refused, or whose client disconnected."""
         for waiter in waiters:
             if waiter.decided.done() and waiter.reservation.charged:
                 charged, waiter.reservation.charged = waiter.reservation.charged, {}
                 await self.release(Reservation(waiter.reservation.namespace, charged))
 
-    async def _give_back(self, key: str, usage: Usage) -> None:
+    async def _subtract(self, key: str, usage: Usage) -> None:
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._store.get(key)
             if entry is None:
@@ -250,13 +251,13 @@ class Quotas:
             return
 
 
-def _judge(states: Sequence[_State], waiters: Iterable[_Waiter]) -> None:
-    """Refuse what cannot be judged, and what does not fit although nobody else is charged, before any write."""
+def _refuse_excess(states: Sequence[_State], waiters: Iterable[_Waiter]) -> None:
+    """Refuse, before any write, what cannot be measured and what does not fit even alone."""
     for waiter in waiters:
-        for judge in (_objection, _excess):
-            why = next(filter(None, (judge(state, waiter.subject) for state in states)), None)
-            if why is not None:
-                waiter.refuse(why)
+        for find_reason in (_objection, _excess):
+            reason = next(filter(None, (find_reason(state, waiter.subject) for state in states)), None)
+            if reason is not None:
+                waiter.refuse(reason)
                 break
 
 
@@ -271,34 +272,33 @@ def _excess(state: _State, subject: Subject) -> str | None:
 def _fit(
     state: _State, waiters: Iterable[_Waiter]
 ) -> tuple[Usage, list[tuple[_Waiter, Usage]], list[tuple[_Waiter, str]]]:
-    """Who fits, one after the other, with what the quota's usage comes to."""
+    """Return the quota's usage with all writes that fit in order, their charges, and the refusals."""
     used: dict[str, Quantity] = dict(state.used)
     charges: list[tuple[_Waiter, Usage]] = []
     refusals: list[tuple[_Waiter, str]] = []
     for waiter in waiters:
-        wanted = check.requested(state.quota, waiter.subject)
-        if not wanted:
+        requested = check.requested(state.quota, waiter.subject)
+        if not requested:
             continue
-        why = check.excess(state.quota, used, wanted)
-        if why is not None:
-            refusals.append((waiter, why))
+        reason = check.excess(state.quota, used, requested)
+        if reason is not None:
+            refusals.append((waiter, reason))
         elif not waiter.dry_run:
-            add_to(used, wanted)
-            charges.append((waiter, wanted))
+            add_to(used, requested)
+            charges.append((waiter, requested))
     return used, charges, refusals
 
 
-def _handled(resource: GroupResource, new: Document, old: Document | None) -> bool:
-    """Whether the write can change what the object uses."""
+def _may_change_usage(resource: GroupResource, new: Document, old: Document | None) -> bool:
     if old is None:
         return True
     if resource == PODS:
-        # Amounts are fixed; only the scope of a Pod can change.
+        # Amounts are immutable; only the scope of a Pod can change.
         return is_terminating(from_document(Pod, new)) != is_terminating(from_document(Pod, old))
-    return resource == CLAIMS and _claim_facts(new) != _claim_facts(old)
+    return resource == CLAIMS and _measured_fields(new) != _measured_fields(old)
 
 
-def _claim_facts(claim: Document) -> tuple[object, ...]:
+def _measured_fields(claim: Document) -> tuple[object, ...]:
     metadata = claim["metadata"]
     annotation = (metadata.get("annotations") or {}).get(EXTENDED_RESOURCE_ANNOTATION)
     return claim.get("spec"), annotation, metadata.get("ownerReferences")
@@ -307,3 +307,28 @@ def _claim_facts(claim: Document) -> tuple[object, ...]:
 def _owner_uid(claim: ResourceClaim) -> str | None:
     owner = extended_resource_pod(claim)
     return owner.uid if owner is not None else None
+
+
+class ResourceQuota(AdmissionPlugin):
+    """Refuses writes that exceed a quota of their namespace, and charges the others."""
+
+    name = "ResourceQuota"
+
+    def __init__(self, cache: ObjectCache, evaluator: QuotaEvaluator) -> None:
+        self._cache = cache
+        self._evaluator = evaluator
+
+    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
+        """Take part in creates and updates of objects that quotas can count."""
+        return operation is not Operation.DELETE and not subresource and resource not in UNCOUNTED
+
+    async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
+        """Charge the write."""
+        if attributes.namespace not in self._cache.quotas:
+            return None
+        new = attributes.object
+        assert new is not None
+        reservation = await self._evaluator.reserve(
+            attributes.resource, attributes.namespace, new, attributes.old_object, dry_run=attributes.dry_run
+        )
+        return None if reservation is None else partial(self._evaluator.release, reservation)

@@ -13,11 +13,12 @@ import pytest
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError
 from dray.api.features import FeatureGates
-from dray.apiserver.admission_quota import Quotas, Reservation
+from dray.apiserver.admission.resource_quota import QuotaEvaluator, Reservation
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.object_cache import DEVICE_CLASSES, QUOTAS, ObjectCache
 from dray.apiserver.registry import builtin
 from dray.runtime.clock import SystemClock
+from dray.runtime.tasks import ChildTasks
 from dray.store.interface import Entry, KeyNotFoundError
 from dray.store.memory import MemoryStore
 
@@ -68,17 +69,18 @@ class Cluster:
     """Servers that share a store; each hears of quotas on its own."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
-    worlds: list[ObjectCache] = field(default_factory=lambda: [ObjectCache(), ObjectCache()])
+    caches: list[ObjectCache] = field(default_factory=lambda: [ObjectCache(), ObjectCache()])
     gates: str = ""
 
     def __post_init__(self) -> None:
         gates, clock = FeatureGates.parse(self.gates), SystemClock()
-        self.servers = [Quotas(self.store, cache, gates, clock) for cache in self.worlds]
+        self.tasks = ChildTasks("test")
+        self.servers = [QuotaEvaluator(self.store, cache, gates, clock, self.tasks) for cache in self.caches]
 
     async def add(self, *quotas: Document) -> None:
         for item in quotas:
             await self.put("core/resourcequotas", item)
-            for cache in self.worlds:
+            for cache in self.caches:
                 cache.apply(QUOTAS, item, deleted=False)
 
     async def put(self, place: str, document: Document) -> None:
@@ -94,7 +96,7 @@ class Cluster:
     async def reserve(
         self, endpoint: Endpoint, new: Document, old: Document | None = None, *, dry_run: bool = False, server: int = 0
     ) -> Reservation | None:
-        return await self.servers[server].reserve(endpoint, TEAM, new, old, dry_run=dry_run)
+        return await self.servers[server].reserve(endpoint.resource, TEAM, new, old, dry_run=dry_run)
 
 
 async def succeeds(write: Any) -> bool:
@@ -253,16 +255,16 @@ async def test_a_changed_claim_is_charged_for_the_difference() -> None:
         await cluster.reserve(CLAIMS, claim("d"))
 
 
-def know_class(cluster: Cluster) -> None:
+def cache_device_class(cluster: Cluster) -> None:
     document = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}
-    for cache in cluster.worlds:
+    for cache in cluster.caches:
         cache.apply(DEVICE_CLASSES, document, deleted=False)
 
 
 @pytest.mark.behaviour("XR-43")
 async def test_pods_and_claims_take_devices_from_both_quotas_alike() -> None:
     cluster = Cluster()
-    know_class(cluster)
+    cache_device_class(cluster)
     await cluster.add(quota("q", {DEVICES: "5", EXPLICIT: "5"}))
     await cluster.reserve(PODS, pod(requests={"example.com/gpu": "2"}))
     await cluster.reserve(CLAIMS, claim(count=2))
@@ -280,7 +282,7 @@ def special(name: str = "c", count: int = 2) -> Document:
 @pytest.mark.behaviour("XR-42")
 async def test_the_claim_made_for_a_pod_is_paid_by_the_pod_and_a_second_one_is_not() -> None:
     cluster = Cluster()
-    know_class(cluster)
+    cache_device_class(cluster)
     await cluster.add(quota("q", {DEVICES: "2", EXPLICIT: "2"}))
     running = pod(requests={"example.com/gpu": "2"})
     await cluster.reserve(PODS, running)
@@ -298,7 +300,7 @@ async def test_the_claim_made_for_a_pod_is_paid_by_the_pod_and_a_second_one_is_n
 @pytest.mark.behaviour("XR-42")
 async def test_taking_the_annotation_off_has_to_be_paid() -> None:
     cluster = Cluster()
-    know_class(cluster)
+    cache_device_class(cluster)
     await cluster.add(quota("q", {DEVICES: "2"}))
     running = pod(requests={"example.com/gpu": "2"})
     await cluster.reserve(PODS, running)
@@ -311,7 +313,7 @@ async def test_taking_the_annotation_off_has_to_be_paid() -> None:
 @pytest.mark.behaviour("XR-44")
 async def test_without_the_gate_pods_are_not_measured_by_classes() -> None:
     cluster = Cluster(gates="DRAExtendedResource=false")
-    know_class(cluster)
+    cache_device_class(cluster)
     await cluster.add(quota("q", {DEVICES: "5", EXPLICIT: "5"}))
     await cluster.reserve(PODS, pod(requests={"example.com/gpu": "2"}))
     await cluster.reserve(CLAIMS, claim(count=1))

@@ -1,0 +1,91 @@
+"""The admission chain: which plugins there are, in which order, and which of them are enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from dray.api.document import GroupResource
+from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+
+# kube-apiserver's order. Webhooks and policies go between DefaultTolerationSeconds and ResourceQuota, which charges a
+# quota and therefore must be the last to refuse.
+PLUGIN_ORDER: Final = (
+    "NamespaceLifecycle",
+    "ServiceAccount",
+    "NodeRestriction",
+    "TaintNodesByCondition",
+    "Priority",
+    "DefaultTolerationSeconds",
+    "ResourceQuota",
+)
+_Selector: TypeAlias = Callable[[GroupResource, str, Operation], tuple[AdmissionPlugin, ...]]
+# Kinds of writes whose plugins are remembered; more than the resources, subresources and operations of a server.
+_SELECTIONS_MAX: Final = 4096
+
+
+class PluginNameError(ValueError):
+    """The names given for enabled or disabled plugins do not make sense."""
+
+
+def enabled_plugins(enable: Iterable[str] = (), disable: Iterable[str] = ()) -> frozenset[str]:
+    """Return the names of the plugins that run; all of them do unless disabled.
+
+    Raises `PluginNameError` for a name that is unknown, or that is both enabled and disabled.
+    """
+    enabled, disabled = frozenset(enable), frozenset(disable)
+    for flag, names in (("enable-admission-plugins", enabled), ("disable-admission-plugins", disabled)):
+        for name in sorted(names.difference(PLUGIN_ORDER)):
+            raise PluginNameError(f'{flag} plugin "{name}" is unknown; known are {", ".join(PLUGIN_ORDER)}')
+    if both := sorted(enabled & disabled):
+        raise PluginNameError(f"{', '.join(both)} in enable-admission-plugins and disable-admission-plugins overlapped")
+    return frozenset(PLUGIN_ORDER) - disabled
+
+
+class AdmissionChain:
+    """Runs the enabled plugins in order: first all that change objects, later all that only check."""
+
+    def __init__(self, plugins: Iterable[AdmissionPlugin], enabled: Iterable[str] = PLUGIN_ORDER) -> None:
+        wanted = frozenset(enabled)
+        by_name = {plugin.name: plugin for plugin in plugins if plugin.name in wanted}
+        self.plugins: Final = tuple(by_name[name] for name in PLUGIN_ORDER if name in by_name)
+        mutating = [plugin for plugin in self.plugins if type(plugin).admit is not AdmissionPlugin.admit]
+        validating = [plugin for plugin in self.plugins if type(plugin).validate is not AdmissionPlugin.validate]
+        self._mutating: Final = _selector(mutating)
+        self._validating: Final = _selector(validating)
+
+    async def admit(self, attributes: AdmissionAttributes) -> None:
+        """Run the mutating phase."""
+        for plugin in self._mutating(attributes.resource, attributes.subresource, attributes.operation):
+            await plugin.admit(attributes)
+
+    async def validate(self, attributes: AdmissionAttributes) -> Undo:
+        """Run the validating phase; await the result if the write is not stored after all."""
+        undos: list[Undo] = []
+        try:
+            for plugin in self._validating(attributes.resource, attributes.subresource, attributes.operation):
+                undo = await plugin.validate(attributes)
+                if undo is not None:
+                    undos.append(undo)
+        except BaseException:
+            await _undo_all(undos)
+            raise
+        return (lambda: _undo_all(undos)) if undos else _nothing_to_undo
+
+
+def _selector(plugins: Sequence[AdmissionPlugin]) -> _Selector:
+    @lru_cache(maxsize=_SELECTIONS_MAX)
+    def select(resource: GroupResource, subresource: str, operation: Operation) -> tuple[AdmissionPlugin, ...]:
+        return tuple(plugin for plugin in plugins if plugin.handles(resource, subresource, operation))
+
+    return select
+
+
+async def _undo_all(undos: Sequence[Undo]) -> None:
+    for undo in reversed(undos):
+        await undo()
+
+
+async def _nothing_to_undo() -> None:
+    """Do nothing."""

@@ -1,0 +1,156 @@
+"""Composes and runs an API server; every process that has one, and every test, uses this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from dray.api.features import FeatureGates
+from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
+from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
+from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
+from dray.apiserver.admission.pods import DefaultTolerationSeconds, Priority, ServiceAccount
+from dray.apiserver.admission.resource_quota import QuotaEvaluator, ResourceQuota
+from dray.apiserver.authentication.authenticator import Authenticator
+from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.authorization.authorizer import Authorizer
+from dray.apiserver.authorization.node import NodeAuthorizer
+from dray.apiserver.catalog import Catalog
+from dray.apiserver.custom.build import schema_source
+from dray.apiserver.custom.reconciler import CustomResourceController, ServedDefinitions
+from dray.apiserver.document_cache import DocumentCache
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.handlers.backend import Backend
+from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceParts
+from dray.apiserver.handlers.subresources.pods import LogSource
+from dray.apiserver.healthz import HealthChecks
+from dray.apiserver.local_transport import LocalTransport
+from dray.apiserver.object_cache import ObjectCache, TokenLookup
+from dray.apiserver.object_lookup import ObjectLookup
+from dray.apiserver.openapi.documents import OpenAPI
+from dray.apiserver.reflector import StoreReflector
+from dray.apiserver.request import UserInfo
+from dray.apiserver.server import APIServer, ServerParts, UIPages
+from dray.lib.clock import Clock
+from dray.runtime.tasks import ChildTasks, TaskGroup
+from dray.store.interface import Store, StoreError
+
+_LOG: Final = logging.getLogger("dray.apiserver")
+_COMPACTION_CHECK_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """What differs between API servers."""
+
+    store: Store
+    endpoints: Iterable[Endpoint]
+    clock: Clock
+    random_source: random.Random
+    gates: FeatureGates
+    # Private key (PEM) that signs service account tokens.
+    token_key: bytes
+    new_token_id: Callable[[], str]
+    service_account_issuer: str
+    # Host and port that clients reach the server by.
+    address: str
+    static_tokens: Mapping[bytes, UserInfo] = field(default_factory=dict)
+    allow_anonymous: bool = False
+    # Names of enabled admission plugins.
+    admission_plugins: frozenset[str] = frozenset(PLUGIN_ORDER)
+    log_source: LogSource | None = None
+    pages: UIPages | None = None
+    metrics: Callable[[], bytes] = lambda: b""
+    # Whether old revisions are removed from the store.
+    compaction: bool = True
+
+
+@asynccontextmanager
+async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
+    """Run an API server, whose store belongs to the caller.
+
+    The body starts when the first request can be answered. If a background task fails, the body is cancelled and the
+    error is raised.
+    """
+    catalog = Catalog(config.endpoints)
+    definitions = ServedDefinitions(catalog, config.clock)
+    cache = ObjectCache(definitions.observe)
+    documents = DocumentCache()
+    reflector = StoreReflector(config.store, cache, documents)
+    tasks = ChildTasks("apiserver requests")
+    tokens = ServiceAccountTokens(
+        key=config.token_key,
+        lookup=TokenLookup(cache),
+        new_id=config.new_token_id,
+        issuer=config.service_account_issuer,
+    )
+    nonresource = NonResourceParts(
+        catalog=catalog,
+        health=HealthChecks(live={}, ready={"informer-sync": reflector.out_of_sync}),
+        tokens=tokens,
+        openapi=OpenAPI(catalog, schema_source(catalog)),
+        metrics=config.metrics,
+        address=config.address,
+    )
+    server = APIServer(
+        ServerParts(
+            backend=_backend(config, cache, documents, tasks),
+            catalog=catalog,
+            authenticator=Authenticator(tokens, config.static_tokens, allow_anonymous=config.allow_anonymous),
+            nonresource=NonResourceHandler(nonresource),
+            tasks=tasks,
+            settle_definition=definitions.settle,
+            log_source=config.log_source,
+            pages=config.pages,
+        )
+    )
+    controller = CustomResourceController(definitions, catalog, LocalTransport(server), config.clock)
+    await reflector.sync()
+    async with TaskGroup("apiserver") as group:
+        group.spawn(reflector.run(), "store reflector")
+        group.spawn(tasks.supervise(), "requests")
+        group.spawn(controller.run(), "custom resources")
+        if config.compaction:
+            group.spawn(_compact(config.store, config.clock), "compaction")
+        yield server
+
+
+def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache, tasks: ChildTasks) -> Backend:
+    objects = ObjectLookup(config.store, cache)
+    evaluator = QuotaEvaluator(config.store, cache, config.gates, config.clock, tasks)
+    plugins = (
+        NamespaceLifecycle(objects),
+        ServiceAccount(objects, config.random_source),
+        NodeRestriction(cache.nodes),
+        TaintNodesByCondition(),
+        Priority(cache, objects),
+        DefaultTolerationSeconds(),
+        ResourceQuota(cache, evaluator),
+    )
+    return Backend(
+        store=config.store,
+        clock=config.clock,
+        gates=config.gates,
+        cache=cache,
+        objects=objects,
+        documents=documents,
+        admission=AdmissionChain(plugins, config.admission_plugins),
+        authorizer=Authorizer(cache.rbac, NodeAuthorizer(cache.nodes)),
+        random=config.random_source,
+    )
+
+
+async def _compact(store: Store, clock: Clock) -> None:
+    """Remove revisions that are old enough, from time to time."""
+    while True:
+        await asyncio.sleep(_COMPACTION_CHECK_SECONDS)
+        try:
+            await store.maintain(clock.monotonic())
+        except StoreError as error:
+            # Serving goes on; the next round may succeed.
+            _LOG.warning("cannot compact the store: %s", error)

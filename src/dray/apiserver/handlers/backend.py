@@ -1,0 +1,74 @@
+"""What the handlers of writes share: the store, the clock, the caches and admission."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dray.api.document import Document
+from dray.api.errors import InvalidError
+from dray.api.features import FeatureGates
+from dray.api.field_errors import FieldErrors
+from dray.api.validation.meta_v1 import validate_object_meta
+from dray.apiserver.admission.chain import AdmissionChain
+from dray.apiserver.authorization.authorizer import Authorizer
+from dray.apiserver.authorization.escalation import check_binding_write, check_role_write
+from dray.apiserver.call import Call
+from dray.apiserver.document_cache import DocumentCache
+from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.object_cache import RBAC_GROUP, ObjectCache
+from dray.apiserver.object_lookup import ObjectLookup
+from dray.apiserver.registry.strategy import Strategy, WriteContext
+from dray.apiserver.request import Attributes
+from dray.lib.clock import Clock
+from dray.store.interface import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Shared by all handlers of one server."""
+
+    store: Store
+    clock: Clock
+    gates: FeatureGates
+    cache: ObjectCache
+    objects: ObjectLookup
+    documents: DocumentCache
+    admission: AdmissionChain
+    authorizer: Authorizer
+    random: random.Random
+
+    def encode(self, endpoint: Endpoint, hub: Document) -> bytes:
+        """Return the value to store; watchers of the write need not parse it."""
+        content = endpoint.content(hub)
+        value = endpoint.dump(content)
+        self.documents.written(value, content)
+        return value
+
+    def context(self, call: Call, namespace: Document | None, now: datetime) -> WriteContext:
+        """Return what a strategy may use besides the object."""
+
+        def allowed(**attributes: Any) -> bool:
+            return self.authorizer.authorize(Attributes(user=call.user, **attributes)).allowed
+
+        return WriteContext(now, self.gates, call.user, namespace, allowed)
+
+    def check_escalation(self, call: Call, endpoint: Endpoint, new: Document, old: Document | None) -> None:
+        """Refuse a role or binding that grants more than its writer has."""
+        if endpoint.resource.group != RBAC_GROUP:
+            return
+        check = check_binding_write if endpoint.definition.kind.endswith("Binding") else check_role_write
+        check(self.cache.rbac, call.user, new, old, self.authorizer.authorize)
+
+
+def validate_new(endpoint: Endpoint, hub: Document, strategy: Strategy, context: WriteContext) -> None:
+    """Refuse a new object with invalid metadata, or that its strategy finds invalid."""
+    metadata = hub["metadata"]
+    errors: FieldErrors = validate_object_meta(
+        metadata, namespaced=endpoint.definition.namespaced, name_rule=strategy.name_rule
+    )
+    errors += strategy.validate_create(hub, context)
+    if errors:
+        raise InvalidError(endpoint.resource.group, endpoint.definition.kind, metadata.get("name", ""), errors)
