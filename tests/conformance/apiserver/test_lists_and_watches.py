@@ -1,4 +1,4 @@
-"""Consistent pages, selectors, and watches that miss nothing and repeat nothing."""
+"""Consistent pages, selectors, and watches without gaps and duplicates."""
 
 from __future__ import annotations
 

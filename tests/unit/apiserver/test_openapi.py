@@ -1,4 +1,4 @@
-"""OpenAPI documents: what kubectl looks for in them, and that they hold together."""
+"""OpenAPI documents: the parts that kubectl uses, and their consistency."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_every_reference_of_v2_resolves(openapi: Documents) -> None:
 
 
 def find_keys(value: Any, key: str) -> Iterator[Any]:
-    """Where a keyword occurs in schemas; properties may have any name."""
+    """Return where a keyword occurs in schemas; properties may have any name."""
     if isinstance(value, dict):
         if key in value and not isinstance(value[key], dict):
             yield value[key]

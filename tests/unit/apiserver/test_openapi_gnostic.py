@@ -1,4 +1,4 @@
-"""The protobuf form of the v2 document, read back field by field."""
+"""The protobuf form of the v2 document, decoded field by field."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def at(message: bytes, *numbers: int) -> bytes:
-    """The last field of each number, going inwards."""
+    """Return the last field of each number, going inwards."""
     for number in numbers:
         message = read_fields(message)[number]
     return message

@@ -1,4 +1,4 @@
-"""Custom resources from their definition to their end, on a server in this process."""
+"""The lifecycle of custom resources and definitions, on an in-process server."""
 
 from __future__ import annotations
 

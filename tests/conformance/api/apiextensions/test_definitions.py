@@ -1,4 +1,4 @@
-"""Custom resource definitions: what may be written, row by row, in the words of kube-apiserver 1.36."""
+"""Validation of custom resource definitions, with the messages of kube-apiserver 1.36."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ SCHEMA_ROWS: dict[str, tuple[Document, list[str]]] = {
         {"type": "object", "anyOf": [{"type": "object"}]},
         [f"{SPEC}.anyOf[0].type: Forbidden: must be empty to be structural"],
     ),
-    # Completeness is asked of the root's alternatives only.
+    # Completeness is required only of the root's alternatives.
     "field inside a nested alternative alone": (
         {"type": "object", "oneOf": [{"properties": {"a": {"minLength": 1}}}]},
         [],
@@ -474,7 +474,7 @@ def test_rules(name: str) -> None:
 
 GOOD_RULES = (
     {"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"},
-    # Without bounds, as published definitions have them.
+    # Without bounds, as in published definitions.
     {"rule": "self == oldSelf", "message": "fixed"},
     {"rule": "self.port == oldSelf.port || string(self.port) == 'http'"},
     {"rule": "!has(oldSelf.n) || has(self.n)"},

@@ -1,4 +1,4 @@
-"""The kinds of cdi.k8s.io: what they may say, and what happens to them on their way into the store."""
+"""The kinds of cdi.k8s.io: validation, defaults and strategies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of lower case alphanume
 
 
 def short(errors: list[FieldError]) -> list[str]:
-    """The errors, with the explanation of name patterns cut off."""
+    """Return the errors without the explanation of name patterns."""
     return [str(error).split(", and must start")[0] for error in errors]
 
 

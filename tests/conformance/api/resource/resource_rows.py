@@ -1,4 +1,4 @@
-"""Rows of conformance tables: a document, and the exact errors that it meets."""
+"""Rows of conformance tables: a document and its exact errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LABEL_KEY = (
 
 @dataclass(frozen=True)
 class Row:
-    """The behaviours a row shows, what is given, and what is said about it."""
+    """The behaviours of a row, its input, and the expected errors."""
 
     ids: tuple[str, ...]
     given: Any
@@ -49,7 +49,7 @@ def row(ids: str, given: Any, *expected: str) -> Row:
 
 
 def params(rows: Mapping[str, Row]) -> list[Any]:
-    """The rows as marked parameters."""
+    """Return the rows as marked parameters."""
     return [
         pytest.param(item.given, list(item.expected), id=name, marks=pytest.mark.behaviour(*item.ids))
         for name, item in rows.items()
@@ -61,7 +61,7 @@ def texts(errors: list[FieldError]) -> list[str]:
 
 
 def changed(document: Document, path: str, value: Any) -> Document:
-    """A copy with one field set; `None` removes it. List positions are numbers in the dotted path."""
+    """Return a copy with one field set; `None` removes it. List positions are numbers in the dotted path."""
     result = copy.deepcopy(document)
     *parents, last = path.split(".")
     place: Any = result

@@ -1,4 +1,4 @@
-"""What a ResourceClaim may ask for."""
+"""Validation of ResourceClaims."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def claim(*requests: Document, **devices: Any) -> Document:
 
 
 def one(**fields: Any) -> Document:
-    """A claim with one exact request."""
+    """Return a claim with one exact request."""
     return claim({"name": "r", "exactly": exactly(**fields)})
 
 

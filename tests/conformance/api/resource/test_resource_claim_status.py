@@ -1,4 +1,4 @@
-"""What a ResourceClaim's status may say, and how it may change."""
+"""Validation of ResourceClaim statuses and their updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DeviceClasses, ResourceClaimTemplates and DeviceTaintRules may say; names of extended resources."""
+"""Validation of DeviceClasses, ResourceClaimTemplates and DeviceTaintRules; names of extended resources."""
 
 from __future__ import annotations
 

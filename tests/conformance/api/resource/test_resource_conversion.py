@@ -1,4 +1,4 @@
-"""What differs between the versions of resource.k8s.io."""
+"""Conversion between the versions of resource.k8s.io."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server fills in, version by version."""
+"""Defaults of resource.k8s.io, by version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a Pod that speak of claims."""
+"""Validation of a Pod's claims."""
 
 from __future__ import annotations
 

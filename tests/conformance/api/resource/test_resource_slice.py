@@ -1,4 +1,4 @@
-"""What a ResourceSlice may offer."""
+"""Validation of ResourceSlices."""
 
 from __future__ import annotations
 

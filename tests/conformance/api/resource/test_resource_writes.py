@@ -1,4 +1,4 @@
-"""What happens to objects of resource.k8s.io on their way into the store, and how they are listed."""
+"""Strategies of resource.k8s.io: preparation, gates, permissions, and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates, static tokens, service account tokens and nobody; token requests and reviews."""
+"""Authentication by certificate, static token, service account token and anonymously; token requests and reviews."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NODE: Document = {"metadata": {"name": "n1", "uid": "node-uid"}}
 SECRET: Document = {"metadata": {"namespace": "golden", "name": "s1", "uid": "secret-uid"}}
 
 
-class World:
-    """The objects tokens are bound to."""
+class StoredObjects:
+    """The objects that tokens are bound to."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, NamespacedName], Document] = {}
@@ -50,13 +50,13 @@ class World:
         return self.objects.get((resource, key))
 
 
-def tokens(world: World | None = None, **options: Any) -> ServiceAccountTokens:
-    return ServiceAccountTokens(SERVER_KEY, (world or World()).lookup, lambda: "fresh-id", **options)
+def tokens(objects: StoredObjects | None = None, **options: Any) -> ServiceAccountTokens:
+    return ServiceAccountTokens(SERVER_KEY, (objects or StoredObjects()).lookup, lambda: "fresh-id", **options)
 
 
-def authenticator(world: World | None = None, **options: Any) -> Authenticator:
+def authenticator(objects: StoredObjects | None = None, **options: Any) -> Authenticator:
     static = parse_token_file('admin-token,admin,admin-uid,"system:masters"\nalice-token,alice,alice-uid,devs\n', "f")
-    return Authenticator(tokens(world), static, **options)
+    return Authenticator(tokens(objects), static, **options)
 
 
 def ask(who: Authenticator, token: str | None = None, certificate: Any = None, now: datetime = NOW) -> UserInfo:
@@ -73,7 +73,7 @@ def reference(kind: str, name: str, uid: str = "") -> Document:
     return {"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}, "expirationSeconds": 600}
 
 
-# --- certificates
+# --- Certificates.
 
 
 def test_a_certificate_gives_user_and_groups() -> None:
@@ -104,7 +104,7 @@ def test_the_certificate_comes_before_the_token() -> None:
     assert ask(authenticator(), "alice-token", der(Identity("bob"))).name == "bob"
 
 
-# --- static tokens and nobody
+# --- Static tokens and anonymous requests.
 
 
 def test_a_static_token() -> None:
@@ -143,7 +143,7 @@ def test_the_token_file_is_read_as_kubernetes_does():
         parse_token_file("t,u\n", "f")
 
 
-# --- service account tokens
+# --- Service account tokens.
 
 
 def test_a_token_says_what_kubernetes_says() -> None:
@@ -166,7 +166,7 @@ def test_a_token_says_what_kubernetes_says() -> None:
 def test_a_token_speaks_for_its_service_account() -> None:
     who = authenticator()
     token, _ = who.service_accounts.issue_token(ACCOUNT, {}, NOW)
-    for _ in range(2):  # the second time from the cache
+    for _ in range(2):  # The second time from the cache.
         assert user_document(ask(who, token)) == {
             "username": "system:serviceaccount:golden:default",
             "uid": "sa-uid",
@@ -187,16 +187,16 @@ def test_a_token_bound_to_a_pod_names_pod_and_node() -> None:
     }
 
 
-Change = Callable[[World], None]
+Change = Callable[[StoredObjects], None]
 
 
 def replaced(resource: str, document: Document, **metadata: str) -> Change:
-    return lambda world: world.put(resource, document | {"metadata": document["metadata"] | metadata})
+    return lambda objects: objects.put(resource, document | {"metadata": document["metadata"] | metadata})
 
 
 def gone(resource: str) -> Change:
-    def change(world: World) -> None:
-        world.objects = {key: value for key, value in world.objects.items() if key[0] != resource}
+    def change(objects: StoredObjects) -> None:
+        objects.objects = {key: value for key, value in objects.objects.items() if key[0] != resource}
 
     return change
 
@@ -227,11 +227,11 @@ def gone(resource: str) -> Change:
     ],
 )
 def test_a_token_dies_with_what_it_is_bound_to(spec: Document, change: Change, good: bool):
-    world = World()
-    who = authenticator(world)
+    objects = StoredObjects()
+    who = authenticator(objects)
     token, _ = who.service_accounts.issue_token(ACCOUNT, spec, NOW)
     assert ask(who, token).name == "system:serviceaccount:golden:default"
-    change(world)
+    change(objects)
     if good:
         assert ask(who, token).uid == "sa-uid"
         return
@@ -247,7 +247,7 @@ def test_a_token_dies_with_what_it_is_bound_to(spec: Document, change: Change, g
 def test_a_token_is_good_in_its_time_only(seconds: int, good: bool):
     who = authenticator()
     token, _ = who.service_accounts.issue_token(ACCOUNT, {"expirationSeconds": 600}, NOW)
-    # Warm the cache first: a remembered signature must not outlive the token.
+    # Fill the cache first: a cached signature must not outlive the token.
     assert ask(who, token, now=NOW)
     now = NOW + timedelta(seconds=seconds)
     if good:
@@ -271,7 +271,7 @@ def unsigned() -> str:
 
 
 def signed_by_another() -> str:
-    other = ServiceAccountTokens(certificates.new_private_key(), World().lookup, lambda: "id")
+    other = ServiceAccountTokens(certificates.new_private_key(), StoredObjects().lookup, lambda: "id")
     return other.issue_token(ACCOUNT, {}, NOW)[0]
 
 
@@ -293,7 +293,7 @@ def test_a_token_that_is_not_ours_is_refused(make: Callable[[], str]):
         ask(authenticator(), make())
 
 
-# --- token requests
+# --- Token requests.
 
 
 @pytest.mark.parametrize(

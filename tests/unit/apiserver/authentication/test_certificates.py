@@ -1,4 +1,4 @@
-"""The authority, its leaves, and when they count as good."""
+"""The authority, its leaf certificates, and their renewal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys on disk: made once, kept private, renewed in time; and a real handshake with them."""
+"""Keys on disk: created once, private, renewed in time; and a TLS handshake with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dray.apiserver.authentication.certificates import CertificateError, KeyPair
 from dray.apiserver.authentication.pki import PKI, InsecureKeyError
 from dray.apiserver.authentication.static_tokens import token_digest
 
-# The TLS library judges certificates by the real time, so these tests make them for today.
+# The TLS library uses the real time, so these tests create certificates for today.
 NOW = datetime.now(UTC)  # noqa: TID251
 
 
@@ -153,7 +153,7 @@ def client_context(pki: PKI, pair: KeyPair | None, directory: Path) -> ssl.SSLCo
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Do a handshake in memory, without a port."""
+    """Perform a handshake in memory, without a port."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_end = server.wrap_bio(to_server, to_client, server_side=True)
     client_end = client.wrap_bio(to_client, to_server, server_hostname=host)

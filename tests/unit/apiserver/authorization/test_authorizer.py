@@ -1,4 +1,4 @@
-"""The union of authorizers, access reviews as Kubernetes answers them, and impersonation."""
+"""The chain of authorizers, access reviews as in Kubernetes, and impersonation."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_watch_of_one_object_is_about_that_object(authorizer: Authorizer, verb
             authorizer.check(attributes)
 
 
-# --- impersonation
+# --- Impersonation.
 
 
 def acting(authorizer: Authorizer, user: UserInfo, *headers: tuple[str, str]) -> UserInfo:

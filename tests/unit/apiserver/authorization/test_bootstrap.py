@@ -1,4 +1,4 @@
-"""The default roles: what each identity may do with them, and how they are kept."""
+"""The default roles: the permissions of each identity, and reconciliation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody grants what they do not have."""
+"""Privilege escalation checks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bound(name: str, namespace: str = "x", kind: str = "ClusterRole") -> Documen
 
 
 def held(*rules: Document) -> RBACIndex:
-    """What alice has, in the namespace x."""
+    """Return alice's rules in the namespace x."""
     index = RBACIndex()
     index.apply(role(*rules, name="hers", namespace=""))
     index.apply(role(rule("get list", "pods secrets"), name="big", namespace=""))

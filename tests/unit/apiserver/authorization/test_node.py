@@ -1,4 +1,4 @@
-"""What a node may read and write: its own, and what its pods need."""
+"""The node authorizer and NodeRestriction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pod(name: str, node: str = "n1", **spec: Any) -> Document:
 
 
 def full_pod(name: str, node: str) -> Document:
-    """A pod that refers to one of everything, each named after the pod and the place of the reference."""
+    """Return a pod that refers to one object of every kind, named after the pod and the referring field."""
     container = {
         "env": [
             {"valueFrom": {"secretKeyRef": {"name": f"{name}-env"}}},
@@ -298,7 +298,7 @@ def test_a_node_without_a_name_gets_nothing(authorizer: Authorizer, index: NodeI
         ("metadata.name=a,spec.nodeName=n1", True),
         ("spec.nodeName!=n1", False),
         ("spec.nodeName=n1x", False),
-        # The comma belongs to the value: this selects nearly everything.
+        # The comma is part of the value: this selects nearly everything.
         (r"metadata.name!=a\,spec.nodeName=n1", False),
         (r"metadata.name!=a\\,spec.nodeName=n1", True),
         ("", False),

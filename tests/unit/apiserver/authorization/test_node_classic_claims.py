@@ -1,4 +1,4 @@
-"""What a node may do with classic claims: read those of its Pods, and take its Pods out of their users."""
+"""A node's access to classic claims: reading those of its Pods, and releasing their reservations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What roles and bindings allow, in Kubernetes' words, and that a change is seen at once."""
+"""Decisions and messages of RBAC, and their invalidation by changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def asks(verb: str, resource: str = "pods", *, user: UserInfo = ALICE, **more: A
 
 
 def rights(*rules: Document) -> RBACIndex:
-    """Alice has these rules everywhere."""
+    """Give alice these rules in all namespaces."""
     return index(role("r", *rules), binding("b", "r", ("User", "alice")))
 
 
@@ -286,7 +286,7 @@ def test_a_check_does_not_slow_down_with_the_number_of_bindings() -> None:
     attributes = asks("get", namespace="ns1", name="p")
     decide.authorize(attributes)
     best = min(_seconds(decide, attributes) for _ in range(20))
-    # A hundred checks in under 5 ms, though 5,000 bindings exist; a scan would take seconds.
+    # A hundred checks in under 5 ms although 5,000 bindings exist; a scan would take seconds.
     assert best < 0.005
     fresh = asks("get", namespace="ns2")
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Validation rules in CEL: which objects they refuse, where, and why."""
+"""CEL validation rules: rejected objects, error paths and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server says about definitions, and the columns it makes of them."""
+"""The status of definitions, and their table columns."""
 
 from __future__ import annotations
 

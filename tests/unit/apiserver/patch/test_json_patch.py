@@ -1,4 +1,4 @@
-"""JSON patch: what each operation does, and what the server answers to those that do not fit."""
+"""JSON patch: the operations, and the errors of invalid ones."""
 
 from __future__ import annotations
 

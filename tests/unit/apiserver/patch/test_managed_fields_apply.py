@@ -1,7 +1,7 @@
 """Server-side apply.
 
 Recorded from kube-apiserver 1.36.4: the first apply, the conflict of two fields, removal, status without a time, the
-custom resource, and the refusals of managed fields, an unknown field and a missing kind. The rest follows the rules.
+custom resource, and the errors of managed fields, an unknown field and a missing kind. The rest follows the rules.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def run(live: Document | None, applied: Document, manager: str = "m1", **argumen
 
 
 def written(document: Document, changes: Document, manager: str, subresource: str = "") -> Document:
-    """The document after another client's update."""
+    """Return the document after another client's update."""
     struct = kind(document["apiVersion"], document["kind"])
     new = {**document, **changes}
     write = FieldWrite(
@@ -309,7 +309,7 @@ def test_applying_null_sets_null() -> None:
     assert owned(after) == {"m1": {"f:immutable": {}}}
 
 
-# --- from client-side apply
+# --- Upgrade from client-side apply.
 
 
 def client_side_applied(data: dict[str, str]) -> Document:
@@ -366,7 +366,7 @@ def test_the_record_does_not_record_itself() -> None:
     assert json.loads(after["metadata"]["annotations"][LAST_APPLIED])["metadata"]["annotations"] == {"k": "v"}
 
 
-# --- refusals
+# --- Errors.
 
 
 REFUSED: dict[str, tuple[Document, int, str]] = {
@@ -478,7 +478,7 @@ def test_stored_fields_that_cannot_be_read_fail() -> None:
     assert caught.value.message == "failed to decode managed fields: operation must be `Apply` or `Update`"
 
 
-# --- custom resources and versions
+# --- Custom resources and versions.
 
 
 def gadget(**fields: Field) -> StructType:

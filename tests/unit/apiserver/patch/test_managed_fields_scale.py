@@ -1,4 +1,4 @@
-"""Who has the replicas, seen from the parent and from its Scale."""
+"""Managers of replicas in the parent and in its Scale."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ POD = kind("v1", "Pod")
 
 
 def gadget(*, schema: bool = True) -> StructType:
-    """A custom resource's type, with or without a schema."""
+    """Return a custom resource's type, with or without a schema."""
     spec = StructType("example.com.GadgetSpec", {"n": Field("n", Scalar.INT64), "color": Field("color", Scalar.STRING)})
     fields = {
         "apiVersion": Field("apiVersion", Scalar.STRING),

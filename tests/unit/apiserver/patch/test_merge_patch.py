@@ -1,4 +1,4 @@
-"""Merge patch: the cases of RFC 7386 that have objects on both sides, and the server's answers to bad bodies."""
+"""Merge patch: the cases of RFC 7386 with objects on both sides, and the errors of invalid bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ages read as kubectl shows them."""
+"""The format of ages, as in kubectl."""
 
 from __future__ import annotations
 

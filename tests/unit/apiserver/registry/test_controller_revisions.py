@@ -1,4 +1,4 @@
-"""ControllerRevisions: their data never change."""
+"""ControllerRevisions: immutable data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What creation and update do to objects of the core kinds, and by which fields they are selected."""
+"""Preparation of core objects on create and update, and their selectable fields."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_claims_of_pods_are_dropped_with_the_gate_off() -> None:
     off = {"DynamicResourceAllocation": False}
     assert created("pods", {"spec": spec}, **off)["spec"] == {"containers": [{"resources": {}}]}
     assert created("pods", {"spec": spec})["spec"] == spec
-    # A pod that has claims already keeps them.
+    # A pod with claims keeps them.
     assert updated("pods", {"spec": spec}, {"spec": spec}, **off)["spec"] == spec
 
 

@@ -1,4 +1,4 @@
-"""Columns as a kube-apiserver 1.36.4 defines them, and what their cells show."""
+"""Table columns as kube-apiserver 1.36.4 defines them, and their cells."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BINDING = [
     "ServiceAccounts string 1",
 ]
 ROLE = ["Name string name 0", "Created At date 0"]
-# Name, type, format if any, priority: recorded answers to `as=Table`.
+# Name, type, format if any, priority: recorded responses to `as=Table`.
 COLUMNS: dict[str, tuple[ResourceDefinition, list[str]]] = {
     "pods": (
         pods.PODS,
@@ -290,7 +290,7 @@ def test_wide_pod_cells() -> None:
 
 
 ROWS: dict[str, tuple[ResourceDefinition, Document, list[Any]]] = {
-    # The very cells that were recorded for a node without a kubelet.
+    # Cells recorded for a node without a kubelet.
     "silent node": (
         nodes.NODES,
         {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},

@@ -1,4 +1,4 @@
-"""Patches against slow twins: another package's JSON patch, the RFC's merge patch, and a strategic diff of our own."""
+"""Patches compared with slow reference implementations of JSON patch, merge patch and strategic merge patch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ values = st.recursive(
 )
 documents = st.dictionaries(names, values, max_size=4)
 
-# --- JSON patch
+# --- JSON patch.
 
 pointer_parts = st.one_of(names, st.sampled_from(["0", "1", "2", "-"]))
 pointers = st.lists(pointer_parts, min_size=1, max_size=3).map(
@@ -51,7 +51,7 @@ def reference_json_patch(document: Document, patch: list[Document]) -> Document 
 
 
 def is_comparable(patch: list[Document]) -> bool:
-    """The two readings of the RFC differ in these: a missing member is null; moves into oneself."""
+    """Report whether both implementations apply: they differ in missing members and in moves into oneself."""
     return not any(
         (each["op"] == "test" and each["value"] in (None, True, False, 0, 1))
         or (each["op"] in ("move", "copy") and each["path"].startswith(each["from"]))
@@ -73,7 +73,7 @@ def test_json_patch_does_what_another_implementation_does(document: Document, pa
     assert document == before
 
 
-# --- merge patch
+# --- Merge patch.
 
 
 def rfc_7386(target: Any, patch: Any) -> Any:
@@ -104,7 +104,7 @@ def test_merge_patch_does_what_the_rfc_says(document: Document, patch: Document)
     assert (document, patch) == before
 
 
-# --- strategic merge patch
+# --- Strategic merge patch.
 
 LEAF = StructType(
     "Leaf",
@@ -152,7 +152,7 @@ nodes = st.fixed_dictionaries({"name": words}, optional={**optional_fields, "nod
 
 
 def slow_diff(old: Document, new: Document, struct: StructType | None) -> Document:
-    """A patch from one document to another that names every list's order."""
+    """Return a patch from one document to another that specifies every list's order."""
     patch: Document = {name: None for name in old if name not in new}
     for name, value in new.items():
         if name not in old:

@@ -1,4 +1,4 @@
-"""Create, read, update, patch and delete as the API conventions promise, on a server in this process."""
+"""Create, read, update, patch and delete by the API conventions, on an in-process server."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ async def test_a_body_that_is_not_for_this_place_is_a_bad_request(api: Local, bo
 async def test_unknown_fields_count_as_the_client_asks(
     api: Local, validation: str, refused: bool, warned: bool
 ) -> None:
-    del warned  # warnings travel in headers, which the HTTP tests look at
+    del warned  # Warnings are headers, which the HTTP tests check.
     body = {**config_map("c"), "dataa": {}}
     request = api.request("create", "core/v1/configmaps@default", body, query={"fieldValidation": validation})
     if refused:

@@ -1,4 +1,4 @@
-"""Laws of field sets and of server-side apply, on random documents of a type with every sort of list and map."""
+"""Properties of field sets and of server-side apply, on random documents with every kind of list and map."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Paths = set[tuple[str, ...]]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
-# --- sets of paths
+# --- Sets of paths.
 
 elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'k:{"n":"x"}', "v:1", 'v:"x"', "i:0", "i:10"])
 path_sets = st.sets(st.lists(elements, min_size=1, max_size=3).map(tuple), max_size=6)
@@ -76,7 +76,7 @@ def test_the_wire_form_is_one_for_every_set(paths: Paths, random: Any) -> None:
     assert repr(wire) == repr(as_set(paths).tree)
 
 
-# --- documents
+# --- Documents.
 
 ITEM = StructType(
     "example.com.Item",
@@ -142,7 +142,7 @@ def without_metadata(document: Document) -> Document:
 
 
 def all_fields(document: Document) -> FieldSet:
-    """Every path of a document, containers included."""
+    """Return every path of a document, containers included."""
     change = compare({}, document, THING)
     return change.added | change.modified
 
@@ -161,7 +161,7 @@ def test_a_comparison_tells_apart_what_is_equal_changed_and_gone(old: Document, 
 
 
 def normal(value: Any) -> Any:
-    """A document without the order of its sets and keyed lists."""
+    """Return a document without the order of its sets and keyed lists."""
     if isinstance(value, dict):
         return {
             name: sorted(json.dumps(normal(each), sort_keys=True) for each in item)
@@ -201,7 +201,7 @@ def test_a_merge_has_all_of_the_configuration(live: Document, config: Document) 
 
 
 def gone_with_leaves(live: Document, config: Document) -> Paths:
-    """Paths of untyped values that turned from a map into something else."""
+    """Return paths of untyped values that changed from a map to something else."""
     change = compare(live.get("any") or {}, config.get("any") or {}, StructType("x", open=True))
     replaced = as_paths(change.modified)
     found = as_paths(all_fields({"any": live.get("any") or {}}))
