@@ -1,4 +1,4 @@
-"""`dray image`: the images of this node: import, list, remove."""
+"""`dray image`: import, list and remove the images of this node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a node agent is: its access to the API server, and the certificate it serves logs with."""
+"""The identity of a node agent: its access to the API server, and its serving certificate."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What the agent shows to others."""
+    """The credentials of the agent."""
 
     access: Access
-    # PEM of those whose certificates it accepts.
+    # PEM of the CA of client certificates.
     authority: bytes
     serving: Serving
-    # SHA-256 of the serving certificate, when no one else vouches for it.
+    # SHA-256 of the serving certificate, if it is self-signed.
     fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the child says: an identity, or why there is none."""
+    """The result of the child process."""
 
     identity: NodeIdentity | None = None
     failure: str = ""
 
 
 def find_identity(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
-    """From a kubeconfig, or from the cluster whose data directory is on this machine.
+    """Return the identity from a kubeconfig, or from the local cluster's data directory.
 
-    Made in a child, unless the libraries for that are here already: they are a sixth of an agent's memory, and are
-    needed once.
+    A child process creates it, unless the cryptography libraries are loaded: they take a sixth of the agent's memory,
+    and are needed once.
     """
     if "cryptography" in sys.modules:
         return _make(settings, name, names, now)
@@ -77,31 +77,31 @@ def _make(settings: NodeSettings, name: str, names: Sequence[str], now: datetime
 
 
 def _answer(writing: int, *question: Any) -> None:
-    """In the child: send the identity, or why there is none, and end."""
+    """In the child: send the identity or the failure, and exit."""
     try:
         try:
             answer = _Answer(_make(*question))
-        except Exception as error:  # noqa: BLE001 - it is raised again by who asked
+        except Exception as error:  # noqa: BLE001 - raised again in the parent
             answer = _Answer(failure=str(error))
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(answer))
     finally:
-        # Nothing of the parent's must be ended here.
+        # Exit handlers of the parent must not run here.
         os._exit(0)
 
 
 def fingerprint_of(certificate: bytes) -> str:
-    """SHA-256 of a PEM certificate."""
+    """Return the SHA-256 fingerprint of a PEM certificate."""
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.decode())).hexdigest()
 
 
 def serving_context(identity: NodeIdentity) -> ssl.SSLContext:
-    """TLS for the log endpoint: no one gets in without a certificate of the cluster."""
+    """Return the TLS context of the HTTPS server, which requires a client certificate of the cluster."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=identity.authority.decode())
-    # The ssl module only reads files; these do not outlive the call.
+    # The ssl module reads only files; these are removed at once.
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
         key.touch(mode=0o600)

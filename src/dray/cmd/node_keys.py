@@ -1,4 +1,4 @@
-"""Makes what a node shows to others; imports the libraries for keys and certificates, which are large."""
+"""Creates the identity of a node; imports the large cryptography libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dray.runtime.settings import SettingsError
 
 
 def make_identity(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
-    """From a kubeconfig, or from the cluster whose data directory is on this machine."""
+    """Return the identity from a kubeconfig, or from the local cluster's data directory."""
     if settings.kubeconfig:
         return _identity_of(settings, names, now)
     data_dir = Path(settings.data_dir).resolve()
@@ -41,7 +41,7 @@ def _identity_of(settings: NodeSettings, names: Sequence[str], now: datetime) ->
 
 
 def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
-    """Made with the cluster's own authority."""
+    """Create the identity with the cluster's CA."""
     client = ensure_node_client(pki, name, now)
     path = pki.directory.parent / f"node-{name}.kubeconfig"
     write_kubeconfig(
@@ -57,7 +57,7 @@ def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], 
 
 
 def _self_signed(names: Sequence[str], now: datetime) -> Serving:
-    """A certificate that only its fingerprint vouches for."""
+    """Return a self-signed certificate, which is verified by its fingerprint."""
     authority = certificates.new_authority(certificates.new_private_key(), now)
     pair = certificates.new_server(authority, names, now)
     return Serving(pair.certificate, pair.key)

@@ -1,4 +1,4 @@
-"""Whether a Pod fits on the node, as kubelet checks it once more after the scheduler did."""
+"""Admission checks of the node: requests and node selector, as in kubelet. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Amounts = Mapping[str, int]
 
 
 def check_fit(asked: Amounts, others: Iterable[Amounts], capacity: Amounts) -> Rejection | None:
-    """Why a Pod that asks for this has no room besides the others; None when it has. All as in `own_requests`."""
+    """Return why the requests do not fit beside those of the other Pods; None if they do. See `own_requests`."""
     used: dict[str, int] = {}
     count = 0
     for other in others:
@@ -29,7 +29,7 @@ def check_fit(asked: Amounts, others: Iterable[Amounts], capacity: Amounts) -> R
     if count + 1 > capacity.get(PODS, 0):
         return _out_of(PODS, 1, count, capacity.get(PODS, 0))
     for name, amount in sorted(asked.items()):
-        # Resources the node does not know may be handed out by someone else.
+        # Unknown resources may be managed by somebody else.
         known = name in _NATIVE or name in capacity
         if amount and known and used.get(name, 0) + amount > capacity.get(name, 0):
             return _out_of(name, amount, used.get(name, 0), capacity.get(name, 0))
@@ -37,9 +37,9 @@ def check_fit(asked: Amounts, others: Iterable[Amounts], capacity: Amounts) -> R
 
 
 def own_requests(pod: Pod) -> dict[str, int]:
-    """What the Pod needs of what the node itself has: whole numbers, cpu in thousandths.
+    """Return the Pod's requests for node resources, CPU in millicores.
 
-    Extended resources that a claim stands for are not among it.
+    Extended resources that a claim provides are not included.
     """
     if pod.status.extended_resource_claim_status is None:
         return pod_requests(pod)
@@ -50,7 +50,7 @@ def own_requests(pod: Pod) -> dict[str, int]:
     spec = msgspec.structs.replace(
         pod.spec, containers=without(pod.spec.containers), init_containers=without(pod.spec.init_containers)
     )
-    # What its status says was granted has them too.
+    # The allocated resources in the status include them too.
     status = msgspec.structs.replace(pod.status, container_statuses=(), init_container_statuses=())
     return pod_requests(msgspec.structs.replace(pod, spec=spec, status=status))
 
@@ -62,7 +62,7 @@ def _without(container: Container, names: frozenset[str]) -> Container:
 
 
 def check_node_selector(pod: Pod, labels: Mapping[str, str]) -> Rejection | None:
-    """Whether the node is one that the Pod selects."""
+    """Return why the Pod's node selector does not match the labels; None if it does."""
     if all(labels.get(name) == value for name, value in pod.spec.node_selector.items()):
         return None
     return Rejection("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")

@@ -1,4 +1,4 @@
-"""Starts one container: its image, its devices, its environment, and the runtime."""
+"""Starts and stops containers, with their lifecycle hooks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class ContainerStarter:
-    """Starts containers; says how that went as an event for the Pod's machine."""
+    """Starts containers, and returns the result as an event for the `PodMachine`."""
 
     def __init__(
         self, dependencies: Dependencies, cpusets: CpusetReconciler, record: Callable[[PodWorker, RecordEvent], None]
@@ -43,7 +43,7 @@ class ContainerStarter:
         self._record = record
 
     async def start(self, worker: PodWorker, action: StartContainer) -> Event:
-        """Start the container; whatever is in the way, it is tried again."""
+        """Start the container; every failure is retried."""
         state = worker.machine.containers.by_name[action.container]
         answer = await self._try(worker, action, state.spec)
         if self._deps.start_metrics is not None:
@@ -61,9 +61,11 @@ class ContainerStarter:
             return StartFailed(action.container, "CreateContainerConfigError", str(error), "")
         except ResourceError as error:
             return StartFailed(action.container, "CreateContainerConfigError", error.message, error.reason)
-        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, the container is tried again
+        except Exception as error:  # noqa: BLE001 - whatever the failure, the start is retried
             if not isinstance(error, RuntimeFailure | CdiError | OSError):
-                _log.exception("start", extra=fields(pod=str(key_of(worker.pod)), container=action.container))
+                _log.exception(
+                    "container not started", extra=fields(pod=str(key_of(worker.pod)), container=action.container)
+                )
             self._record(worker, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
             return StartFailed(action.container, "CreateContainerError", str(error), "")
 
@@ -89,27 +91,27 @@ class ContainerStarter:
             )
             return ContainerExited(started.record)
         self._cpusets.started(started.record.id, cpus)
-        # Someone may have been given CPUs while it started.
+        # Exclusive CPUs may have been assigned in the meantime.
         await self._cpusets.reconcile([RunningContainer(pod, container.name, started.record.id)])
         return ContainerStarted(started.record, started.warnings)
 
 
 def _failure(answer: Event) -> str:
-    """Why a container does not run, in the words of its status; empty when it does."""
+    """Return the reason in the container's status; empty if it runs."""
     if isinstance(answer, StartFailed):
         return answer.reason
     return "RunContainerError" if isinstance(answer, ContainerExited) else ""
 
 
-# kubelet's: what is left for a container to end by itself after a hook that took long.
+# kubelet's minimum grace period after a long preStop hook.
 GRACE_AFTER_HOOK_SECONDS: Final = 2.0
-# A hook after the start may take long; it is the container's own affair.
+# A postStart hook may take long.
 POST_START_SECONDS_MAX: Final = 600.0
 STOP_RETRY_SECONDS: Final = 2.0
 
 
 class ContainerStopper:
-    """Ends containers; `address` says where a Pod's containers are reached."""
+    """Stops containers and runs hooks; `address` returns the address of a Pod's containers."""
 
     def __init__(
         self,
@@ -123,11 +125,11 @@ class ContainerStopper:
         self._record = record
 
     async def post_start(self, worker: PodWorker, container: str, container_id: str) -> str:
-        """Run the hook after the start; what went wrong, or nothing."""
+        """Run the postStart hook; return its failure, or an empty text."""
         return await self._hook(worker, container, container_id, "post_start", POST_START_SECONDS_MAX)
 
     async def stop(self, worker: PodWorker, action: StopContainer) -> None:
-        """End a container, its hook first; returns when it has ended, however often that has to be tried."""
+        """Run the preStop hook and stop the container; retry until it has exited."""
         begun = self._clock.monotonic()
         has_time = action.hook and action.grace_seconds > 0
         if has_time:
@@ -143,12 +145,14 @@ class ContainerStopper:
             await self._clock.sleep(STOP_RETRY_SECONDS)
 
     async def _try(self, worker: PodWorker, action: StopContainer, grace_seconds: float) -> bool:
-        """Whether the container has ended; nothing else can be done for its Pod before it has."""
+        """Stop the container; return whether it has exited."""
         try:
             await self._deps.runtime.stop_container(action.container_id, max(grace_seconds, 0.0))
-        except Exception as error:  # noqa: BLE001 - the outer edge: whatever it is, it is tried again
+        except Exception as error:  # noqa: BLE001 - whatever the failure, the stop is retried
             if not isinstance(error, RuntimeFailure | OSError):
-                _log.exception("stop", extra=fields(pod=str(key_of(worker.pod)), container=action.container))
+                _log.exception(
+                    "container not stopped", extra=fields(pod=str(key_of(worker.pod)), container=action.container)
+                )
             self._record(worker, RecordEvent(WARNING, "FailedKillPod", f"error killing pod: {error}", action.container))
             return False
         return True

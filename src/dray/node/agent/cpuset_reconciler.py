@@ -1,4 +1,4 @@
-"""Keeps running containers on the CPUs that are theirs: those of everybody change when someone gets CPUs alone."""
+"""Keeps running containers on their CPUs: the shared CPUs change whenever exclusive ones are assigned or freed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-# The CPUs and NUMA nodes of a container as the kernel writes them; empty means all.
+# The CPUs and NUMA nodes of a container in the kernel's list format; empty means all.
 CpusetLookup = Callable[[Pod, str], tuple[str, str]]
-# kubelet's: how often it looks whether containers are where they should be.
+# kubelet's reconcile period.
 LOOK_SECONDS: Final = 10.0
-# Some runtimes start a program for each.
+# Some runtimes start a process for each.
 MOVES_AT_ONCE_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
-    """A container that runs."""
+    """A running container."""
 
     pod: Pod
     name: str
@@ -33,29 +33,29 @@ class RunningContainer:
 
 
 class CpusetReconciler:
-    """What each running container was last told; without `pinning` there is nothing to tell anyone."""
+    """The CPUs last set for each running container; does nothing if no container is pinned."""
 
     def __init__(self, runtime: Runtime, clock: Clock, pinning: CpusetLookup | None) -> None:
         self._runtime = runtime
         self._clock = clock
         self._pinning = pinning
-        # By container ID. One that an earlier agent started is not in it, and is told once more.
+        # By container ID. Containers started before an agent restart are missing, and are updated once more.
         self._told: dict[str, str] = {}
-        # Two that compare at once would both tell, and the older could come last.
+        # Concurrent reconciliations could overwrite newer CPUs by older ones.
         self._telling = asyncio.Lock()
         self._at_once = asyncio.Semaphore(MOVES_AT_ONCE_MAX)
 
     def lookup(self, pod: Pod, container: str) -> tuple[str, str]:
-        """Where a container is to start."""
+        """Return the CPUs and NUMA nodes of a container."""
         return ("", "") if self._pinning is None else self._pinning(pod, container)
 
     def started(self, container_id: str, cpus: str) -> None:
-        """The container has started there."""
+        """Note the CPUs that a container was started with."""
         if self._pinning is not None:
             self._told[container_id] = cpus
 
     async def reconcile(self, running: Iterable[RunningContainer]) -> None:
-        """Move those of the containers that are not where they should be."""
+        """Update the containers whose CPUs have changed."""
         if self._pinning is None:
             return
         async with self._telling:
@@ -63,7 +63,7 @@ class CpusetReconciler:
             await asyncio.gather(*(self._move(item, cpus) for item, cpus in wanted))
 
     async def run(self, running: Callable[[], Iterable[RunningContainer]]) -> None:
-        """Look now and then, until cancelled: a container that could not be moved is tried again."""
+        """Reconcile periodically until cancelled; failed updates are retried."""
         while self._pinning is not None:
             await self._clock.sleep(LOOK_SECONDS)
             found = tuple(running())
@@ -79,6 +79,6 @@ class CpusetReconciler:
                 await self._runtime.set_cpus(item.id, cpus)
         except (RuntimeFailure, OSError) as error:
             where = fields(pod=item.pod.metadata.name, container=item.name, cpus=cpus, error=str(error))
-            _log.warning("the container was not moved to its CPUs", extra=where)
+            _log.warning("cpuset not updated", extra=where)
         else:
             self._told[item.id] = cpus

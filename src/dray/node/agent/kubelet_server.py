@@ -1,4 +1,4 @@
-"""The node's HTTPS endpoint, of which the API server asks for logs; its paths are kubelet's."""
+"""The node's HTTPS server for logs, Pods and metrics, with kubelet's paths."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dray.runtime.http.router import Handler, Reply, Router, text
 from dray.runtime.http.server import HttpServer, page_server
 from dray.runtime.metrics import CONTENT_TYPE
 
-# Who may ask: the API server's own client, and administrators.
+# The API server's client.
 CALLERS: Final = frozenset({"kube-apiserver-kubelet-client"})
 ADMINISTRATORS: Final = "system:masters"
 
 
 class KubeletServer:
-    """Serves logs and a list of Pods to callers with a certificate of the cluster's authority."""
+    """Serves logs, Pods and metrics to clients with a certificate of the cluster's CA."""
 
     def __init__(
         self, pods: PodManager, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
@@ -39,7 +39,7 @@ class KubeletServer:
         self._server: HttpServer | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
-        """Listen; returns the port."""
+        """Listen, and return the port."""
         router = Router(
             {
                 "/containerLogs/{namespace}/{pod}/{container}": self._logs,
@@ -94,7 +94,7 @@ def _runs(state: ContainerState, container_id: str) -> bool:
 
 
 def _no_run(worker: PodWorker, state: ContainerState, *, previous: bool) -> str:
-    """Why there is no log; kubelet's words."""
+    """Return kubelet's message for a missing log."""
     name = worker.pod.metadata.name
     if previous:
         return f'previous terminated container "{state.name}" in pod "{name}" not found'
@@ -105,7 +105,7 @@ def _no_run(worker: PodWorker, state: ContainerState, *, previous: bool) -> str:
 
 
 def checked(handler: Handler) -> Handler:
-    """Only the API server and administrators; others are known, since TLS asked for a certificate, but refused."""
+    """Allow only the API server and administrators, identified by their client certificate."""
 
     async def check(request: Request) -> Reply:
         names = {pair for part in request.certificate.get("subject", ()) for pair in part}

@@ -1,4 +1,4 @@
-"""Reads from the machine what its Node object says."""
+"""Reads the properties of the machine for the Node object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dray.node.agent.node_object import MachineInfo
 
 
 def read_machine(root: Path, hostname: str = "", address: str = "") -> MachineInfo:
-    """What this machine has."""
+    """Return the properties of this machine."""
     memory = _memory()
     disk = shutil.disk_usage(root if root.exists() else "/")
     release = _release()
@@ -58,7 +58,7 @@ def _text(path: str) -> str:
 
 
 def _address() -> str:
-    """The address that packets to elsewhere leave from; nothing is sent to find it."""
+    """Return the source address of outgoing packets; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

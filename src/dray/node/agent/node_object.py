@@ -1,4 +1,4 @@
-"""The Node object and its lease, from what the machine has and what the agent was told."""
+"""Builds the Node object, its status and its Lease. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 KUBELET_VERSION: Final = "v1.36.4"
 
-# Type, status, reason, message; kubelet's words.
+# Type, status, reason and message, as in kubelet.
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -28,7 +28,7 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm",
 
 @dataclass(frozen=True, slots=True)
 class MachineInfo:
-    """What is known of the machine."""
+    """The properties of the machine."""
 
     hostname: str
     addresses: tuple[str, ...]
@@ -46,7 +46,7 @@ class MachineInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What the agent was told about its node."""
+    """The configured properties of the node."""
 
     name: str
     machine: MachineInfo
@@ -56,12 +56,12 @@ class NodeSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Document, ...] = ()
     pods_max: int = 110
-    # Extended resources that the Node had before and has none of until a device plugin says otherwise.
+    # Extended resources of an earlier Node object; zero until a device plugin registers them.
     stale: tuple[str, ...] = ()
 
 
 def own_labels(spec: NodeSpec) -> dict[str, str]:
-    """The labels that the agent sets."""
+    """Return the labels that the agent sets."""
     architecture = _ARCHITECTURES.get(spec.machine.architecture, spec.machine.architecture)
     return {
         "beta.kubernetes.io/arch": architecture,
@@ -74,7 +74,7 @@ def own_labels(spec: NodeSpec) -> dict[str, str]:
 
 
 def capacity(spec: NodeSpec) -> dict[str, str]:
-    """What the machine has."""
+    """Return the capacity of the machine."""
     machine = spec.machine
     return {
         "cpu": str(machine.cpus),
@@ -85,12 +85,12 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
 
 
 def stale_resources(status: Document) -> tuple[str, ...]:
-    """The extended resources in a Node's status: on a node that was set up anew they are of the one before."""
+    """Return the extended resources in the status of an existing Node object."""
     return tuple(sorted(name for name in status.get("capacity") or () if is_extended_resource_name(name)))
 
 
 def allocatable(spec: NodeSpec, added: Iterable[NodeResources]) -> dict[str, str]:
-    """What Pods may use."""
+    """Return the allocatable resources."""
     result = capacity(spec) | dict.fromkeys(spec.stale, "0")
     for part in added:
         result.update(part.allocatable)
@@ -98,7 +98,7 @@ def allocatable(spec: NodeSpec, added: Iterable[NodeResources]) -> dict[str, str
 
 
 def node_document(spec: NodeSpec) -> Document:
-    """The Node as it is registered."""
+    """Return the Node object for registration."""
     metadata: Document = {"name": spec.name, "labels": own_labels(spec)}
     if spec.annotations:
         metadata["annotations"] = dict(spec.annotations)
@@ -109,7 +109,7 @@ def node_document(spec: NodeSpec) -> Document:
 
 
 def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document, now: datetime) -> Document:
-    """The status to report; `known` is the Node's status as the API server has it."""
+    """Return the status to report; `known` is the status that the API server has."""
     machine = spec.machine
     parts = tuple(added)
     has = capacity(spec) | dict.fromkeys(spec.stale, "0")
@@ -159,7 +159,7 @@ def _conditions(known: Document, now: str) -> list[Document]:
 
 
 def without_heartbeats(status: Document) -> Document:
-    """The status without the times that change each time it is made, for comparing."""
+    """Return the status without heartbeat times, for comparison."""
     conditions = [
         {name: value for name, value in item.items() if name != "lastHeartbeatTime"} for item in status["conditions"]
     ]
@@ -167,7 +167,7 @@ def without_heartbeats(status: Document) -> Document:
 
 
 def lease_document(name: str, node_uid: str, now: datetime, *, seconds: int = LEASE_SECONDS) -> Document:
-    """The lease by which the node shows that it lives."""
+    """Return the node's Lease."""
     metadata: Document = {"name": name, "namespace": LEASE_NAMESPACE}
     if node_uid:
         metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]
@@ -180,7 +180,7 @@ def lease_document(name: str, node_uid: str, now: datetime, *, seconds: int = LE
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Labels given as name=value; raises ValueError."""
+    """Parse labels of the form name=value; raises ValueError."""
     result = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -191,7 +191,7 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_taints(texts: Iterable[str]) -> tuple[Document, ...]:
-    """Taints given as key=value:effect or key:effect; raises ValueError."""
+    """Parse taints of the form key=value:effect or key:effect; raises ValueError."""
     result: list[Document] = []
     for text in texts:
         rest, colon, effect = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""Registers the Node, keeps its status true, and renews its lease."""
+"""Registers the Node, updates its status, and renews its Lease."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 NODES: Final = resources.NODES.unstructured
 LEASES: Final = resources.LEASES.unstructured
-# kubelet's: how often the status is looked at, and how often it is written though nothing changed.
+# kubelet's periods of checking the status, and of writing it without a change.
 STATUS_SECONDS: Final = 10.0
 STATUS_WRITE_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 1.0
@@ -41,7 +41,7 @@ _STATUS: Final = WriteOptions(subresource="status")
 
 
 class NodeRegistration:
-    """One node's own objects."""
+    """The Node object and the Lease of one node."""
 
     def __init__(
         self,
@@ -68,17 +68,17 @@ class NodeRegistration:
 
     @property
     def allocatable(self) -> dict[str, str]:
-        """What Pods may use."""
+        """Return the allocatable resources."""
         return allocatable(self.spec, self._added())
 
     @property
     def labels(self) -> dict[str, str]:
-        """The Node's labels as last seen."""
+        """The Node's labels, as last observed."""
         return (self._node.get("metadata") or {}).get("labels") or own_labels(self.spec)
 
     @property
     def node(self) -> Document:
-        """The Node as last seen."""
+        """The Node, as last observed."""
         return self._node
 
     def set_endpoint(self, port: int, runtime_version: str) -> None:
@@ -86,11 +86,11 @@ class NodeRegistration:
         self.spec = replace(self.spec, port=port, runtime_version=runtime_version)
 
     def observe(self, node: Document) -> None:
-        """Take in the Node as the API server has it."""
+        """Note the Node that the API server has."""
         self._node = node
 
     async def correct_once(self) -> None:
-        """Write the status if it is due or somebody changed it; a failure is made up for by the next."""
+        """Write the status if it is due or somebody changed it; a failure is only logged."""
         try:
             await self._write_status()
         except APIError as error:
@@ -101,21 +101,21 @@ class NodeRegistration:
         self._changed.set()
 
     async def register(self) -> None:
-        """Have the Node there, with our labels and status; tries until the server agrees."""
+        """Create or update the Node with labels and status; retry until it succeeds."""
         delay = RETRY_SECONDS
         while True:
             try:
                 await self._register()
                 await self._write_status()
             except APIError as error:
-                _log.warning("the node is not registered yet", extra=fields(node=self.spec.name, error=str(error)))
+                _log.warning("node not registered", extra=fields(node=self.spec.name, error=str(error)))
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, RETRY_SECONDS_MAX)
             else:
                 return
 
     async def run(self) -> None:
-        """Keep the status true until cancelled."""
+        """Update the status until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(STATUS_SECONDS):
@@ -124,7 +124,7 @@ class NodeRegistration:
                 pass
             self._changed.clear()
             try:
-                # Past our own memory: others may have said of the node that it is lost.
+                # The node lifecycle controller may have changed the conditions.
                 self.observe(await self._client.get(NODES, self.spec.name, resource_version="0"))
                 await self._write_status()
             except NotFoundError:
@@ -134,13 +134,13 @@ class NodeRegistration:
                 _log.warning("node status not written", extra=fields(node=self.spec.name, error=str(error)))
 
     async def renew_lease(self) -> None:
-        """Show that the node lives, until cancelled."""
+        """Renew the Lease until cancelled."""
         while True:
             await self.renew_once()
             await self._clock.sleep(self._lease_seconds / 4)
 
     async def renew_once(self) -> None:
-        """One renewal; a failure is made up for by the next."""
+        """Renew the Lease once; a failure is only logged."""
         try:
             await self._renew()
         except APIError as error:

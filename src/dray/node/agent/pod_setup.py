@@ -1,4 +1,4 @@
-"""Reads what a Pod refers to and puts it on disk; builds what the runtime is told."""
+"""Sets up volumes, tokens and container specs of Pods on this host."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ T = TypeVar("T")
 FAILED_MOUNT: Final = "FailedMount"
 DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 MESSAGE_BYTES_MAX: Final = 4096
-# kubelet's bounds on what a log lends to a message.
+# kubelet's limits of a termination message from the log.
 FALLBACK_LINES: Final = 80
 FALLBACK_BYTES: Final = 2048
-# kubelet's: a token is asked for again when this part of its life is over.
+# kubelet's: a token is renewed after this part of its lifetime.
 TOKEN_RENEW_AT: Final = 0.8
-# How often volumes made of API objects are made again; kubelet's sync period.
+# The period of updating volumes from API objects; kubelet's sync period.
 REFRESH_SECONDS: Final = 60.0
 
 
 class PodSetup(Protocol):
-    """Makes ready what a Pod needs besides devices; the simulated nodes have one that does nothing."""
+    """Sets up what a Pod needs besides devices; simulated nodes have an implementation that does nothing."""
 
     def sandbox(self, pod: Pod) -> Sandbox:
-        """What the Pod's containers share."""
+        """Return the Pod's sandbox."""
 
     async def prepare(self, pod: Pod) -> None:
-        """Make the Pod's volumes; raises `ResourceError`."""
+        """Set up the Pod's volumes; raises `ResourceError`."""
 
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:
-        """What the runtime is told; raises `ConfigError`."""
+        """Return the container's spec; raises `ConfigError`."""
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
-        """What a container left as its termination message."""
+        """Return the container's termination message."""
 
     async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
         """Remove the log of a run."""
 
     async def remove_pod(self, pod: Pod) -> None:
-        """Remove everything the Pod had on disk."""
+        """Remove the Pod's files."""
 
 
 @dataclass(slots=True)
@@ -78,26 +78,26 @@ class _Token:
 
 @dataclass(slots=True)
 class LocalPodSetup:
-    """Implements `PodBuilder` on this machine's disk."""
+    """Implements `PodSetup` on this host."""
 
     client: Client
     clock: Clock
     root: Path
-    # Asked each time: addresses and allocatable change.
+    # Called each time, since addresses and allocatable change.
     around: Callable[[], DownwardContext]
     _tokens: dict[tuple[str, ServiceAccountTokenProjection], _Token] = field(default_factory=dict)
 
     @property
     def log_root(self) -> Path:
-        """The folder of all logs."""
+        """The folder of all container logs."""
         return self.root / "logs" / "pods"
 
     def sandbox(self, pod: Pod) -> Sandbox:
-        """What the Pod's containers share."""
+        """Return the Pod's sandbox."""
         return sandbox_of(pod, str(self.log_root))
 
     async def prepare(self, pod: Pod) -> None:
-        """Make the Pod's volumes."""
+        """Set up the Pod's volumes; raises `ResourceError`."""
         for volume in pod.spec.volumes:
             try:
                 await self._make(pod, volume)
@@ -123,7 +123,7 @@ class LocalPodSetup:
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:
-        """Environment, mounts and the rest."""
+        """Return the container's spec; raises `ConfigError`."""
         sources = await self._read(pod, referenced(container))
         around = replace(self.around(), pod_addresses=addresses)
         variables = environment(pod, container, sources, around)
@@ -145,7 +145,7 @@ class LocalPodSetup:
         return str(volume_files.volume_folder(self.root, uid, volume))
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
-        """What it wrote to its message file or, having failed, to its log last, if its Pod wants that."""
+        """Return the message file or, after a failure and if the policy allows it, the end of the log."""
         uid = pod.metadata.uid or ""
         words = await asyncio.to_thread(
             volume_files.read_message, self.root, uid, container, attempt, MESSAGE_BYTES_MAX
@@ -161,13 +161,13 @@ class LocalPodSetup:
         await asyncio.to_thread(volume_files.remove_log, path)
 
     async def remove_pod(self, pod: Pod) -> None:
-        """Remove everything the Pod had on disk."""
+        """Remove the Pod's files."""
         uid = pod.metadata.uid or ""
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
         await asyncio.to_thread(volume_files.remove_pod, self.root, uid, Path(self.sandbox(pod).log_directory))
 
-    # --- What the API server has. ---
+    # --- API objects. ---
 
     async def _read(self, pod: Pod, wanted: Iterable[tuple[str, str]]) -> Sources:
         namespace = pod.metadata.namespace or ""

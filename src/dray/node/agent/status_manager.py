@@ -1,4 +1,4 @@
-"""Writes statuses and final deletions of Pods; one Pod is never written twice at once."""
+"""The status manager: writes Pod statuses and deletes terminated Pods; one write per Pod at a time."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _STATUS: Final = WriteOptions(subresource="status")
 
 
 class ReportedPod(Protocol):
-    """A Pod whose status is written."""
+    """A Pod whose status is reported."""
 
     pod: Pod
-    # What was written last, and the Pod's version since then.
+    # The last status that was written, and the Pod's resource version after it.
     reported_status: Document | None
     reported_version: str
-    # What was sent last; it may be on its way.
+    # The last status that was sent; the request may be in progress.
     sent_status: Document | None
-    # Whether somebody has said otherwise since.
+    # Whether somebody else has changed the readiness since.
     overwritten: bool
-    # Whether the object is to be removed once its status is written.
+    # Whether the Pod is to be deleted once its status is written.
     delete_requested: bool
 
     @property
     def uid(self) -> str:
-        """The Pod's uid."""
+        """The Pod's UID."""
 
     def status(self) -> Document | None:
-        """What to write now; None when the status is not ours to write any more."""
+        """Return the status to write; None if it must not be changed."""
 
 
 class StatusManager:
-    """Shared by all nodes of a process."""
+    """Reports the Pods of all nodes of a process."""
 
     def __init__(self, client: Client, clock: Clock, workers: int = WORKERS) -> None:
         self._client = client
@@ -53,18 +53,18 @@ class StatusManager:
         self._controller: Controller[str] = Controller("pod_status", self._report, clock, workers=workers)
 
     def status_changed(self, work: ReportedPod) -> None:
-        """The Pod's status may have to be written."""
+        """Write the Pod's status if it has changed."""
         self._works[work.uid] = work
         self._controller.queue.add(work.uid)
 
     def pod_updated(self, work: ReportedPod) -> None:
-        """The Pod came from the API server; what we say of its readiness wins over what a controller said."""
+        """Report the readiness again if a controller has changed it."""
         if not work.overwritten and is_overwritten(work.pod, work.sent_status, work.reported_version):
             work.overwritten = True
             self._controller.queue.add(work.uid)
 
     def remove(self, work: ReportedPod) -> None:
-        """The Pod is gone."""
+        """Stop reporting a Pod."""
         self._works.pop(work.uid, None)
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class StatusManager:
             if work.delete_requested:
                 await self._delete(work)
         except (NotFoundError, ConflictError) as error:
-            # The object is gone, or one of the same name is another Pod: the informer will say so.
+            # The Pod was deleted, or replaced by another of the same name; the informer reports it.
             _log.debug("status not written", extra=fields(pod=str(key_of(work.pod)), error=str(error)))
         return None
 
@@ -100,7 +100,7 @@ class StatusManager:
 
 
 def is_overwritten(pod: Pod, sent: Document | None, reported_version: str) -> bool:
-    """Whether somebody changed the Pod's readiness after we told it; older news does not count."""
+    """Whether somebody changed the Pod's readiness after the last write; older versions do not count."""
     version = pod.metadata.resource_version or ""
     if (
         sent is None

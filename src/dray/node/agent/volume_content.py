@@ -1,4 +1,4 @@
-"""Which files the volumes of a Pod hold that are made from API objects. Pure: `files` puts them there."""
+"""The files of volumes that are made from API objects. Pure; `volume_files` writes them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ TOKEN_MODE: Final = 0o600
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a volume."""
+    """A file of a volume."""
 
     content: bytes
     mode: int
 
 
 Files = dict[str, File]
-# The token that a projection asks for.
+# The token of each projection.
 Tokens = Mapping[ServiceAccountTokenProjection, str]
 
 
 def references(volume: Volume) -> Iterator[tuple[str, str]]:
-    """The config maps and secrets of a volume, as (kind, name)."""
+    """Yield the ConfigMaps and Secrets of a volume, as (kind, name)."""
     if volume.config_map is not None:
         yield CONFIG_MAP, volume.config_map.name or ""
     if volume.secret is not None:
@@ -55,22 +55,22 @@ def references(volume: Volume) -> Iterator[tuple[str, str]]:
 
 
 def projections(volume: Volume) -> Sequence[VolumeProjection]:
-    """The sources of a projected volume."""
+    """Return the sources of a projected volume."""
     return volume.projected.sources if volume.projected is not None else ()
 
 
 def token_requests(volume: Volume) -> list[ServiceAccountTokenProjection]:
-    """The tokens of a volume."""
+    """Return the token projections of a volume."""
     return [item.service_account_token for item in projections(volume) if item.service_account_token is not None]
 
 
 def is_made_of_objects(volume: Volume) -> bool:
-    """Whether `render_volume` knows this kind."""
+    """Whether `render_volume` supports the kind of volume."""
     return any(part is not None for part in (volume.config_map, volume.secret, volume.downward_api, volume.projected))
 
 
 def render_volume(pod: Pod, volume: Volume, sources: Sources, tokens: Tokens, around: DownwardContext) -> Files:
-    """All files of the volume by their path in it; raises `ConfigError`."""
+    """Return all files of the volume by path; raises `ConfigError`."""
     if volume.config_map is not None:
         plain = volume.config_map
         return _config_map(plain.name or "", plain.items, sources, _mode(plain.default_mode), optional=plain.optional)
@@ -102,7 +102,7 @@ def _projection(
         return _downward(pod, source.downward_api.items, around, mode)
     if source.service_account_token is not None:
         token = source.service_account_token
-        # Who does not run as root could not read a file that is root's alone.
+        # A container that does not run as root must be able to read the file.
         runs_as_other = _runs_as_other(pod)
         return {token.path: File(tokens[token].encode(), mode if runs_as_other else TOKEN_MODE)}
     raise ConfigError("this kind of projection is not offered by this node")

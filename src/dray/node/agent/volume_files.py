@@ -1,4 +1,4 @@
-"""Puts the volumes of Pods on disk, under the kubelet's folder names."""
+"""The files of Pods on disk, with kubelet's folder names: volumes, termination messages, logs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[int], bool], str]]] = {
 
 
 def pod_folder(root: Path, uid: str) -> Path:
-    """Everything a Pod has on disk but its logs."""
+    """Return the folder of a Pod's files, except logs."""
     return root / "pods" / uid
 
 
 def volume_folder(root: Path, uid: str, volume: Volume) -> Path:
-    """Where a volume of one of our own kinds lies."""
+    """Return the folder of a volume; raises `ConfigError` if its kind is not supported."""
     kind = next((name for name in _KINDS if getattr(volume, name) is not None), "")
     if not kind:
         raise ConfigError(f'volume "{volume.name}": this kind of volume is not offered by this node')
@@ -46,14 +46,14 @@ def volume_folder(root: Path, uid: str, volume: Volume) -> Path:
 
 
 def make_empty(path: Path, pod: Pod) -> None:
-    """A folder that all of the Pod's users may write to."""
+    """Create a folder that all users may write to."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o777)
     own_by_group(path, pod)
 
 
 def own_by_group(path: Path, pod: Pod) -> None:
-    """Give a volume to the Pod's group, when there is one and we may."""
+    """Change the group of a volume to the Pod's fsGroup, if set and permitted."""
     context = pod.spec.security_context
     group = context.fs_group if context is not None else None
     if group is not None and os.geteuid() == 0:
@@ -62,7 +62,7 @@ def own_by_group(path: Path, pod: Pod) -> None:
 
 
 def check_host_path(source: HostPathVolumeSource) -> str:
-    """The host's own path, made where the Pod asks for that; raises `ConfigError`."""
+    """Check a hostPath volume, and create the path if its type requires it; raises `ConfigError`."""
     path, kind = Path(source.path), source.type or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -79,9 +79,9 @@ def check_host_path(source: HostPathVolumeSource) -> str:
 
 
 def write_files(folder: Path, files: Files, pod: Pod) -> None:
-    """Make the folder hold exactly these files; readers see all of the old ones or all of the new ones.
+    """Replace the files of a volume atomically.
 
-    The files lie in a folder of their own that the link `..data` names; each name in the volume leads through it.
+    The files are in a timestamped folder to which the link `..data` points; the volume's names are links through it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
@@ -132,13 +132,13 @@ def _current(folder: Path) -> dict[str, bytes] | None:
 
 
 def make_part(path: str) -> None:
-    """A part of a volume that is not there is made as a folder."""
+    """Create the folder of a subPath if it is missing."""
     if not os.path.lexists(path):
         Path(path).mkdir(parents=True, exist_ok=True, mode=0o777)
 
 
 def make_message_file(root: Path, uid: str, container: str, attempt: int) -> Path:
-    """Where a container may leave its last words."""
+    """Create the termination message file of a run."""
     folder = pod_folder(root, uid) / "containers" / container
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{attempt}.message"
@@ -148,7 +148,7 @@ def make_message_file(root: Path, uid: str, container: str, attempt: int) -> Pat
 
 
 def read_message(root: Path, uid: str, container: str, attempt: int, size_max: int) -> str:
-    """What a container left as its last words."""
+    """Return the termination message of a run."""
     path = pod_folder(root, uid) / "containers" / container / f"{attempt}.message"
     try:
         with path.open("rb") as file:
@@ -158,13 +158,13 @@ def read_message(root: Path, uid: str, container: str, attempt: int, size_max: i
 
 
 def remove_pod(root: Path, uid: str, logs: Path) -> None:
-    """Remove everything a Pod had on disk."""
+    """Remove the Pod's files."""
     shutil.rmtree(pod_folder(root, uid), ignore_errors=True)
     shutil.rmtree(logs, ignore_errors=True)
 
 
 def remove_log(path: str) -> None:
-    """Remove a run's log and its older parts."""
+    """Remove a run's log and its rotated files."""
     log = Path(path)
     with contextlib.suppress(OSError):
         for part in log.parent.glob(f"{log.name}*"):

@@ -133,10 +133,10 @@ class SimulatedRuntime:
 
 
 class SimulatedPodSetup:
-    """Implements `PodBuilder` without a disk."""
+    """Implements `PodSetup` without files."""
 
     def sandbox(self, pod: Pod) -> Sandbox:
-        """What the Pod's containers share."""
+        """Return the Pod's sandbox."""
         return sandbox_of(pod, "")
 
     async def prepare(self, pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""Container logs in CRI's format, `time stream F|P text`, and which part of them is asked for."""
+"""Parses and filters container logs in the CRI format, `time stream F|P text`. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dray.api.timestamps import TimeFormatError, parse_time
 
 
 class LogOptionsError(ValueError):
-    """Options that cannot be understood."""
+    """Invalid log options."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What is asked for; None means no bound."""
+    """The options of a log request; None means no limit."""
 
     follow: bool = False
     previous: bool = False
@@ -28,7 +28,7 @@ class LogOptions:
 
 
 def read_options(query: Mapping[str, str], now: datetime) -> LogOptions:
-    """The options in a URL's query."""
+    """Parse the options in a URL query; raises `LogOptionsError`."""
     since = None
     try:
         if query.get("sinceTime"):
@@ -57,7 +57,7 @@ def _truth(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, or a part of one that did not end."""
+    """A line, or a part of a long line."""
 
     time: str
     stream: str
@@ -65,13 +65,13 @@ class Line:
     content: bytes
 
     def render(self, *, timestamps: bool) -> bytes:
-        """As the reader sees it."""
+        """Return the line as it is sent to the client."""
         end = b"\n" if self.whole else b""
         return (f"{self.time} ".encode() if timestamps else b"") + self.content + end
 
 
 def parse_line(raw: bytes) -> Line | None:
-    """Read one line without its newline; None for what is not in the format."""
+    """Parse a line without its newline; None if it is not in the format."""
     parts = raw.split(b" ", 3)
     if len(parts) < 3:  # noqa: PLR2004 - time, stream and tag are always there
         return None
@@ -80,20 +80,20 @@ def parse_line(raw: bytes) -> Line | None:
 
 
 def wanted(line: Line, options: LogOptions) -> bool:
-    """Whether the line is of the stream and time asked for."""
+    """Whether the line matches the options' stream and time."""
     if options.stream and line.stream != options.stream:
         return False
     if options.since is None:
         return True
     try:
-        # Nine digits of seconds are more than a datetime holds.
+        # A datetime holds only six digits of the nanoseconds.
         return parse_time(line.time[:26].rstrip("Z") + "Z") >= options.since
     except TimeFormatError:
         return True
 
 
 def last_lines(raw: Iterable[bytes], count: int) -> list[bytes]:
-    """The last whole lines; the parts of a long line count as one."""
+    """Return the last lines; the parts of a long line count as one."""
     groups: list[list[bytes]] = [[]]
     for item in raw:
         groups[-1].append(item)
@@ -105,19 +105,19 @@ def last_lines(raw: Iterable[bytes], count: int) -> list[bytes]:
 
 
 def render(raw: Iterable[bytes], options: LogOptions) -> Iterator[bytes]:
-    """What the reader sees of the lines."""
+    """Yield the matching lines as they are sent to the client."""
     fresh = True
     for item in raw:
         line = parse_line(item)
         if line is None or not wanted(line, options):
             continue
-        # A timestamp belongs before a line, not before each of its parts.
+        # A timestamp comes before a line, not before each of its parts.
         yield line.render(timestamps=options.timestamps and fresh)
         fresh = line.whole
 
 
 def cut(chunks: Iterable[bytes], limit: int | None) -> Iterator[bytes]:
-    """No more than the limit."""
+    """Truncate the output to the limit."""
     left = limit
     for chunk in chunks:
         if left is None:

@@ -11,13 +11,13 @@ from typing import BinaryIO, Final
 
 from dray.node.agent.logs.cri_format import LogOptions, cut, last_lines, render
 
-# A file has no event for its growth without more machinery than this is worth.
+# Polling is simpler than inotify, and fast enough for a reader.
 FOLLOW_SECONDS: Final = 0.1
 CHUNK_BYTES: Final = 64 * 1024
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """All lines of a log, its older parts first."""
+    """Yield all lines of a log, rotated files first."""
     older = sorted(part for part in path.parent.glob(f"{path.name}.*"))
     for part in (*older, path):
         if not part.exists():
@@ -28,13 +28,13 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def last_output(path: Path, lines: int, size: int) -> str:
-    """The end of a log, within both bounds."""
+    """Return the end of a log, limited by lines and bytes."""
     shown = b"".join(render(last_lines(read_lines(path), lines), LogOptions()))
     return shown[-size:].decode(errors="replace")
 
 
 async def stream(path: Path, options: LogOptions, running: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """What is asked for; with `follow` until the container has ended and all was read."""
+    """Yield the requested part of a log; with `follow`, until the container has exited and everything is read."""
     left = options.limit_bytes
     follower = Follower(path)
     raw = follower.begin() if options.follow else list(read_lines(path))
@@ -56,7 +56,7 @@ async def _follow(
 ) -> AsyncGenerator[bytes, None]:
     try:
         while left is None or left > 0:
-            # What was written before the end must still be read after it.
+            # Output that was written before the exit must still be read.
             is_running = running()
             chunk = b"".join(cut(render(follower.more(), options), left))
             if chunk:
@@ -71,7 +71,7 @@ async def _follow(
 
 
 class Follower:
-    """Reads whole lines from a file that grows and may be replaced."""
+    """Reads whole lines from a file that grows and may be rotated."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,13 +79,13 @@ class Follower:
         self._rest = b""
 
     def begin(self) -> list[bytes]:
-        """Everything that is there."""
+        """Return all existing lines."""
         older = sorted(part for part in self._path.parent.glob(f"{self._path.name}.*"))
         lines = [line.rstrip(b"\n") for part in older for line in part.read_bytes().splitlines()]
         return [*lines, *self.more()]
 
     def more(self) -> list[bytes]:
-        """What has come since."""
+        """Return the lines written since the last call."""
         if self._file is None:
             if not self._path.exists():
                 return []
@@ -99,7 +99,7 @@ class Follower:
         return lines
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

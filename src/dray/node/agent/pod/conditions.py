@@ -1,4 +1,4 @@
-"""The Pod conditions that a node sets, in kubelet's words."""
+"""The Pod conditions that kubelet sets. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN: Final = (READY_TO_START, INITIALIZED, READY, CONTAINERS_READY)
 
 @dataclass(frozen=True, slots=True)
 class ConditionInputs:
-    """What the conditions follow from; the names are those of containers."""
+    """The inputs of the conditions; lists are of container names."""
 
     phase: str
     sandbox_ready: bool
@@ -36,7 +36,7 @@ class _Verdict:
 
 
 def conditions(pod: Pod, facts: ConditionInputs, known: Mapping[str, Document], now: str) -> list[Document]:
-    """The node's own conditions; `known` is what was said last, which tells when each last changed."""
+    """Return the Pod conditions; `known` are the last reported ones, from which transition times are kept."""
     containers = _containers_ready(facts)
     verdicts = {
         READY_TO_START: _Verdict(facts.sandbox_ready),
@@ -94,7 +94,7 @@ def _document(pod: Pod, name: str, verdict: _Verdict, known: Document | None, no
     if known is not None and known.get("status") == status:
         document["lastTransitionTime"] = known.get("lastTransitionTime") or now
     for field, text in (("reason", verdict.reason), ("message", verdict.message)):
-        # Conditions are merged by their type: a text that no longer holds must be said to be gone.
+        # Conditions are merged by type: an outdated text must be removed explicitly.
         if text or (known is not None and field in known):
             document[field] = text or None
     return document | _generation(pod)

@@ -1,4 +1,4 @@
-"""What a runtime is told of a container, from its Pod and what its devices add."""
+"""Builds the specs of sandboxes and containers for the runtime. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dray.node.agent.pod.environment import ConfigError, expand
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
 
-# The kernel's smallest and usual weights, and the period that quotas are of.
+# The kernel's minimum and default CPU shares, and the CFS period.
 SHARES_LEAST: Final = 2
 SHARES_PER_CPU: Final = 1024
 PERIOD_MICROSECONDS: Final = 100_000
 QUOTA_LEAST: Final = 1000
-# kubelet's: who is ended first when memory runs out.
+# kubelet's OOM score adjustments.
 OOM_GUARANTEED: Final = -997
 OOM_BEST_EFFORT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerInputs:
-    """What was made ready for a container on this node."""
+    """The environment, mounts and run options of a container."""
 
     environment: Mapping[str, str]
     mounts: Sequence[BindMount]
@@ -32,7 +32,7 @@ class ContainerInputs:
 
 
 def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
-    """What the Pod's containers share."""
+    """Return the Pod's sandbox."""
     metadata, spec = pod.metadata, pod.spec
     name, namespace, uid = metadata.name or "", metadata.namespace or "", metadata.uid or ""
     return Sandbox(
@@ -52,8 +52,8 @@ def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
 def container_spec(
     pod: Pod, container: Container, attempt: int, sandbox: Sandbox, wiring: ContainerInputs
 ) -> ContainerSpec:
-    """One run of a container; raises `ConfigError`."""
-    # The Pod's own variables win over those of its devices.
+    """Return the spec of one run of a container; raises `ConfigError`."""
+    # The Pod's variables override those of its devices.
     variables = {**wiring.options.envs, **wiring.environment}
     mounts = [BindMount(item.host_path, item.container_path, item.read_only) for item in wiring.options.mounts]
     lifecycle = container.lifecycle
@@ -80,7 +80,7 @@ def container_spec(
 def volume_mounts(
     container: Container, volumes: Mapping[str, str], variables: Mapping[str, str]
 ) -> list[tuple[BindMount, bool]]:
-    """The mounts, given where the volumes are; True marks a part of a volume, which may have to be made."""
+    """Return the mounts for the volumes' host paths; True marks a subPath, which may have to be created."""
     found = []
     for mount in container.volume_mounts:
         if mount.name not in volumes:
@@ -96,7 +96,7 @@ def volume_mounts(
 
 
 def limits_of(pod: Pod, container: Container) -> Limits:
-    """Shares from the request, quota and memory from the limits."""
+    """Return the CPU shares of the request, and the CPU quota and memory limit of the limits."""
     requests, limits = container.resources.requests, container.resources.limits
     milli = Quantity.parse(requests["cpu"]).milli_value() if "cpu" in requests else 0
     quota = Quantity.parse(limits["cpu"]).milli_value() * PERIOD_MICROSECONDS // 1000 if "cpu" in limits else 0
@@ -109,7 +109,7 @@ def limits_of(pod: Pod, container: Container) -> Limits:
 
 
 def security_of(pod: Pod, container: Container) -> Security:
-    """The container's own settings before the Pod's; raises `ConfigError` for what may not run."""
+    """Return the security settings, the container's before the Pod's; raises `ConfigError`."""
     own, shared = container.security_context, pod.spec.security_context
     user = own.run_as_user if own is not None and own.run_as_user is not None else None
     group = own.run_as_group if own is not None and own.run_as_group is not None else None

@@ -1,4 +1,4 @@
-"""The environment of a container, and the other places where a Pod's own fields are shown to it."""
+"""The environment of a container, and the downward API. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
 class ConfigError(Exception):
-    """The Pod refers to something that is not there; shown as CreateContainerConfigError."""
+    """The Pod refers to a missing object or key; reported as CreateContainerConfigError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What was read from the API server for a Pod, by name; what is missing there is missing here."""
+    """The ConfigMaps and Secrets of a Pod, by name; missing ones are left out."""
 
     config_maps: Mapping[str, ConfigMap] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
@@ -31,19 +31,19 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class DownwardContext:
-    """What a Pod may ask about where it runs."""
+    """What the downward API exposes about the node."""
 
     node_name: str
     host_addresses: tuple[str, ...] = ()
     pod_addresses: tuple[str, ...] = ()
-    # Stands in for a limit that is not set.
+    # The default of a limit that is not set.
     allocatable: Mapping[str, str] = field(default_factory=dict)
-    # Where the API server is, as every container is told.
+    # The variables with the address of the API server.
     services: Mapping[str, str] = field(default_factory=dict)
 
 
 def referenced(container: Container) -> Iterator[tuple[str, str]]:
-    """The config maps and secrets that the environment needs, as (kind, name)."""
+    """Yield the ConfigMaps and Secrets that the environment refers to, as (kind, name)."""
     for source in container.env_from:
         if source.config_map_ref is not None:
             yield CONFIG_MAP, source.config_map_ref.name or ""
@@ -58,7 +58,7 @@ def referenced(container: Container) -> Iterator[tuple[str, str]]:
 
 
 def environment(pod: Pod, container: Container, sources: Sources, around: DownwardContext) -> dict[str, str]:
-    """The variables in order; raises `ConfigError`."""
+    """Return the variables in order; raises `ConfigError`."""
     result = dict(around.services) if pod.spec.enable_service_links is not False else _api_server(around.services)
     for source in container.env_from:
         result.update(_from_whole(source, sources))
@@ -130,7 +130,7 @@ def _keyed(
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace $(NAME) by its value; unknown names stay, $$ is a dollar sign."""
+    """Replace $(NAME) by its value; unknown names are left, $$ is a dollar sign."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] == "$":
@@ -141,7 +141,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def field_value(pod: Pod, path: str, around: DownwardContext) -> str:
-    """A field of the Pod as text; labels and annotations as a whole are lines."""
+    """Return a field of the Pod as text; all labels or annotations are one per line."""
     keyed = _KEYED.fullmatch(path)
     if keyed is not None:
         holder = pod.metadata.labels if keyed[1] == "labels" else pod.metadata.annotations
@@ -174,7 +174,7 @@ def _quoted(value: str) -> str:
 def resource_value(
     pod: Pod, selector: ResourceFieldSelector, around: DownwardContext, default: Container | None = None
 ) -> str:
-    """A request or limit in units of the divisor, rounded up; a missing limit is all that the node has."""
+    """Return a request or limit in units of the divisor, rounded up; a missing limit is the node's allocatable."""
     containers = {item.name: item for item in (*pod.spec.containers, *pod.spec.init_containers)}
     container = containers.get(selector.container_name or "", default)
     if container is None:

@@ -1,4 +1,4 @@
-"""A Pod's status as its node reports it; a pure view of the Pod's machine."""
+"""Builds the status of a Pod from its `PodMachine`. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOST: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """Where the Pod runs: what its status says of the node and the runtime."""
+    """The runtime and the addresses of the node, for the Pod's status."""
 
     runtime: str
     addresses: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def pod_status(
     reported: Document | None = None,
     allocated: Allocated = lambda _name: (),
 ) -> Document:
-    """The status to report; fields that must go are None. `reported` is the last one."""
+    """Return the status to report; fields to remove are None. `reported` is the last reported status."""
     pod = machine.pod
     phase = pod_phase(machine)
     sandbox = machine.prepared and machine.stage < Stage.RELEASING
@@ -67,11 +67,11 @@ def pod_status(
         "startTime": format_time(machine.start_time),
         **_addresses(machine, host),
     }
-    # Why a Pod was not let in is said when it has failed, not while what it had before is taken back.
+    # A rejection is reported with the phase Failed, not while earlier resources are being released.
     if verdict is not None and (machine.stage >= Stage.TERMINATED or not machine.rejected):
         status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
     if machine.rejected and not any(state.current for state in machine.containers.all):
-        # A Pod that was never let in has no containers to speak of.
+        # A rejected Pod has no container statuses.
         return status
     build = _Builder(machine, host, allocated)
     if machine.containers.initial:
@@ -107,7 +107,7 @@ def _addresses(machine: PodMachine, host: HostInfo) -> Document:
 
 
 def pod_phase(machine: PodMachine) -> str:
-    """Succeeded and Failed only once everything has ended; until then what the containers amount to."""
+    """Return the phase; Succeeded and Failed only once everything has ended."""
     if machine.was_terminal:
         return machine.pod.status.phase or "Failed"
     if machine.stage >= Stage.TERMINATED:
@@ -119,7 +119,7 @@ def pod_phase(machine: PodMachine) -> str:
         _has_run(state) for state in containers
     ):
         return "Running"
-    # A container that waits for its first run keeps the Pod pending, unless the Pod was further already.
+    # A container that has never run keeps the Pod Pending, unless it was Running before.
     return "Running" if machine.pod.status.phase == "Running" else "Pending"
 
 
@@ -131,7 +131,7 @@ def _final_phase(machine: PodMachine) -> str:
     if machine.failure is not None:
         return "Failed"
     for state in machine.containers.all:
-        # A sidecar is ended by the node: how it takes that is no one's failure.
+        # The node stops sidecars: their exit code does not matter.
         if state.kind is ContainerKind.SIDECAR and state.current is not None:
             continue
         if state.current is None or state.current.exit is None or state.current.exit.code != 0:
@@ -150,7 +150,7 @@ def _is_ready(state: ContainerState) -> bool:
 
 
 class _Builder:
-    """Container statuses of one Pod."""
+    """Builds the container statuses of one Pod."""
 
     def __init__(self, machine: PodMachine, host: HostInfo, allocated: Allocated) -> None:
         self._machine = machine
@@ -158,7 +158,7 @@ class _Builder:
         self._allocated = allocated
 
     def status(self, state: ContainerState) -> Document:
-        """One container's status."""
+        """Return the status of one container."""
         shown = self._shown(state)
         status: Document = {
             "name": state.name,
@@ -188,7 +188,7 @@ class _Builder:
         return status
 
     def _shown(self, state: ContainerState) -> ContainerRecord | None:
-        """The run that `state` tells of; None while it tells of waiting."""
+        """Return the run that `state` describes; None while the container is waiting."""
         if state.current is None or state.operation in (Operation.STARTING, Operation.POST_START):
             return None
         if state.current.exit is not None and state.waiting is not None and self._machine.stage <= Stage.RUNNING:
@@ -244,5 +244,5 @@ def _read_only(value: bool | None) -> Document:  # noqa: FBT001 - a field's valu
 
 
 def is_final(status: Document) -> bool:
-    """Whether the status says that the Pod is over."""
+    """Whether the status has a terminal phase."""
     return status.get("phase") in TERMINAL_PHASES

@@ -1,4 +1,4 @@
-"""Asks a container: by a command in it, by HTTP, by opening a connection, or by gRPC's health service."""
+"""Executes probes and hooks: exec, HTTP, TCP and gRPC."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ _SERVING: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Whether all was well, and what was said."""
+    """The result of a probe or hook."""
 
     healthy: bool
     text: str = ""
 
 
 class ProbeHandler(Protocol):
-    """What a probe and a hook have in common."""
+    """The common part of a probe and a lifecycle hook."""
 
     @property
     def exec(self) -> ExecAction | None:
-        """A command."""
+        """The command to execute."""
 
     @property
     def http_get(self) -> HTTPGetAction | None:
-        """A request."""
+        """The HTTP request to send."""
 
     @property
     def tcp_socket(self) -> TCPSocketAction | None:
-        """A connection."""
+        """The TCP socket to open."""
 
 
 class Prober:
-    """Asks containers of one node."""
+    """Probes the containers of one node."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -64,7 +64,7 @@ class Prober:
     async def probe(
         self, handler: ProbeHandler, container: Container, container_id: str, address: str, timeout_seconds: float
     ) -> ProbeResult:
-        """One answer; never raises."""
+        """Execute the probe or hook once; never raises."""
         if handler.exec is not None:
             return await self._execute(handler.exec, container_id, timeout_seconds)
         if handler.http_get is not None:
@@ -100,7 +100,7 @@ class Prober:
             return ProbeResult(healthy=False, text=f'Get "{url}": {_go_words(error)}')
 
     async def _follow(self, url: str, headers: Sequence[tuple[str, str]]) -> ProbeResult:
-        """Ask, and ask where the answer says; not elsewhere than at the same host, whose health is asked for."""
+        """Send the request and follow redirects to the same host; a redirect to another host is a success."""
         host = parse_url(url).origin.host
         for _ in range(REDIRECTS_MAX):
             status, location, body = await self._get(url, headers)
@@ -113,7 +113,7 @@ class Prober:
         raise HttpError(f"stopped after {REDIRECTS_MAX} redirects")
 
     async def _get(self, url: str, headers: Sequence[tuple[str, str]]) -> tuple[int, str, str]:
-        """Status, where to go instead, and the beginning of the body; over a connection of its own."""
+        """Send a request on a new connection; return status, location and the beginning of the body."""
         address = parse_url(url)
         host = next((value for name, value in headers if name.lower() == "host"), "")
         headers = [(name, value) for name, value in headers if name.lower() != "host"]
@@ -124,7 +124,7 @@ class Prober:
         return answer.status, answer.header("Location"), body.decode(errors="replace")
 
     def _unchecked(self) -> ssl.SSLContext:
-        """Probes do not check certificates, as kubelet's do not: they ask whether someone answers."""
+        """Return a TLS context that does not verify certificates, as in kubelet."""
         if self._tls is None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._tls.check_hostname = False
@@ -133,7 +133,7 @@ class Prober:
 
 
 def probe_headers(action: HTTPGetAction) -> Sequence[tuple[str, str]]:
-    """Kubelet's headers, unless the probe has others of that name; one that the probe empties is not sent."""
+    """Return the headers; the probe's replace kubelet's, and an empty one removes it."""
     own = [(header.name, header.value) for header in action.http_headers]
     names = {name.lower() for name, _ in own}
     usual = (("User-Agent", USER_AGENT), ("Accept", "*/*"))
@@ -142,7 +142,7 @@ def probe_headers(action: HTTPGetAction) -> Sequence[tuple[str, str]]:
 
 
 def _go_words(error: Exception) -> str:
-    """The words that kubelet's events have, since people search for those."""
+    """Return the error text of kubelet's events."""
     if isinstance(error, (AnswerTimeoutError, TimeoutError)):
         return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     if isinstance(error, ConnectError) and isinstance(error.__cause__, socket.gaierror):

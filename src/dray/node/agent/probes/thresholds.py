@@ -1,4 +1,4 @@
-"""What a probe asks, and what several answers in a row mean."""
+"""The parameters of probes, and the thresholds of their results. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILURES: Final = 3
 
 
 def probe_of(container: Container, kind: ProbeKind) -> Probe | None:
-    """The container's probe of a kind."""
+    """Return the container's probe of a kind."""
     by_kind = {
         ProbeKind.STARTUP: container.startup_probe,
         ProbeKind.LIVENESS: container.liveness_probe,
@@ -25,23 +25,23 @@ def probe_of(container: Container, kind: ProbeKind) -> Probe | None:
 
 
 def period_seconds(probe: Probe) -> float:
-    """How often to ask."""
+    """Return the probe's period."""
     return float(probe.period_seconds or PERIOD_SECONDS)
 
 
 def timeout_seconds(probe: Probe) -> float:
-    """How long an answer may take."""
+    """Return the probe's timeout."""
     return float(probe.timeout_seconds or TIMEOUT_SECONDS)
 
 
 def first_at(probe: Probe, started: datetime) -> datetime:
-    """When to ask for the first time."""
+    """Return the time of the first probe."""
     return started + timedelta(seconds=probe.initial_delay_seconds or 0)
 
 
 @dataclass(slots=True)
 class ThresholdCounter:
-    """Counts answers in a row; a verdict needs as many as the thresholds say."""
+    """Counts consecutive results up to the success and failure thresholds."""
 
     probe: Probe
     kind: ProbeKind
@@ -50,13 +50,13 @@ class ThresholdCounter:
     _verdict: bool | None = None
 
     def answer(self, *, healthy: bool) -> bool | None:
-        """Take in an answer; returns a verdict to act on, or None when nothing new follows."""
+        """Count a result; return the new state to report, or None if there is nothing to report."""
         self._row = self._row + 1 if healthy is self._last else 1
         self._last = healthy
         needed = (self.probe.success_threshold or 1) if healthy else (self.probe.failure_threshold or FAILURES)
         if self._row < needed:
             return None
-        # A failed liveness or startup ends the container; it is said again in case that did not happen.
+        # Failed liveness and startup probes are reported repeatedly, in case the container was not stopped.
         if self._verdict is healthy and (healthy or self.kind is ProbeKind.READINESS):
             return None
         self._verdict = healthy
@@ -64,7 +64,7 @@ class ThresholdCounter:
 
 
 def resolve_port(container: Container, port: int | str | None) -> int:
-    """A port by number, or by the name that the container gives it; 0 when there is none."""
+    """Return a port by its number or its name in the container; 0 if there is none."""
     if isinstance(port, int):
         return port
     if port is not None and port.isdigit():
@@ -73,7 +73,7 @@ def resolve_port(container: Container, port: int | str | None) -> int:
 
 
 def http_url(container: Container, action: HTTPGetAction, address: str) -> str:
-    """The address to ask."""
+    """Return the URL of the probe."""
     host = action.host or address
     host = f"[{host}]" if ":" in host else host
     scheme = (action.scheme or "HTTP").lower()

@@ -1,4 +1,4 @@
-"""Asks a container's probes again and again, and tells their verdicts."""
+"""Runs the probes of containers periodically, and reports their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dray.node.agent.probes.thresholds import ThresholdCounter, first_at, period
 
 @dataclass(frozen=True, slots=True)
 class ProbedContainer:
-    """A container that is asked, and who hears of it."""
+    """A probed container and the callbacks for results and events."""
 
     run: StartProbes
     state: ContainerState
@@ -25,14 +25,14 @@ class ProbedContainer:
 
 
 class ProbeWorker:
-    """Probes of one node."""
+    """Runs the probes of one node."""
 
     def __init__(self, prober: Prober, clock: Clock) -> None:
         self._prober = prober
         self._clock = clock
 
     async def run(self, subject: ProbedContainer, kind: ProbeKind) -> None:
-        """Ask until cancelled; the startup probe until it has succeeded, the others only after that."""
+        """Probe until cancelled; the startup probe until it has succeeded, the others only after that."""
         probe = probe_of(subject.state.spec, kind)
         assert probe is not None
         judge = ThresholdCounter(probe, kind)
