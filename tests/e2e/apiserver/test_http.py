@@ -142,6 +142,14 @@ def test_body_over_the_limit(admin: Caller) -> None:
     assert admin.get("/version").status == 200
 
 
+@pytest.mark.parametrize(("size", "status"), [(3 * 1024 * 1024, 201), (3 * 1024 * 1024 + 1, 413)])
+def test_a_body_of_exactly_the_limit_is_accepted(admin: Caller, size: int, status: int) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    spec = b'{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}'
+    answer = admin.call("POST", path, spec + b" " * (size - len(spec)))
+    assert answer.status == status
+
+
 def test_object_over_the_limit_of_its_kind(admin: Caller) -> None:
     body = {"metadata": {"name": "huge"}, "data": {"text": "x" * (1024 * 1024 + 1)}}
     answer = admin.call("POST", MAPS, body)
