@@ -17,7 +17,7 @@ from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.clock import SystemClock
-from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
+from dray.sim.doctor.checkpoints import check_claims, check_devices
 from dray.sim.doctor.rules import Finding, Fix, Severity, examine
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 
@@ -69,14 +69,14 @@ def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterato
         except claim_checkpoint.CheckpointError as error:
             yield _damaged(name, path, error, claim_checkpoint.recovery_advice(str(path)))
         else:
-            yield from claims_disagree(name, prepared, snapshot)
+            yield from check_claims(name, prepared, snapshot)
     for path, content in _checkpoints(Path(arguments.node_root_dir), device_checkpoint.FILE_NAME):
         try:
             allocated = device_checkpoint.decode(content)
         except device_checkpoint.CheckpointError as error:
             yield _damaged(name, path, error, "drain the node, remove the file and restart the node agent")
         else:
-            yield from devices_disagree(name, allocated, snapshot)
+            yield from check_devices(name, allocated, snapshot)
 
 
 def _checkpoints(root: Path, name: str) -> Iterator[tuple[Path, bytes]]:

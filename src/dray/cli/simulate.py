@@ -24,7 +24,7 @@ from dray.sim.whatif.changes import (
     remove_node,
     taint_devices,
 )
-from dray.sim.whatif.outcome import FIT_MAX, Fit, Fullness, Growth, Outcome, PodOutcome
+from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, PodOutcome, UsageChange
 
 PROG: Final = "dray simulate"
 KINDS: Final = ("Namespace", *PLACEMENT_KINDS, "ResourceQuota")
@@ -184,7 +184,7 @@ def _usage_lines(outcome: Outcome, *, colour: bool) -> Iterator[str]:
             yield from render(rows, _usage_columns(title), colour=colour).splitlines()
 
 
-def _usage_columns(title: str) -> list[Column[Fullness]]:
+def _usage_columns(title: str) -> list[Column[UsageChange]]:
     return [
         Column(title, lambda row: row.name),
         Column("DEVICES", lambda row: _change(row.before.total, row.after.total)),

@@ -1,1 +1,1 @@
-"""Controllers, one package each: a pure `plan` and a thin `reconciler`; API clients only."""
+"""Controllers. Each has a pure `plan` and a `reconciler`, a subclass of `dray.controllers.reconciler.Reconciler`."""

@@ -1,4 +1,4 @@
-"""The life of a claim of resource.k8s.io: who moves it from which state to which, by what."""
+"""State transitions of a ResourceClaim, and which component causes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.sim.claims import ClaimState
 
 
 class Actor(enum.StrEnum):
-    """Who writes claims."""
+    """Writers of claims."""
 
     USER = "user"
     CONTROLLER = "claim controller"
@@ -18,8 +18,8 @@ class Actor(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One step of a life; None is before it and after it."""
+class Transition:
+    """One state transition; None is the state before creation and after deletion."""
 
     before: ClaimState | None
     after: ClaimState | None
@@ -31,21 +31,21 @@ _USER, _CONTROLLER, _SCHEDULER = (Actor.USER,), (Actor.CONTROLLER,), (Actor.SCHE
 _P, _A, _R, _D = ClaimState.PENDING, ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.DELETING
 
 TRANSITIONS: Final = (
-    Move(None, _P, _USER, "create"),
-    Move(None, _P, _CONTROLLER, "create, from a Pod's template"),
-    Move(None, _P, _SCHEDULER, "create, for a Pod's extended resources"),
-    Move(_P, _R, _SCHEDULER, "set the finalizer, then the allocation and the first Pod"),
-    Move(_R, _R, _SCHEDULER, "add a Pod"),
-    Move(_R, _R, _CONTROLLER, "remove a Pod that is done, others remain"),
-    Move(_R, _P, _CONTROLLER, "the last Pod is done: free the devices, remove the finalizer"),
-    Move(_R, _P, _SCHEDULER, "give up what was just allocated"),
-    Move(_R, _A, _SCHEDULER, "remove the Pod whose binding failed"),
-    Move(_A, _R, _SCHEDULER, "add a Pod"),
-    Move(_A, _R, _CONTROLLER, "add a Pod that was bound without the scheduler"),
-    Move(_A, _P, _SCHEDULER, "free devices that are of no use to the Pod that waits"),
-    Move(_P, None, (Actor.USER, Actor.CONTROLLER), "delete"),
-    Move(_A, _D, (Actor.USER, Actor.CONTROLLER), "delete; the finalizer keeps it"),
-    Move(_R, _D, (Actor.USER, Actor.CONTROLLER), "delete; the finalizer keeps it"),
-    Move(_D, _D, _CONTROLLER, "remove a Pod that is done, others remain"),
-    Move(_D, None, _CONTROLLER, "nobody uses it: free the devices, remove the finalizer"),
+    Transition(None, _P, _USER, "create"),
+    Transition(None, _P, _CONTROLLER, "create, from a Pod's template"),
+    Transition(None, _P, _SCHEDULER, "create, for a Pod's extended resources"),
+    Transition(_P, _R, _SCHEDULER, "set the finalizer, then the allocation and the first Pod"),
+    Transition(_R, _R, _SCHEDULER, "add a Pod"),
+    Transition(_R, _R, _CONTROLLER, "remove a Pod that is done, others remain"),
+    Transition(_R, _P, _CONTROLLER, "the last Pod is done: free the devices, remove the finalizer"),
+    Transition(_R, _P, _SCHEDULER, "give up what was just allocated"),
+    Transition(_R, _A, _SCHEDULER, "remove the Pod whose binding failed"),
+    Transition(_A, _R, _SCHEDULER, "add a Pod"),
+    Transition(_A, _R, _CONTROLLER, "add a Pod that was bound without the scheduler"),
+    Transition(_A, _P, _SCHEDULER, "free devices that are of no use to the Pod that waits"),
+    Transition(_P, None, (Actor.USER, Actor.CONTROLLER), "delete"),
+    Transition(_A, _D, (Actor.USER, Actor.CONTROLLER), "delete; the finalizer keeps it"),
+    Transition(_R, _D, (Actor.USER, Actor.CONTROLLER), "delete; the finalizer keeps it"),
+    Transition(_D, _D, _CONTROLLER, "remove a Pod that is done, others remain"),
+    Transition(_D, None, _CONTROLLER, "nobody uses it: free the devices, remove the finalizer"),
 )

@@ -1,4 +1,4 @@
-"""Every claim of a snapshot in one row: what it asks for, what it has, who uses it. Pure."""
+"""One row per claim of a snapshot: requests, devices, consumers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dray.sim.snapshot import Snapshot
 
 
 class ClaimState(enum.StrEnum):
-    """Where in its life a claim is."""
+    """State of a claim."""
 
     PENDING = "pending"
     ALLOCATED = "allocated"
@@ -41,7 +41,7 @@ class ClaimRow:
 
 
 def claim_rows(snapshot: Snapshot, namespace: str = "") -> list[ClaimRow]:
-    """All claims, or those of one namespace, by namespace and name."""
+    """Return all claims, or those of one namespace, by namespace and name."""
     return [
         _row(claim, snapshot) for claim in snapshot.claims if not namespace or claim.metadata.namespace == namespace
     ]
@@ -65,7 +65,7 @@ def _row(claim: ResourceClaim, snapshot: Snapshot) -> ClaimRow:
 
 
 def claim_state(claim: ResourceClaim) -> ClaimState:
-    """As the claim's own columns say it."""
+    """Return the state of a claim, as `kubectl get resourceclaims` shows it."""
     if claim.metadata.deletion_timestamp is not None:
         return ClaimState.DELETING
     if claim.status.allocation is None:
@@ -74,7 +74,7 @@ def claim_state(claim: ResourceClaim) -> ClaimState:
 
 
 def request_text(request: DeviceRequest) -> str:
-    """One request in a few words."""
+    """Return a short text of one request."""
     if request.exactly is not None:
         return _wanted(request.exactly.device_class_name, request.exactly.allocation_mode, request.exactly.count)
     alternatives = (_wanted(sub.device_class_name, sub.allocation_mode, sub.count) for sub in request.first_available)
@@ -96,7 +96,7 @@ def _node(claim: ResourceClaim, allocation: AllocationResult | None, snapshot: S
 
 
 def selected_node(selector: NodeSelector) -> str:
-    """The one node that a selector names by its name; empty when it does not."""
+    """Return the node that a selector names; empty if it does not name exactly one."""
     for term in selector.node_selector_terms:
         for field in term.match_fields:
             if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
@@ -105,5 +105,5 @@ def selected_node(selector: NodeSelector) -> str:
 
 
 def claim_key(row: ClaimRow) -> NamespacedName:
-    """The row's claim."""
+    """Return the key of the row's claim."""
     return NamespacedName(row.namespace, row.name)

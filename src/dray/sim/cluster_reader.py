@@ -1,4 +1,4 @@
-"""Lists the kinds of a snapshot, page by page, in whichever version the server has them."""
+"""Reads a snapshot from an API server, page by page, in the newest version it serves."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dray.client.interface import Client, ListOptions, Resource, ServedResource
 from dray.sim.snapshot import KINDS, Snapshot
 
 PAGE: Final = 500
-# Few may see them, and they are seldom there: whoever may not goes on without.
+# Kinds that many users may not list; without permission they are omitted.
 OPTIONAL: Final = frozenset({"DeviceTaintRule"})
 
 
 async def read_cluster(client: Client, kinds: Iterable[str]) -> Snapshot:
-    """List the kinds; those that are not served, or optional and forbidden, are left out."""
+    """List the kinds; those that are not served, or optional and forbidden, are omitted."""
     return Snapshot.of(await read_documents(client, kinds))
 
 
 async def read_documents(client: Client, kinds: Iterable[str]) -> list[Document]:
-    """The same as documents, each with its version and kind."""
+    """Return the objects as documents with apiVersion and kind."""
     served = best_resources(await client.resources())
     wanted = [(kind, served[kind]) for kind in kinds if kind in served]
     pages = await asyncio.gather(*(_list(client, resource, skip=kind in OPTIONAL) for kind, resource in wanted))
@@ -51,7 +51,7 @@ _VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 
 
 def best_resources(resources: Iterable[ServedResource]) -> dict[str, Resource[Document]]:
-    """For each kind that snapshots know, the resource in the newest version that is served."""
+    """Return for each kind of a snapshot the resource in the newest served version."""
     found: dict[str, ServedResource] = {}
     for item in resources:
         if KINDS.get(item.kind) != (item.group, item.plural) or item.version not in _VERSIONS:

@@ -1,4 +1,4 @@
-"""Every device of a snapshot with its state and its holders: what tables and pages show. Pure."""
+"""One row per device of a snapshot, with its state and the claims it is allocated to. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL_NODES: Final = "*"
 
 
 class DeviceState(enum.StrEnum):
-    """What a device is good for now; the first that fits is said."""
+    """State of a device; the first that applies, in this order."""
 
     UNUSABLE = "unusable"
     HELD = "held"
@@ -34,7 +34,7 @@ class DeviceState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A claim that has the device, or a share of it."""
+    """A claim that the device, or a share of it, is allocated to."""
 
     claim: str
     request: str
@@ -51,10 +51,10 @@ class DeviceRow:
     driver: str
     pool: str
     name: str
-    # `*` for a device that is not one node's.
+    # `*` for a device that is not local to one node.
     node: str
     state: DeviceState
-    # Why it is not free, in a few words.
+    # Why it is not free.
     note: str
     classes: tuple[str, ...]
     holders: tuple[Holder, ...]
@@ -64,13 +64,13 @@ class DeviceRow:
 
     @property
     def key(self) -> str:
-        """Its name in messages."""
+        """The name in messages."""
         return f"{self.driver}/{self.pool}/{self.name}"
 
 
 def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
-    """All devices of the newest generations, by node, driver, pool and the order of the driver."""
-    # With CEL much to import; not for those who only name states.
+    """Return all devices of the newest generations, by node, driver, pool and the order in the slice."""
+    # Imported here: the CEL modules are slow to import and not needed for the states alone.
     from dray.allocator.gates import Gates
 
     view = _View(snapshot, Gates.of(gates or FeatureGates()))
@@ -80,10 +80,10 @@ def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[D
 
 
 class _View:
-    """A snapshot made ready for questions about single devices."""
+    """A snapshot prepared for the state of single devices."""
 
     def __init__(self, snapshot: Snapshot, gates: Gates) -> None:
-        # As in `device_rows`.
+        # Imported here as in `device_rows`.
         from dray.allocator.selection import SelectorGroups
         from dray.allocator.taints import blocks
 
@@ -150,7 +150,7 @@ class _View:
 
 
 def holders_by_device(snapshot: Snapshot) -> dict[str, tuple[Holder, ...]]:
-    """Which claims have which device, by the device's key."""
+    """Return the claims of each device, by the device's key."""
     found: dict[str, list[Holder]] = {}
     for claim in snapshot.claims:
         allocation = claim.status.allocation
@@ -169,7 +169,7 @@ def holders_by_device(snapshot: Snapshot) -> dict[str, tuple[Holder, ...]]:
 
 
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
-    """The names of the Pods the claim is reserved for."""
+    """Return the names of the Pods that the claim is reserved for."""
     return tuple(user.name for user in claim.status.reserved_for if user.resource == "pods")
 
 
@@ -178,13 +178,13 @@ def _key(claim: ResourceClaim) -> NamespacedName:
 
 
 def taint_text(taint: DeviceTaint) -> str:
-    """`key=value:effect`, as kubectl writes taints."""
+    """Return `key=value:effect`, as kubectl prints taints."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
 def attribute_text(attribute: DeviceAttribute) -> str:
-    """The value as people write it; several joined with commas."""
+    """Return the value as text; lists are joined with commas."""
     scalars = (attribute.bool_, attribute.int_, attribute.string, attribute.version)
     value = next((item for item in scalars if item is not None), None)
     if value is not None:

@@ -1,4 +1,4 @@
-"""The objects of a cluster at one moment, from wherever they came: an API server, or files that kubectl wrote. Pure."""
+"""The objects of a cluster at one point in time, from an API server or from files of kubectl. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Message)
 
 DRA: Final = resource_conversion.GROUP
-# Kinds that a snapshot has a use for, with their groups and plurals; others are kept as they are.
+# Kinds that a snapshot uses, with group and plural; others are stored unchanged.
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "Namespace": ("", "namespaces"),
     "Node": ("", "nodes"),
@@ -35,7 +35,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "ResourceClaimTemplate": (DRA, "resourceclaimtemplates"),
     "DeviceTaintRule": (DRA, "devicetaintrules"),
 }
-# Everything that decides where a Pod goes and which devices it gets.
+# Kinds that determine where a Pod is placed and which devices it gets.
 PLACEMENT_KINDS: Final = (
     "Node",
     "Pod",
@@ -53,13 +53,13 @@ class SnapshotError(ValueError):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Documents by kind, in the version the code works with; treat them as immutable."""
+    """Documents by kind, in the hub version; treat them as immutable."""
 
     documents: Mapping[str, Sequence[Document]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Snapshot:
-        """Take in documents of any served version; lists are taken apart."""
+        """Create a snapshot from documents of any served version; lists are expanded."""
         found: dict[str, list[Document]] = {}
         for document in _each(documents):
             converted = in_hub_version(document)
@@ -78,7 +78,7 @@ class Snapshot:
 
     @cached_property
     def claims(self) -> tuple[ResourceClaim, ...]:
-        """By namespace and name; structured ones only."""
+        """By namespace and name; without classic claims."""
         return self._typed("ResourceClaim", ResourceClaim)
 
     @cached_property
@@ -103,17 +103,17 @@ class Snapshot:
 
     @cached_property
     def pods_by_uid(self) -> Mapping[str, Pod]:
-        """Pods as claims refer to them."""
+        """Pods by uid, as claims refer to them."""
         return {pod.metadata.uid or "": pod for pod in self.pods}
 
     @cached_property
     def claims_by_key(self) -> Mapping[NamespacedName, ResourceClaim]:
-        """Claims as Pods refer to them."""
+        """Claims by key, as Pods refer to them."""
         return {NamespacedName(item.metadata.namespace or "", item.metadata.name or ""): item for item in self.claims}
 
     def inventory(self) -> Inventory:
-        """A fresh inventory of everything there is to allocate."""
-        # With CEL much to import; tables of claims do without.
+        """Return a new inventory of all devices."""
+        # Imported here: the CEL modules are slow to import and not needed for claims.
         from dray.allocator import Inventory
 
         inventory = Inventory()
@@ -126,8 +126,8 @@ class Snapshot:
         return inventory
 
     def allocations(self) -> Allocations:
-        """A fresh table of what is in use."""
-        # As the inventory: for what asks about devices.
+        """Return a new table of allocated devices."""
+        # Imported here as for the inventory.
         from dray.allocator import Allocations
 
         allocations = Allocations()
@@ -144,7 +144,7 @@ class Snapshot:
 
 
 def in_hub_version(document: Document) -> Document:
-    """The document in the version the code works with."""
+    """Convert a document to the hub version."""
     group_version = GroupVersion.parse(str(document.get("apiVersion", "")))
     if group_version.group != DRA:
         return document
@@ -163,14 +163,14 @@ def _each(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def _with_type(item: Any, owner: Document) -> Document:
-    """Servers leave the type out of a list's items."""
+    """Add the type, which API servers omit in list items."""
     if item.get("kind"):
         return {**item}
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"].removesuffix("List"), **item}
 
 
 def _key(document: Document) -> str:
-    """The kind; those of groups that have another's names are told apart."""
+    """Return the kind, with the group if another group has a kind of that name."""
     kind: str = document["kind"]
     group = GroupVersion.parse(document["apiVersion"]).group
     return kind if kind not in KINDS or KINDS[kind][0] == group else f"{kind}.{group}"

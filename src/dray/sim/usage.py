@@ -1,4 +1,4 @@
-"""How much of the devices is in use, by node, class and namespace. Pure."""
+"""Device usage by node, class, driver and namespace. Pure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _SECONDS_PER_HOUR: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """Devices of one node, class, driver or model together."""
+    """Devices of one node, class or driver."""
 
     name: str
     total: int
     held: int
     free: int
-    # Neither: tainted, blocked by a counter, or in a pool that cannot be used.
+    # Neither held nor free: tainted, blocked by a counter, or in an unusable pool.
     out: int
 
     @property
     def share(self) -> float:
-        """The part in use, from 0 to 1."""
+        """The fraction in use, from 0 to 1."""
         return self.held / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """What one namespace has now; hours count from each allocation until now."""
+    """Usage of one namespace; hours count from each allocation until now."""
 
     namespace: str
     claims: int
@@ -43,17 +43,17 @@ class NamespaceRow:
 
 
 def by_node(rows: Iterable[DeviceRow]) -> list[UsageRow]:
-    """One row a node; devices of no single node are under `*`."""
+    """Return one row per node; devices that are not local to one node are under `*`."""
     return _grouped(rows, lambda row: (row.node,))
 
 
 def by_class(rows: Iterable[DeviceRow]) -> list[UsageRow]:
-    """One row a class; a device counts in each class that it matches."""
+    """Return one row per class; a device counts in each class that it matches."""
     return _grouped(rows, lambda row: row.classes)
 
 
 def by_driver(rows: Iterable[DeviceRow]) -> list[UsageRow]:
-    """One row a driver."""
+    """Return one row per driver."""
     return _grouped(rows, lambda row: (row.driver,))
 
 
@@ -71,7 +71,7 @@ def _grouped(rows: Iterable[DeviceRow], names: Callable[[DeviceRow], Sequence[st
 
 
 def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
-    """One row a namespace that has claims."""
+    """Return one row per namespace with claims."""
     totals: dict[str, list[float]] = {}
     for claim in snapshot.claims:
         total = totals.setdefault(claim.metadata.namespace or "", [0, 0, 0, 0.0])

@@ -1,1 +1,1 @@
-"""The claim controller of cdi.k8s.io: makes claims from templates inside Pods, and forgets users that are gone."""
+"""The claim controller of cdi.k8s.io: creates claims from templates in Pods and removes finished consumers."""

@@ -1,1 +1,1 @@
-"""Keeps one Pod of a DaemonSet on every node that it is meant for."""
+"""Runs one Pod of a DaemonSet on every node that it selects."""

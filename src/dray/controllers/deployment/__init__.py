@@ -1,1 +1,1 @@
-"""Replaces a Deployment's Pods by those of a new template, step by step, by way of ReplicaSets."""
+"""Rolls out Deployments by ReplicaSets."""

@@ -1,4 +1,4 @@
-"""What a Deployment reports: its numbers, whether it is available, whether it gets on; pure."""
+"""Status and conditions of a Deployment: counts, Available, Progressing, ReplicaFailure. Pure."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ Conditions: TypeAlias = tuple[DeploymentCondition, ...]
 
 
 def find(conditions: Conditions, kind: str) -> DeploymentCondition | None:
-    """The condition of that type."""
+    """Return the condition of that type."""
     return next((item for item in conditions if item.type == kind), None)
 
 
 def without(conditions: Conditions, kind: str) -> Conditions:
-    """The others."""
+    """Return the conditions of other types."""
     return tuple(item for item in conditions if item.type != kind)
 
 
 def condition(kind: str, status: str, reason: str, message: str, now: datetime) -> DeploymentCondition:
-    """A new condition."""
+    """Return a new condition."""
     now = now.replace(microsecond=0)
     return DeploymentCondition(
         type=kind, status=status, reason=reason, message=message, last_update_time=now, last_transition_time=now
@@ -54,7 +54,7 @@ def condition(kind: str, status: str, reason: str, message: str, now: datetime) 
 
 
 def put(conditions: Conditions, new: DeploymentCondition) -> Conditions:
-    """Set a condition; one with the same status and reason stays as it is."""
+    """Set a condition, unless it has the same status and reason already."""
     current = find(conditions, new.type)
     if current is not None and (current.status, current.reason) == (new.status, new.reason):
         return conditions
@@ -64,14 +64,14 @@ def put(conditions: Conditions, new: DeploymentCondition) -> Conditions:
 
 
 def with_pause(deployment: Deployment, conditions: Conditions, now: datetime) -> Conditions:
-    """Tell of pausing and resuming; a deadline that was missed stays told."""
+    """Set the condition Progressing after pausing and resuming, unless the deadline was exceeded."""
     current = find(conditions, PROGRESSING)
     if not has_progress_deadline(deployment) or (current is not None and current.reason == TIMED_OUT):
         return conditions
-    told = current is not None and current.reason == PAUSED
-    if deployment.spec.paused and not told:
+    reported = current is not None and current.reason == PAUSED
+    if deployment.spec.paused and not reported:
         return put(conditions, condition(PROGRESSING, UNKNOWN, PAUSED, "Deployment is paused", now))
-    if not deployment.spec.paused and told:
+    if not deployment.spec.paused and reported:
         return put(conditions, condition(PROGRESSING, UNKNOWN, RESUMED, "Deployment is resumed", now))
     return conditions
 
@@ -83,7 +83,7 @@ def count(
     new: ReplicaSet | None,
     now: datetime,
 ) -> DeploymentStatus:
-    """The numbers, and whether enough is available."""
+    """Return the counts and the condition Available."""
     available = total_available(replica_sets)
     if available >= replicas_of(deployment) - max_unavailable(deployment):
         state = condition(AVAILABLE, TRUE, "MinimumReplicasAvailable", "Deployment has minimum availability.", now)
@@ -105,20 +105,20 @@ def count(
 
 
 def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
-    """Whether all Pods wanted are there, new and available."""
+    """Return whether all replicas are updated and available."""
     wanted = replicas_of(deployment)
     numbers = (status.updated_replicas or 0, status.replicas or 0, status.available_replicas or 0)
     observed = (status.observed_generation or 0) >= (deployment.metadata.generation or 0)
     return observed and numbers == (wanted, wanted, wanted)
 
 
-def _gets_on(before: DeploymentStatus, after: DeploymentStatus) -> bool:
-    def old_ones(status: DeploymentStatus) -> int:
+def _has_progressed(before: DeploymentStatus, after: DeploymentStatus) -> bool:
+    def old_replicas(status: DeploymentStatus) -> int:
         return (status.replicas or 0) - (status.updated_replicas or 0)
 
     return (
         (after.updated_replicas or 0) > (before.updated_replicas or 0)
-        or old_ones(after) < old_ones(before)
+        or old_replicas(after) < old_replicas(before)
         or (after.ready_replicas or 0) > (before.ready_replicas or 0)
         or (after.available_replicas or 0) > (before.available_replicas or 0)
     )
@@ -143,7 +143,7 @@ def with_progress(
     new: ReplicaSet | None,
     now: datetime,
 ) -> DeploymentStatus:
-    """The status with whether the Deployment gets on, and why its ReplicaSets fail."""
+    """Return the status with the conditions Progressing and ReplicaFailure."""
     conditions = status.conditions
     if not has_progress_deadline(deployment):
         conditions = without(conditions, PROGRESSING)
@@ -155,7 +155,7 @@ def with_progress(
 
 
 def _was_complete(status: DeploymentStatus) -> bool:
-    """A complete Deployment that loses Pods is not progressing: its ReplicaSet looks after them."""
+    """Return whether the rollout was complete: a later loss of Pods is no progress, the ReplicaSet replaces them."""
     current = find(status.conditions, PROGRESSING)
     return status.replicas == status.updated_replicas and current is not None and current.reason == NEW_AVAILABLE
 
@@ -166,12 +166,12 @@ def _progress(deployment: Deployment, status: DeploymentStatus, new: ReplicaSet 
     if is_complete(deployment, status):
         message = f"{subject} has successfully progressed."
         return put(conditions, condition(PROGRESSING, TRUE, NEW_AVAILABLE, message, now))
-    if _gets_on(deployment.status, status):
+    if _has_progressed(deployment.status, status):
         state = condition(PROGRESSING, TRUE, UPDATED, f"{subject} is progressing.", now)
         current = find(conditions, PROGRESSING)
         if current is not None and current.status == TRUE:
             state = msgspec.structs.replace(state, last_transition_time=current.last_transition_time)
-        # Each step counts anew, so the time of the last one is told even when nothing else changes.
+        # The deadline starts again with each step, so the update time changes even if nothing else does.
         return (*without(conditions, PROGRESSING), state)
     if _has_timed_out(deployment, conditions, now):
         message = f"{subject} has timed out progressing."
@@ -180,7 +180,7 @@ def _progress(deployment: Deployment, status: DeploymentStatus, new: ReplicaSet 
 
 
 def _failure(replica_sets: Sequence[ReplicaSet], new: ReplicaSet | None) -> DeploymentCondition | None:
-    """The new ReplicaSet's failure, else any other's."""
+    """Return the failure of the new ReplicaSet, or of any other."""
     for item in ((new,) if new is not None else ()) + tuple(replica_sets):
         for state in item.status.conditions:
             if state.type == REPLICA_FAILURE:
@@ -195,12 +195,12 @@ def _failure(replica_sets: Sequence[ReplicaSet], new: ReplicaSet | None) -> Depl
     return None
 
 
-def stuck_in_seconds(deployment: Deployment, status: DeploymentStatus, now: datetime) -> float | None:
-    """When to look whether the deadline was missed; None when there is nothing to miss."""
+def deadline_check_seconds(deployment: Deployment, status: DeploymentStatus, now: datetime) -> float | None:
+    """Return the seconds until the progress deadline has to be checked; None without one."""
     current = find(status.conditions, PROGRESSING)
     if current is None or not has_progress_deadline(deployment) or is_complete(deployment, status):
         return None
     if current.reason == TIMED_OUT:
         return None
-    # The times told are whole seconds.
+    # Timestamps are whole seconds.
     return max((_deadline(deployment, current) - now).total_seconds(), 0.0) + 1.0

@@ -22,7 +22,7 @@ REVISION: Final = _PREFIX + "revision"
 REVISION_HISTORY: Final = _PREFIX + "revision-history"
 DESIRED_REPLICAS: Final = _PREFIX + "desired-replicas"
 MAX_REPLICAS: Final = _PREFIX + "max-replicas"
-# What belongs to the Deployment or to the one ReplicaSet alone.
+# Annotations that are not copied between Deployment and ReplicaSet.
 _NOT_COPIED: Final = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -39,32 +39,32 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def by_age(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Oldest first."""
+    """Sort by age, oldest first."""
     return sorted(replica_sets, key=lambda item: (item.metadata.creation_timestamp or _EPOCH, item.metadata.name or ""))
 
 
 def find_new(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> ReplicaSet | None:
-    """The oldest ReplicaSet that has the Deployment's template."""
+    """Return the oldest ReplicaSet with the Deployment's template."""
     return next((item for item in by_age(replica_sets) if has_template_of(deployment, item)), None)
 
 
 def has_template_of(deployment: Deployment, replica_set: ReplicaSet) -> bool:
-    """Whether the templates are the same but for the hash."""
+    """Return whether the templates are equal except for the hash label."""
     return without_label(replica_set.spec.template, HASH_LABEL) == without_label(deployment.spec.template, HASH_LABEL)
 
 
 def revision_of(replica_set: ReplicaSet) -> int:
-    """Its number; 0 when it has none."""
+    """Return the revision number; 0 if there is none."""
     return _number(replica_set.metadata.annotations, REVISION) or 0
 
 
 def desired_of(replica_set: ReplicaSet) -> int | None:
-    """The Deployment's number when the ReplicaSet was last scaled."""
+    """Return the Deployment's desired replicas when the ReplicaSet was last scaled."""
     return _number(replica_set.metadata.annotations, DESIRED_REPLICAS)
 
 
 def total_max_of(replica_set: ReplicaSet) -> int | None:
-    """How many Pods the Deployment might have when the ReplicaSet was last scaled."""
+    """Return the Deployment's maximum of Pods when the ReplicaSet was last scaled."""
     return _number(replica_set.metadata.annotations, MAX_REPLICAS)
 
 
@@ -74,12 +74,12 @@ def _number(annotations: Mapping[str, str], key: str) -> int | None:
 
 
 def next_revision(old: Iterable[ReplicaSet]) -> int:
-    """The number of the newest revision."""
+    """Return the number of the next revision."""
     return max((revision_of(item) for item in old), default=0) + 1
 
 
 def make_replica_set(deployment: Deployment, revision: int) -> ReplicaSet:
-    """The ReplicaSet for the Deployment's template; it asks for no Pods yet."""
+    """Return a ReplicaSet with the Deployment's template and no replicas."""
     spec = deployment.spec
     hashed = template_hash(spec.template, deployment.status.collision_count)
     template = with_labels(spec.template, {HASH_LABEL: hashed})
@@ -108,7 +108,7 @@ def _copied(deployment: Deployment) -> dict[str, str]:
 
 
 def as_revision(deployment: Deployment, replica_set: ReplicaSet, revision: int) -> ReplicaSet:
-    """The ReplicaSet as the newest revision; one that was so before, under a lower number, keeps that in a history."""
+    """Return the ReplicaSet as the newest revision; a lower number it had is added to its revision history."""
     annotations = {**replica_set.metadata.annotations, **_copied(deployment)}
     before = annotations.get(REVISION)
     if revision_of(replica_set) < revision:
@@ -123,7 +123,7 @@ def as_revision(deployment: Deployment, replica_set: ReplicaSet, revision: int) 
 
 
 def _history(history: str, revision: str) -> str:
-    """The history with one more number; the oldest go when it becomes too long."""
+    """Return the history with one more revision; the oldest are dropped if it is too long."""
     numbers = [*history.split(","), revision] if history else [revision]
     while len(",".join(numbers)) > HISTORY_LENGTH_MAX:
         numbers.pop(0)
@@ -131,7 +131,7 @@ def _history(history: str, revision: str) -> str:
 
 
 def as_scaled(deployment: Deployment, replica_set: ReplicaSet, replicas: int) -> ReplicaSet:
-    """The ReplicaSet with another size, and a note of the Deployment's size at that time."""
+    """Return the ReplicaSet with that size, annotated with the Deployment's size."""
     annotations = {
         **replica_set.metadata.annotations,
         DESIRED_REPLICAS: str(replicas_of(deployment)),
@@ -144,7 +144,7 @@ def as_scaled(deployment: Deployment, replica_set: ReplicaSet, replicas: int) ->
 
 
 def with_annotations(replica_set: ReplicaSet, annotations: Mapping[str, str]) -> ReplicaSet:
-    """The ReplicaSet with these annotations; itself when it has them."""
+    """Return the ReplicaSet with these annotations; the same object if it has them."""
     if replica_set.metadata.annotations == annotations:
         return replica_set
     metadata = msgspec.structs.replace(replica_set.metadata, annotations=annotations)
@@ -152,7 +152,7 @@ def with_annotations(replica_set: ReplicaSet, annotations: Mapping[str, str]) ->
 
 
 def surplus_history(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
-    """The oldest revisions beyond the limit; those that still have Pods, or may have, are passed over."""
+    """Return the oldest revisions beyond the limit, except those that have or may have Pods."""
     limit = history_limit(deployment)
     if limit is None:
         return []

@@ -1,4 +1,4 @@
-"""A Deployment and its ReplicaSets while a plan is made: every change is seen by the next decision at once."""
+"""A Deployment and its ReplicaSets during planning: each decision sees the changes of the previous ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dray.controllers.deployment.strategy import replicas_of
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new ReplicaSet; the messages are told when it is there."""
+    """A ReplicaSet to create; the messages become events after that."""
 
     replica_set: ReplicaSet
     messages: tuple[str, ...] = ()
@@ -21,33 +21,33 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A changed ReplicaSet."""
+    """A ReplicaSet to update; the messages become events after that."""
 
     replica_set: ReplicaSet
     messages: tuple[str, ...] = ()
 
 
-class Draft:
-    """Lives for one plan; `new` and `old` are always the state after the writes so far."""
+class Rollout:
+    """State of one plan; `new` and `old` include the changes so far."""
 
     def __init__(self, deployment: Deployment, replica_sets: Iterable[ReplicaSet], new: ReplicaSet | None) -> None:
         self.deployment = deployment
         self.conditions: Conditions = deployment.status.conditions
-        # The revision to note in the Deployment; None leaves it.
+        # The revision annotation of the Deployment; None keeps it.
         self.revision: str | None = None
         self.new = new
         self.old = [item for item in replica_sets if new is None or item.metadata.name != new.metadata.name]
         self._creation = ""
-        # Name -> messages, in the order in which the ReplicaSets were first changed.
+        # Name -> messages, in the order of the first changes.
         self._changes: dict[str, list[str]] = {}
 
     @property
     def all(self) -> list[ReplicaSet]:
-        """Every ReplicaSet there will be."""
+        """All ReplicaSets."""
         return [*self.old, *(() if self.new is None else (self.new,))]
 
     def create(self, replica_set: ReplicaSet) -> None:
-        """Have a new ReplicaSet."""
+        """Create the new ReplicaSet."""
         assert self.new is None
         self.new = replica_set
         self._creation = replica_set.metadata.name or ""
@@ -55,7 +55,7 @@ class Draft:
         self._changes[self._creation] = [_message(replica_set, 0, size)] if size else []
 
     def put(self, replica_set: ReplicaSet) -> None:
-        """Change a ReplicaSet other than in size."""
+        """Update a ReplicaSet, except its size."""
         name = replica_set.metadata.name or ""
         current = next(item for item in self.all if item.metadata.name == name)
         if current is replica_set:
@@ -64,7 +64,7 @@ class Draft:
         self._replace(name, replica_set)
 
     def scale(self, replica_set: ReplicaSet, replicas: int) -> bool:
-        """Change a ReplicaSet's size; whether it had another one."""
+        """Scale a ReplicaSet; return whether its size changed."""
         before = replicas_of(replica_set)
         self.put(as_scaled(self.deployment, replica_set, replicas))
         if before == replicas:
@@ -73,7 +73,7 @@ class Draft:
         return True
 
     def writes(self) -> tuple[Create | Update, ...]:
-        """The changes, each ReplicaSet once."""
+        """Return the changes, each ReplicaSet once."""
         states = {item.metadata.name: item for item in self.all}
         return tuple(
             (Create if name == self._creation else Update)(states[name], tuple(messages))

@@ -1,4 +1,4 @@
-"""How many Pods a Deployment may have beyond its number, and how many it may lack; pure."""
+"""Limits of a Deployment's strategy: surge and unavailable Pods. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def replicas_of(workload: Deployment | ReplicaSet) -> int:
-    """What the spec asks for."""
+    """Return the desired number of replicas."""
     return 1 if workload.spec.replicas is None else workload.spec.replicas
 
 
 def is_rolling(deployment: Deployment) -> bool:
-    """Whether old and new Pods may run at the same time."""
+    """Return whether the strategy is RollingUpdate."""
     return deployment.spec.strategy.type != RECREATE
 
 
 def fenceposts(deployment: Deployment) -> tuple[int, int]:
-    """Surge rounded up and unavailable rounded down; when both come to nothing, one may be unavailable."""
+    """Return surge, rounded up, and unavailable, rounded down; if both are 0, one Pod may be unavailable."""
     rolling = deployment.spec.strategy.rolling_update or _NOTHING
     wanted = replicas_of(deployment)
     surge = scaled_value(rolling.max_surge, wanted, round_up=True)
@@ -33,12 +33,12 @@ def fenceposts(deployment: Deployment) -> tuple[int, int]:
 
 
 def max_surge(deployment: Deployment) -> int:
-    """How many more Pods than wanted may exist."""
+    """Return how many Pods may exist in addition."""
     return fenceposts(deployment)[0] if is_rolling(deployment) else 0
 
 
 def max_unavailable(deployment: Deployment) -> int:
-    """How many of the wanted Pods may be missing."""
+    """Return how many Pods may be unavailable."""
     wanted = replicas_of(deployment)
     if not is_rolling(deployment) or wanted == 0:
         return 0
@@ -46,31 +46,31 @@ def max_unavailable(deployment: Deployment) -> int:
 
 
 def total_max(deployment: Deployment) -> int:
-    """How many Pods may exist."""
+    """Return how many Pods may exist."""
     return replicas_of(deployment) + max_surge(deployment)
 
 
 def has_progress_deadline(deployment: Deployment) -> bool:
-    """Whether being stuck is to be told."""
+    """Return whether the Deployment has a progress deadline."""
     return deployment.spec.progress_deadline_seconds not in (None, _INT32_MAX)
 
 
 def history_limit(deployment: Deployment) -> int | None:
-    """How many old ReplicaSets are kept; None means all."""
+    """Return how many old ReplicaSets are kept; None means all."""
     limit = deployment.spec.revision_history_limit
     return None if limit == _INT32_MAX else limit
 
 
 def active(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Those that ask for Pods."""
+    """Return the ReplicaSets with desired replicas."""
     return [item for item in replica_sets if replicas_of(item) > 0]
 
 
 def total(replica_sets: Iterable[ReplicaSet]) -> int:
-    """How many Pods they ask for."""
+    """Return the sum of desired replicas."""
     return sum(replicas_of(item) for item in replica_sets)
 
 
 def total_available(replica_sets: Iterable[ReplicaSet]) -> int:
-    """How many available Pods they report."""
+    """Return the sum of available replicas."""
     return sum(item.status.available_replicas or 0 for item in replica_sets)

@@ -1,1 +1,1 @@
-"""Deletes what lost all its owners, and what an owner's foreground or orphaning deletion asks for."""
+"""Deletes objects without owners, and performs foreground and orphaning deletion."""

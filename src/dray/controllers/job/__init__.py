@@ -1,1 +1,1 @@
-"""Runs the Pods of a Job until enough have succeeded, and counts every Pod exactly once."""
+"""Runs the Pods of a Job to completion and counts every Pod exactly once."""

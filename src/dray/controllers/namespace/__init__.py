@@ -1,1 +1,1 @@
-"""Empties namespaces that are being deleted, then lets them go."""
+"""Deletes the content of terminating namespaces and finalizes them."""

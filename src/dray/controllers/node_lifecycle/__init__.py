@@ -1,1 +1,1 @@
-"""Watches the heartbeats of nodes: says which are not well, keeps Pods off them, and empties them at a bounded rate."""
+"""Monitors nodes: sets conditions and taints, and evicts Pods from unhealthy nodes at a limited rate."""

@@ -1,1 +1,1 @@
-"""What controllers that keep Pods share: facts about Pods, whose they are, and how they are made and removed."""
+"""What the workload controllers share: Pods from templates, their status, owners, expectations and writes."""

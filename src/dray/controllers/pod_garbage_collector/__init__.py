@@ -1,1 +1,1 @@
-"""Removes Pods that no node will ever finish: orphaned, out of service, never placed, or finished and too many."""
+"""Deletes Pods that are orphaned, on nodes out of service, unscheduled and deleted, or finished and too many."""

@@ -1,1 +1,1 @@
-"""Keeps as many Pods of a template as a ReplicaSet asks for."""
+"""Runs as many Pods as a ReplicaSet asks for."""

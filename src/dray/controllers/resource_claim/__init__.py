@@ -1,1 +1,1 @@
-"""Makes claims from templates for Pods, and frees claims whose Pods are done."""
+"""The claim controller of resource.k8s.io: creates claims from templates and frees claims of finished Pods."""

@@ -1,1 +1,1 @@
-"""Keeps the usage that quotas report equal to what their namespaces contain."""
+"""Keeps the usage of ResourceQuotas equal to the content of their namespaces."""

@@ -1,1 +1,1 @@
-"""Gives every namespace its `default` ServiceAccount and the cluster's root certificate."""
+"""Creates the `default` ServiceAccount and the root CA ConfigMap of every namespace."""

@@ -1,4 +1,4 @@
-"""Whether what a node remembers agrees with the API. Pure."""
+"""Compares the checkpoints of a node with the API. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dray.sim.doctor.rules import Finding, Severity
 from dray.sim.snapshot import Snapshot
 
 
-def claims_disagree(node: str, remembered: Iterable[ClaimInfo], snapshot: Snapshot) -> Iterator[Finding]:
-    """Claims that the node has prepared, or thinks so, and that the API knows nothing of."""
-    for info in remembered:
+def check_claims(node: str, checkpoint: Iterable[ClaimInfo], snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield claims that the node has prepared and that the API does not have, or not for that Pod."""
+    for info in checkpoint:
         claim = snapshot.claims_by_key.get(info.key)
         subject = f"node {node}"
         if claim is None or claim.metadata.uid != info.uid:
@@ -28,10 +28,10 @@ def claims_disagree(node: str, remembered: Iterable[ClaimInfo], snapshot: Snapsh
             yield Finding(Severity.ERROR, "checkpoint-pod", subject, what, advice)
 
 
-def devices_disagree(node: str, remembered: Checkpoint, snapshot: Snapshot) -> Iterator[Finding]:
-    """Devices of plugins that the node has given to Pods which are not there."""
+def check_devices(node: str, checkpoint: Checkpoint, snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield device plugin devices that are assigned to Pods that do not exist."""
     gone: dict[str, set[str]] = {}
-    for slot, _ in remembered.assigned:
+    for slot, _ in checkpoint.assigned:
         pod = snapshot.pods_by_uid.get(slot.pod_uid)
         if pod is None:
             gone.setdefault(slot.pod_uid, set()).add(slot.resource)

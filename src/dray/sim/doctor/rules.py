@@ -18,7 +18,7 @@ from dray.sim.snapshot import Snapshot
 
 
 class Severity(enum.StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -27,7 +27,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One guarded write that mends it: a JSON patch whose `test` operations make sure that nothing has changed."""
+    """A write that resolves the finding: a JSON patch whose `test` operations guard against changes."""
 
     kind: str
     namespace: str
@@ -37,25 +37,25 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One problem."""
 
     severity: Severity
     rule: str
     # `kind namespace/name`
     subject: str
     what: str
-    # What to do about it, in words or as a command.
+    # How to resolve it, as text or command.
     advice: str
     fix: Fix | None = None
 
 
 # Controllers need seconds; what lasts longer than this is stuck.
-PATIENCE: Final = timedelta(minutes=2)
+STUCK_AFTER: Final = timedelta(minutes=2)
 Rule = Callable[[Snapshot, datetime], Iterator[Finding]]
 
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Claims reserved for Pods that are gone or have finished."""
+    """Yield claims reserved for Pods that do not exist or have finished."""
     for claim in snapshot.claims:
         for index, user in enumerate(claim.status.reserved_for):
             if not is_pod_reference(user):
@@ -81,7 +81,7 @@ def _remove_reservation(claim: ResourceClaim, index: int, uid: str) -> Fix:
 
 
 def double_allocations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Devices that several claims have for themselves."""
+    """Yield devices that are allocated exclusively to several claims."""
     shareable = _shareable(snapshot)
     for device, holders in sorted(holders_by_device(snapshot).items()):
         claims = sorted({holder.claim for holder in holders if not holder.admin_access and holder.consumed is None})
@@ -105,10 +105,10 @@ def _shareable(snapshot: Snapshot) -> set[str]:
 
 
 def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """Claims that have been on their way out for too long, with what holds them."""
+    """Yield claims that are stuck in deletion, with their finalizers and consumers."""
     for claim in snapshot.claims:
         deleted = claim.metadata.deletion_timestamp
-        if deleted is None or now - deleted < PATIENCE:
+        if deleted is None or now - deleted < STUCK_AFTER:
             continue
         users = [user.name for user in claim.status.reserved_for]
         others = [name for name in claim.metadata.finalizers if name != FINALIZER]
@@ -124,13 +124,13 @@ def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 
 def unused_allocations(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """Devices held by claims that nobody uses."""
+    """Yield allocated claims without consumers."""
     for claim in snapshot.claims:
         allocation = claim.status.allocation
         if allocation is None or claim.status.reserved_for or claim.metadata.deletion_timestamp is not None:
             continue
         since = allocation.allocation_timestamp
-        if since is None or now - since < PATIENCE:
+        if since is None or now - since < STUCK_AFTER:
             continue
         count = len(allocation.devices.results)
         yield Finding(
@@ -143,7 +143,7 @@ def unused_allocations(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 
 def lost_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Allocated devices that no driver publishes any more."""
+    """Yield allocated devices that no driver publishes any more."""
     known = {
         f"{pool_key(item.spec.driver, item.spec.pool.name)}/{device.name}"
         for item in snapshot.slices
@@ -165,7 +165,7 @@ def lost_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
 
 
 def unserved_pods(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Pods on a node whose claims are missing, not allocated, or not reserved for them."""
+    """Yield scheduled Pods whose claims are missing, not allocated, or not reserved for them."""
     for pod in snapshot.pods:
         if not pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None:
             continue
@@ -190,7 +190,7 @@ def _unserved(pod: Pod, name: str | None, claims: Mapping[NamespacedName, Resour
 
 
 def missing_classes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Claims and templates that ask for a class there is not."""
+    """Yield device classes that are requested and do not exist."""
     classes = {item.metadata.name for item in snapshot.classes}
     asked: dict[str, list[str]] = {}
     for claim in snapshot.claims:
@@ -215,7 +215,7 @@ def _classes(spec: Any) -> Iterator[str]:
 
 
 def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Pools that nothing is allocated from."""
+    """Yield incomplete and invalid pools, which are not allocated from."""
     inventory = snapshot.inventory()
     for pool in inventory.pools():
         pool.refresh(counters=True)
@@ -235,7 +235,7 @@ def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
 
 
 def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Slices of nodes that are not there."""
+    """Yield slices of nodes that do not exist."""
     nodes = {item.metadata.name for item in snapshot.nodes}
     for item in snapshot.slices:
         name = item.spec.node_name
@@ -250,10 +250,10 @@ def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
 
 
 def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """Pods that have waited for a while."""
+    """Yield Pods that have been pending for a while."""
     for pod in snapshot.pods:
         created = pod.metadata.creation_timestamp
-        if pod.spec.node_name or is_pod_done(pod) or created is None or now - created < PATIENCE:
+        if pod.spec.node_name or is_pod_done(pod) or created is None or now - created < STUCK_AFTER:
             continue
         if pod.spec.scheduling_gates:
             continue
@@ -264,7 +264,7 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 
 def dead_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Nodes that are not ready while Pods on them hold devices."""
+    """Yield nodes that are not ready while their Pods use devices."""
     held: dict[str, int] = {}
     for claim in snapshot.claims:
         for user in claim.status.reserved_for:
@@ -301,7 +301,7 @@ _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 
 
 def examine(snapshot: Snapshot, now: datetime) -> list[Finding]:
-    """Everything that all rules find, the worst first."""
+    """Return the findings of all rules, the most severe first."""
     found = [finding for rule in RULES for finding in rule(snapshot, now)]
     return sorted(found, key=lambda finding: _ORDER[finding.severity])
 

@@ -1,1 +1,1 @@
-"""Why a Pod waits, or why it got what it has: the scheduler's own answers, node by node, and what would change them."""
+"""Explains why a Pod is pending or got its devices: filter results per node, and suggestions."""

@@ -1,4 +1,4 @@
-"""What an explanation consists of. Values only."""
+"""Values of an explanation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Standing(enum.StrEnum):
-    """Where the Pod or claim is."""
+    """Scheduling state of the Pod or claim."""
 
     PENDING = "pending"
     PLACED = "placed"
@@ -20,21 +20,21 @@ class Standing(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one node says."""
+    """Filter results of one node."""
 
     node: str
     fits: bool
-    # Plugin -> its reasons; all plugins are asked, not only until the first no.
+    # Plugin -> reasons; all plugins run, not only until the first rejection.
     rejections: dict[str, tuple[str, ...]]
-    # What the devices say, one line; empty when they fit or were not asked for.
+    # Summary of the allocator; empty if devices fit or are not requested.
     devices: str = ""
     requests: tuple[RequestExplanation, ...] = ()
-    # `request: device` for what would be given here.
+    # `request: device` for what would be allocated here.
     would_get: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
-        """One line."""
+        """Return the result as one line."""
         if self.fits:
             return f"fits: {', '.join(self.would_get)}" if self.would_get else "fits"
         texts = [", ".join(reasons) for plugin, reasons in self.rejections.items() if plugin != "DynamicResources"]
@@ -46,7 +46,7 @@ class NodeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change that would let the Pod be placed, tried out with the real allocator."""
+    """A change that would make the Pod schedulable, tested with the allocator."""
 
     text: str
     nodes: tuple[str, ...]
@@ -54,18 +54,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One device that was given, and why none of a better alternative was."""
+    """An allocated device, and why no preferred alternative was."""
 
     claim: str
     request: str
     device: str
-    # Better alternatives with what was wrong with each on the same node.
+    # Preferred alternatives, with why each was impossible on the node.
     passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Everything there is to say about one Pod or claim."""
+    """The explanation of one Pod or claim."""
 
     kind: str
     namespace: str
@@ -73,15 +73,15 @@ class Answer:
     standing: Standing
     # The node it is on.
     node: str = ""
-    # What kept it from being looked at on any node.
+    # Why no node was evaluated.
     obstacle: str = ""
     nodes: tuple[NodeAnswer, ...] = ()
     given: tuple[Given, ...] = ()
     changes: tuple[Change, ...] = ()
-    # Nodes that would do, were some devices not held: who holds what.
+    # For nodes that would fit without other claims: which claims have which devices.
     holders: tuple[str, ...] = ()
 
     @property
     def fitting(self) -> int:
-        """How many nodes would take it."""
+        """Number of nodes that fit."""
         return sum(answer.fits for answer in self.nodes)

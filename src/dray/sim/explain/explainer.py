@@ -1,4 +1,4 @@
-"""Starts a replica, has its claims made, and asks its scheduler."""
+"""Explains a Pod: runs a replica until its claims exist, then runs the scheduler's filters."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dray.client.resources import PODS
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.sim.explain.answers import Answer, Standing
-from dray.sim.explain.filters import Filters, nodes_with_room
+from dray.sim.explain.filters import Filters, nodes_with_devices
 from dray.sim.explain.subject import Subject, before, given
-from dray.sim.explain.suggestions import CHANGES_MAX, helpful_changes, holders_in_the_way, node_changes
+from dray.sim.explain.suggestions import CHANGES_MAX, blocking_claims, helpful_changes, node_changes
 from dray.sim.replica.cluster import Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import Snapshot
 
-# Virtual time in which claims are made from templates; costs nothing.
+# Virtual time for the creation of claims from templates.
 CLAIM_SECONDS: Final = 30.0
 
 
 def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = "", gates: FeatureGates) -> Answer:
-    """Everything the scheduler has to say about the subject; of `node` every device."""
+    """Explain the subject, with every device of `node`."""
     return run_virtually(_explain(snapshot, subject, now, node, gates))
 
 
@@ -38,7 +38,7 @@ async def _explain(snapshot: Snapshot, subject: Subject, now: datetime, node: st
 
 
 def _profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
-    """Pods of every scheduler are explained as the default one would place them."""
+    """Return profiles for all schedulers of the snapshot, configured like the default scheduler."""
     default = ProfileConfig().scheduler_name
     names = {pod.spec.scheduler_name or default for pod in snapshot.pods} | {default}
     return tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
@@ -67,10 +67,10 @@ def _answer(replica: Replica, subject: Subject, pod: Pod, detailed: str) -> Answ
 
 
 def _advised(answer: Answer, filters: Filters, allocator: Allocator) -> Answer:
-    """With what would help, tried out."""
+    """Return the answer with tested suggestions."""
     changes = node_changes(answer.nodes)
     claims = filters.pending
     if claims:
-        nodes = filters.others_accept()
-        changes = (*helpful_changes(claims, answer.nodes, lambda c: nodes_with_room(allocator, nodes, c)), *changes)
-    return replace(answer, changes=changes[:CHANGES_MAX], holders=holders_in_the_way(answer.nodes))
+        nodes = filters.accepted_by_other_plugins()
+        changes = (*helpful_changes(claims, answer.nodes, lambda c: nodes_with_devices(allocator, nodes, c)), *changes)
+    return replace(answer, changes=changes[:CHANGES_MAX], holders=blocking_claims(answer.nodes))

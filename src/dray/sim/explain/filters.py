@@ -1,4 +1,4 @@
-"""Asks every filter of the scheduler about every node. Pure, given a scheduler that is in step with its API server."""
+"""Runs every filter of the scheduler on every node. Pure, given a synced scheduler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DYNAMIC_RESOURCES = "DynamicResources"
 
 
 class Filters:
-    """One Pod's filters, ready to be asked about nodes."""
+    """The filters for one Pod."""
 
     def __init__(
         self, profile: Profile, snapshot: Snapshot, allocator: Allocator, pod: Pod, *, detailed: str = ""
@@ -30,15 +30,15 @@ class Filters:
         self._snapshot = snapshot
         self._allocator = allocator
         self._pod = pod
-        # The node that says of every device why or why not, also when it fits.
+        # The node whose devices are all explained, also if it fits.
         self._detailed = detailed
         self._state = CycleState(PodInfo(pod))
-        # Nodes that PreFilter plugins named; None when they named none.
+        # Nodes selected by PreFilter plugins; None if there is no selection.
         self._names: frozenset[str] | None = None
         self.obstacle = self._prepare()
 
     def _prepare(self) -> str:
-        """Why no node needs to be asked at all; empty when they must."""
+        """Run PreEnqueue and PreFilter; return why no node is evaluated, empty if nodes are."""
         status = self._profile.pre_enqueue(self._pod)
         if not status.is_success:
             return status.message
@@ -50,22 +50,22 @@ class Filters:
 
     @property
     def pending(self) -> tuple[ResourceClaim, ...]:
-        """The claims of the Pod's entries that are still to be allocated."""
+        """The Pod's unallocated claims."""
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
         return () if own is None else own.pending
 
     def _wanted_on(self, node: NodeInfo) -> tuple[ResourceClaim, ...]:
-        """What is to be allocated on the node, extended resources that it lacks included."""
+        """Return the claims to allocate on the node, including those for extended resources."""
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
         return () if own is None else own.variant_on(node.name).claims
 
     def answers(self) -> tuple[NodeAnswer, ...]:
-        """Every node's answer, those that fit first."""
+        """Return the results of all nodes, fitting ones first."""
         found = [self.answer(node) for node in self._snapshot.nodes]
         return tuple(sorted(found, key=lambda answer: (not answer.fits, answer.node)))
 
     def answer(self, node: NodeInfo) -> NodeAnswer:
-        """One node's answer."""
+        """Return the result of one node."""
         rejections = self._rejections(node)
         if not rejections:
             wanted = self._wanted_on(node) if node.name == self._detailed else ()
@@ -105,13 +105,13 @@ class Filters:
             for result in allocation.devices.results
         )
 
-    def others_accept(self) -> tuple[NodeInfo, ...]:
-        """The nodes that only the devices may refuse."""
+    def accepted_by_other_plugins(self) -> tuple[NodeInfo, ...]:
+        """Return the nodes that no other plugin than DynamicResources rejects."""
         return tuple(node for node in self._snapshot.nodes if not self._rejections(node).keys() - {DYNAMIC_RESOURCES})
 
 
-def nodes_with_room(allocator: Allocator, nodes: Sequence[NodeInfo], claims: Sequence[ResourceClaim]) -> list[str]:
-    """The nodes that have devices for all the claims."""
+def nodes_with_devices(allocator: Allocator, nodes: Sequence[NodeInfo], claims: Sequence[ResourceClaim]) -> list[str]:
+    """Return the nodes with devices for all claims."""
     found = []
     for node in nodes:
         try:

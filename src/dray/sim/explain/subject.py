@@ -1,4 +1,4 @@
-"""The Pod or claim that is asked about, and the snapshot as it was before it was placed. Pure."""
+"""The Pod or claim to explain, and the snapshot before it was scheduled. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.explain.answers import Given, NodeAnswer, Standing
 from dray.sim.snapshot import Snapshot, SnapshotError
 
-# A stand-in for a claim that no Pod uses.
+# Pod for a claim that no Pod uses.
 PROBE_NAME: Final = "explain-probe"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is asked about: a Pod, or a claim with the Pod that uses it or would."""
+    """A Pod, or a claim with a Pod that uses it."""
 
     kind: str
     key: NamespacedName
     pod: NamespacedName
     standing: Standing
     node: str
-    # The claims as they are, those that hold devices.
+    # The allocated claims.
     held: tuple[ResourceClaim, ...]
 
 
 def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
-    """Find a Pod; raises `SnapshotError`."""
+    """Find a Pod; raise `SnapshotError` if it does not exist."""
     pod = _pod(snapshot, key)
     if pod is None:
         raise SnapshotError(f'pods "{key.name}" not found in namespace "{key.namespace}"')
@@ -39,7 +39,7 @@ def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
 
 
 def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
-    """Find a claim and the Pod that uses it; raises `SnapshotError`."""
+    """Find a claim and a Pod that uses it; raise `SnapshotError` if it does not exist."""
     claim = snapshot.claims_by_key.get(key)
     if claim is None:
         raise SnapshotError(f'resourceclaims "{key.name}" not found in namespace "{key.namespace}"')
@@ -48,14 +48,14 @@ def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     standing = Standing.PLACED if held else Standing.PENDING
     if not users:
         return Subject("claim", key, NamespacedName(key.namespace, PROBE_NAME), standing, "", held)
-    # Those that wait say more than those that run.
+    # Pending Pods are more informative than running ones.
     users.sort(key=lambda pod: bool(pod.spec.node_name))
     pod = users[0] if not held else users[-1]
     return Subject("claim", key, _key(pod), standing, pod.spec.node_name or "" if held else "", held)
 
 
 def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
-    """The snapshot without what the subject was given; with a Pod for a claim that has none."""
+    """Return the snapshot without the subject's allocation, with a Pod for a claim that has none."""
     freed = {_key(claim) for claim in subject.held}
     documents = dict(snapshot.documents)
     documents["ResourceClaim"] = [
@@ -70,7 +70,7 @@ def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
 
 
 def given(subject: Subject, answers: Iterable[NodeAnswer]) -> tuple[Given, ...]:
-    """What the subject has, with why better alternatives were passed over on its node."""
+    """Return the subject's devices, with why preferred alternatives were impossible on its node."""
     node = next((answer for answer in answers if answer.node == subject.node), None)
     found = []
     for claim in subject.held:
@@ -98,7 +98,7 @@ def _passed_over(claim: ResourceClaim, chosen: str, node: NodeAnswer) -> tuple[s
 
 
 def claim_keys(pod: Pod) -> Iterable[NamespacedName]:
-    """The claims that a Pod uses, as far as they are known."""
+    """Yield the claims that a Pod uses, as far as they are known."""
     namespace = pod.metadata.namespace or ""
     for entry in pod_claims(pod):
         if entry.claim_name:
@@ -108,7 +108,7 @@ def claim_keys(pod: Pod) -> Iterable[NamespacedName]:
 
 
 def _held(snapshot: Snapshot, pod: Pod) -> tuple[ResourceClaim, ...]:
-    """The Pod's allocated claims that nobody else uses; what is shared was given to all of them."""
+    """Return the Pod's allocated claims that no other Pod uses."""
     found = []
     for key in claim_keys(pod):
         claim = snapshot.claims_by_key.get(key)

@@ -1,4 +1,4 @@
-"""Small changes to claims, each tried out: the ones that would let the Pod be placed. Pure."""
+"""Suggestions for a pending Pod: changes of its claims or of nodes, and which claims have the devices. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dray.api.types.resource_v1 import (
 )
 from dray.sim.explain.answers import Change, NodeAnswer
 
-# A list that is longer than this is not read.
+# Longer lists are not useful.
 CHANGES_MAX: Final = 8
 _TEXT_MAX: Final = 60
 replace = msgspec.structs.replace
 
-# Which nodes would take these claims.
+# Returns the nodes that fit with these claims.
 Attempt = Callable[[Sequence[ResourceClaim]], list[str]]
 
 
@@ -35,7 +35,7 @@ class _Candidate:
 def helpful_changes(
     claims: Sequence[ResourceClaim], answers: Sequence[NodeAnswer], attempt: Attempt
 ) -> tuple[Change, ...]:
-    """Changes of one thing that suffice, the smallest kind first."""
+    """Return single changes of claims that suffice, the smallest first."""
     found: list[Change] = []
     for position, claim in enumerate(claims):
         for index, request in enumerate(claim.spec.devices.requests):
@@ -52,7 +52,7 @@ def helpful_changes(
 def _fewer(
     claims: Sequence[ResourceClaim], position: int, index: int, request: DeviceRequest, attempt: Attempt
 ) -> Iterator[Change]:
-    """The largest smaller count that fits."""
+    """Yield the largest smaller count that fits."""
     exactly = request.exactly
     if exactly is None or exactly.allocation_mode == "All":
         return
@@ -110,7 +110,7 @@ def _taints(answers: Sequence[NodeAnswer]) -> Iterator[str]:
 
 
 def reasons_of(answers: Sequence[NodeAnswer], kind: Reason) -> Iterator[DeviceReason]:
-    """All reasons of a kind that the devices of the nodes have."""
+    """Yield the reasons of a kind from all nodes."""
     for answer in answers:
         for request in answer.requests:
             yield from (reason for reason in request.reasons if reason.reason is kind)
@@ -151,7 +151,7 @@ def _short(text: str) -> str:
     return line if len(line) <= _TEXT_MAX else f"{line[: _TEXT_MAX - 1]}…"
 
 
-# Plugin -> what its user could do; the reason follows.
+# Plugin -> suggestion; the reason follows.
 _ADVICE: Final = {
     "NodeUnschedulable": "uncordon the node",
     "TaintToleration": "tolerate the taint or remove it",
@@ -162,8 +162,8 @@ _ADVICE: Final = {
 }
 
 
-def holders_in_the_way(answers: Sequence[NodeAnswer]) -> tuple[str, ...]:
-    """For nodes that would have enough, were some devices not held: who holds what there; the nearest node first."""
+def blocking_claims(answers: Sequence[NodeAnswer]) -> tuple[str, ...]:
+    """Return for nodes with enough devices which claims have them, the node with the fewest missing devices first."""
     found = []
     for answer in answers:
         if answer.rejections.keys() - {"DynamicResources"}:
@@ -182,7 +182,7 @@ def holders_in_the_way(answers: Sequence[NodeAnswer]) -> tuple[str, ...]:
 
 
 def node_changes(answers: Sequence[NodeAnswer]) -> tuple[Change, ...]:
-    """What to do about the one thing that keeps a node from fitting, the same advice for all its nodes."""
+    """Return suggestions for nodes that only one plugin rejects, grouped by suggestion."""
     advice: dict[str, list[str]] = {}
     for answer in answers:
         if len(answer.rejections) != 1:

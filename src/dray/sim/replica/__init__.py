@@ -1,1 +1,1 @@
-"""A cluster in this process that begins as a snapshot and goes on in virtual time."""
+"""An in-process cluster that starts from a snapshot and runs in virtual time."""

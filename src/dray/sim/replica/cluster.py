@@ -1,4 +1,4 @@
-"""The replica's hands: an API server without a port, the real controllers and scheduler, in virtual time."""
+"""A replica of a snapshot: an in-process API server, the real controllers and scheduler, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
-from dray.sim.replica.kubelet import Kubelets
+from dray.sim.replica.kubelet import SimulatedKubelets
 from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import Snapshot
 
-# The same snapshot gives the same answers.
+# Fixed, so that results are reproducible.
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)
 # Kinds whose informers the garbage collector shares with the other controllers.
@@ -42,11 +42,11 @@ _CACHED: Final = (PODS, NODES, REPLICA_SETS, JOBS, RESOURCE_CLAIMS)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the replica is to behave."""
+    """Options of a replica."""
 
     gates: FeatureGates
     config: SchedulerConfig
-    # Whether Pods are placed; otherwise they can only be asked about.
+    # Whether the scheduler runs; otherwise Pods can only be explained.
     schedules: bool = True
 
 
@@ -61,7 +61,7 @@ class Replica:
 
 @asynccontextmanager
 async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncIterator[Replica]:
-    """A replica of the snapshot for the time of a `with` block; the loop must be a `VirtualLoop`."""
+    """Run a replica of the snapshot for the time of the block; the loop must be a `VirtualLoop`."""
     clock, rng = LoopClock(now), random.Random(SEED)  # noqa: S311 - repeatable, guards nothing
     async with (
         in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
@@ -79,7 +79,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
             for kind in (DeploymentController, ReplicaSetController, DaemonSetController, JobController):
                 group.spawn(kind(context).run(), kind.__name__)
-            group.spawn(Kubelets(client, informers).run(), "kubelets")
+            group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
         try:
@@ -89,12 +89,12 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
 
 
 async def pass_time(seconds: float) -> None:
-    """Let virtual time go by, and everything happen that happens in it."""
+    """Advance virtual time."""
     await asyncio.sleep(seconds)
 
 
 def contents(snapshot: Snapshot) -> Iterator[Document]:
-    """What the replica begins with: the snapshot, and what every namespace has."""
+    """Yield the initial objects: the snapshot, and the defaults of every namespace."""
     documents = [item for items in snapshot.documents.values() for item in items]
     present = {item["metadata"]["name"] for item in snapshot.documents.get("Namespace", ())}
     for name in sorted(_namespaces(documents)):
@@ -108,9 +108,9 @@ def contents(snapshot: Snapshot) -> Iterator[Document]:
 
 
 def _with_known_owners(document: Document, uids: set[str | None]) -> Document:
-    """Without owners that the snapshot just does not have: to the garbage collector they would be gone.
+    """Remove owners that the snapshot does not contain: the garbage collector would consider them deleted.
 
-    Pods are all there, so what belonged to one that is not may go.
+    A snapshot contains all Pods, so dependents of missing Pods may be deleted.
     """
     owners = document["metadata"].get("ownerReferences")
     if not owners:
@@ -126,7 +126,7 @@ def _namespaces(documents: Iterable[Document]) -> set[str]:
 
 
 def namespace_document(name: str) -> Document:
-    """A namespace that is open."""
+    """Return an active namespace."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -1,4 +1,4 @@
-"""Says that placed Pods run and are ready, and lets Pods go that are to go; nothing is started."""
+"""Simulates the kubelets of a replica: scheduled Pods become ready, deleted Pods are removed."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ PODS: Final = resources.PODS.unstructured
 _STATUS: Final = WriteOptions(subresource="status")
 
 
-class Kubelets:
-    """One for all nodes."""
+class SimulatedKubelets:
+    """One instance for all nodes."""
 
     def __init__(self, client: Client, informers: SharedInformerFactory) -> None:
         self._client = client
         self._changed: asyncio.Queue[Document] = asyncio.Queue()
-        informers.informer(PODS).add_handler(self._note)
+        informers.informer(PODS).add_handler(self._pod_changed)
 
-    def _note(self, _old: Document | None, new: Document | None) -> None:
+    def _pod_changed(self, _old: Document | None, new: Document | None) -> None:
         if new is not None and new["spec"].get("nodeName"):
             self._changed.put_nowait(new)
 
     async def run(self) -> None:
-        """Follow the Pods until cancelled."""
+        """Sync Pods until cancelled."""
         while True:
             pod = await self._changed.get()
             try:
                 await self._sync(pod)
             except (NotFoundError, ConflictError):
-                # Gone or changed meanwhile; of a change there is news in the queue.
+                # Deleted or changed meanwhile; the event of a change is in the queue.
                 continue
 
     async def _sync(self, pod: Document) -> None:

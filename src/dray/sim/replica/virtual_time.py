@@ -1,4 +1,4 @@
-"""An event loop whose time jumps to the next timer instead of waiting: hours pass in milliseconds, always the same."""
+"""An event loop in virtual time: it jumps to the next timer instead of waiting, and is deterministic."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class _Jumping(selectors.SelectSelector):
-    """Nothing in a simulation comes from outside, so to wait is only to let time pass."""
+class _VirtualSelector(selectors.SelectSelector):
+    """There is no I/O in a simulation, so waiting only advances the time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "everybody waits, and nobody will ever wake them"
+        assert timeout is not None, "deadlock: every task waits and no timer is set"
         self.now += max(timeout, 0.0)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Single-threaded and without I/O: the same coroutines run in the same order every time."""
+    """Single-threaded and without I/O: coroutines always run in the same order."""
 
     def __init__(self) -> None:
-        self._jumping = _Jumping()
-        super().__init__(self._jumping)
+        self._selector_clock = _VirtualSelector()
+        super().__init__(self._selector_clock)
 
     def time(self) -> float:
         """Seconds since the loop began."""
-        return self._jumping.now
+        return self._selector_clock.now
 
 
 class LoopClock:
@@ -53,7 +53,7 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep in virtual time."""
         await asyncio.sleep(max(seconds, 0.0))
 
 

@@ -1,1 +1,1 @@
-"""What would happen after a change: to the snapshot first, then played forward by the real scheduler."""
+"""Simulates a change of a snapshot with the real scheduler."""

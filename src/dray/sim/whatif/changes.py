@@ -17,13 +17,13 @@ EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A snapshot after a change, and the Pods that it ended and nobody brings back."""
+    """A snapshot after a change, and the deleted Pods that no controller recreates."""
 
     snapshot: Snapshot
     lost: tuple[str, ...] = ()
 
     def then(self, other: Changed) -> Changed:
-        """Both changes; `other` was made of this one's snapshot."""
+        """Combine two changes; `other` was applied to this one's snapshot."""
         return Changed(other.snapshot, (*self.lost, *other.lost))
 
 
@@ -40,7 +40,7 @@ class DeviceTaintChange:
 
     @classmethod
     def parse(cls, text: str) -> DeviceTaintChange:
-        """Read what a user typed; raises `SnapshotError`."""
+        """Parse user input; raise `SnapshotError` if it is invalid."""
         place, _, taint = text.partition("=")
         head, _, effect = taint.rpartition(":")
         key, _, value = head.partition("=")
@@ -53,7 +53,7 @@ class DeviceTaintChange:
         return cls(parts[0], parts[1], parts[2], key, value, effect)
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
-        """Whether the device is meant."""
+        """Return whether the device is selected."""
         return driver == self.driver and self.pool in ("", pool) and self.device in ("", device)
 
 
@@ -66,7 +66,7 @@ def drain(snapshot: Snapshot, name: str) -> Changed:
 
 
 def remove_node(snapshot: Snapshot, name: str) -> Changed:
-    """Take a node away with its slices and all its Pods."""
+    """Remove a node with its slices and all its Pods."""
     _node(snapshot, name)
     slices = [item for item in snapshot.documents.get("ResourceSlice", ()) if item["spec"].get("nodeName") != name]
     nodes = [item for item in snapshot.documents["Node"] if item["metadata"]["name"] != name]
@@ -78,7 +78,7 @@ def remove_node(snapshot: Snapshot, name: str) -> Changed:
 
 
 def remove_driver(snapshot: Snapshot, driver: str) -> Changed:
-    """Take a driver's devices away; Pods that run keep theirs."""
+    """Remove a driver's devices; running Pods keep theirs."""
     slices = snapshot.documents.get("ResourceSlice", ())
     kept = [item for item in slices if item["spec"]["driver"] != driver]
     if len(kept) == len(slices):
@@ -114,7 +114,7 @@ def add_nodes(snapshot: Snapshot, pattern: Sequence[Document], count: int) -> Ch
 
 
 def new_names(stem: str, count: int, taken: Iterable[str]) -> list[str]:
-    """Names for copies that nobody has yet."""
+    """Return unused names for copies."""
     used, found, number = set(taken), list[str](), 0
     while len(found) < count:
         number += 1
@@ -125,7 +125,7 @@ def new_names(stem: str, count: int, taken: Iterable[str]) -> list[str]:
 
 
 def copies(pattern: Iterable[Document], old: str, new: str) -> list[Document]:
-    """A node and its slices under another name."""
+    """Return copies of a node and its slices under another name."""
     found = []
     for item in pattern:
         metadata = {key: value for key, value in item["metadata"].items() if key not in ("uid", "resourceVersion")}
@@ -143,21 +143,21 @@ def copies(pattern: Iterable[Document], old: str, new: str) -> list[Document]:
 
 
 def _evict(snapshot: Snapshot, evicted: set[tuple[str, str]]) -> Changed:
-    """Pods of a controller come back as new ones that wait; others are gone."""
+    """Recreate evicted Pods of controllers as pending; other evicted Pods are lost."""
     pods: list[Document] = []
     lost: list[str] = []
     for item in snapshot.documents.get("Pod", ()):
         if _key(item) not in evicted or _is_done(item):
             pods.append(item)
         elif any(owner.get("controller") for owner in item["metadata"].get("ownerReferences") or ()):
-            pods.append(reborn(item))
+            pods.append(recreated(item))
         else:
             lost.append("/".join(_key(item)))
     return Changed(Snapshot({**snapshot.documents, "Pod": pods}), tuple(lost))
 
 
-def reborn(pod: Document) -> Document:
-    """The Pod as its controller would make it again: no uid, no node, no claims yet."""
+def recreated(pod: Document) -> Document:
+    """Return the Pod as its controller would recreate it: without uid, node and claims."""
     metadata = {
         name: value
         for name, value in pod["metadata"].items()

@@ -1,4 +1,4 @@
-"""What a run came to, compared with how it was before. Pure."""
+"""Outcome of a what-if run, compared with the original snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ FIT_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """One Pod that was placed, moved, or waits."""
+    """A Pod that was scheduled, moved, or is pending."""
 
     namespace: str
     name: str
-    # Where it was; empty for one that had no node.
+    # The original node; empty if it had none.
     before: str
     node: str
     devices: tuple[str, ...] = ()
-    # Why it waits.
+    # Why it is pending.
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Fullness:
-    """A class or node before and after."""
+class UsageChange:
+    """Usage of a class or node before and after."""
 
     name: str
     before: UsageRow
@@ -43,21 +43,21 @@ class Fullness:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything a run came to."""
+    """Outcome of a run."""
 
     placed: tuple[PodOutcome, ...]
     moved: tuple[PodOutcome, ...]
     pending: tuple[PodOutcome, ...]
-    # `namespace/name` of Pods that ended and that nobody brings back.
+    # `namespace/name` of deleted Pods that no controller recreates.
     lost: tuple[str, ...]
     unchanged: int
-    classes: tuple[Fullness, ...]
-    nodes: tuple[Fullness, ...]
+    classes: tuple[UsageChange, ...]
+    nodes: tuple[UsageChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many copies of a Pod found a place, and why the next did not."""
+    """How many copies of a Pod were scheduled, and why the next was not."""
 
     count: int
     why: str
@@ -66,7 +66,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How many nodes had to be added until nothing waited; `enough` is false when no number would do."""
+    """How many nodes were added until no Pod was pending; `enough` is false if more would not help."""
 
     nodes: int
     enough: bool
@@ -74,7 +74,7 @@ class Growth:
 
 
 def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outcome:
-    """What became of every Pod, and how full everything got."""
+    """Compare two snapshots: Pods and usage."""
     nodes_before = {_key(pod): pod.spec.node_name or "" for pod in before.pods if not is_pod_done(pod)}
     outcomes = [_outcome(pod, nodes_before, after) for pod in after.pods if not is_pod_done(pod)]
     placed = tuple(item for item in outcomes if item.node and not item.before)
@@ -87,8 +87,8 @@ def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outc
         pending,
         tuple(lost),
         unchanged=len(outcomes) - len(placed) - len(moved) - len(pending),
-        classes=_fullness(usage.by_class(rows_before), usage.by_class(rows_after)),
-        nodes=_fullness(usage.by_node(rows_before), usage.by_node(rows_after)),
+        classes=_usage_changes(usage.by_class(rows_before), usage.by_class(rows_after)),
+        nodes=_usage_changes(usage.by_node(rows_before), usage.by_node(rows_after)),
     )
 
 
@@ -100,7 +100,7 @@ def _outcome(pod: Pod, nodes_before: Mapping[tuple[str, str], str], after: Snaps
 
 
 def devices_of(pod: Pod, snapshot: Snapshot) -> Iterable[str]:
-    """The devices that a Pod's claims hold."""
+    """Yield the devices of a Pod's claims."""
     for key in claim_keys(pod):
         claim = snapshot.claims_by_key.get(key)
         if claim is not None and claim.status.allocation is not None:
@@ -119,12 +119,12 @@ def _key(pod: Pod) -> tuple[str, str]:
     return pod.metadata.namespace or "", pod.metadata.name or ""
 
 
-def _fullness(before: Iterable[UsageRow], after: Iterable[UsageRow]) -> tuple[Fullness, ...]:
+def _usage_changes(before: Iterable[UsageRow], after: Iterable[UsageRow]) -> tuple[UsageChange, ...]:
     old, new = {row.name: row for row in before}, {row.name: row for row in after}
     nothing = UsageRow("", 0, 0, 0, 0)
-    return tuple(Fullness(name, old.get(name, nothing), new.get(name, nothing)) for name in sorted({*old, *new}))
+    return tuple(UsageChange(name, old.get(name, nothing), new.get(name, nothing)) for name in sorted({*old, *new}))
 
 
 def used(rows: Iterable[DeviceRow]) -> int:
-    """How many devices somebody has."""
+    """Return the number of allocated devices."""
     return sum(bool(row.holders) for row in rows)

@@ -1,4 +1,4 @@
-"""Plays a changed snapshot forward in a replica, and reads what it has become."""
+"""Runs a changed snapshot in a replica until it settles, and reads the result."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.whatif.changes import Changed, copies, new_names
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
 
-# Virtual seconds without any change after which nothing more will happen: longer than the longest backoff.
+# Virtual seconds without a change after which the cluster has settled: longer than the longest backoff.
 QUIET_SECONDS: Final = 15.0
 STEP_SECONDS: Final = 1.0
 SETTLE_SECONDS_MAX: Final = 3600.0
 BATCH_MAX: Final = 64
 NODES_MAX: Final = 1_000
 
-# Told (done, of, what).
+# Called with (done, total, description).
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A what-if run: the cluster as it is, as it is to begin, and who watches."""
+    """A what-if run: the cluster, the changed cluster it starts from, and a progress callback."""
 
     before: Snapshot
     changed: Changed
@@ -41,7 +41,7 @@ class Run:
     progress: Progress
 
     def options(self) -> Options:
-        """How the replica is to behave."""
+        """Return the options of the replica."""
         default = ProfileConfig().scheduler_name
         names = {pod.spec.scheduler_name or default for pod in self.changed.snapshot.pods} | {default}
         profiles = tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
@@ -49,7 +49,7 @@ class Run:
 
 
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
-    """What happens after the change and after the manifests are applied."""
+    """Apply the change and the manifests; return the outcome."""
     return run_virtually(_simulate(run, manifests))
 
 
@@ -61,7 +61,7 @@ async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
 
 
 def count_fit(run: Run, manifests: Sequence[Document], most: int = FIT_MAX) -> Fit:
-    """How many more of the manifests' Pod fit."""
+    """Return how many copies of the Pod in the manifests fit."""
     return run_virtually(_count_fit(run, manifests, most))
 
 
@@ -89,7 +89,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
 
 
 def count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequence[Document]) -> Growth:
-    """How many nodes like the pattern's to add until nothing waits."""
+    """Return how many copies of the pattern's node are needed until no Pod is pending."""
     return run_virtually(_count_nodes(run, manifests, pattern))
 
 
@@ -111,7 +111,7 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
             await settle(replica, _silent)
             after = compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
             if len(after.pending) >= len(outcome.pending):
-                # Another node changed nothing, and the next one would be just like it.
+                # Another node did not help, and more of the same will not either.
                 return Growth(added, enough=False, outcome=outcome)
             outcome, added = after, added + 1
             run.progress(added, 0, f"nodes added, {len(outcome.pending)} Pods wait")
@@ -119,7 +119,7 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
 
 
 def _with_namespaces(snapshot: Snapshot, manifests: Sequence[Document]) -> Snapshot:
-    """A snapshot without any Namespace was not asked for them: those that the manifests name are taken to be there."""
+    """Add the namespaces of the manifests to a snapshot that contains none."""
     if snapshot.documents.get("Namespace"):
         return snapshot
     names = {item["metadata"].get("namespace") for item in manifests} - {None, ""}
@@ -127,7 +127,7 @@ def _with_namespaces(snapshot: Snapshot, manifests: Sequence[Document]) -> Snaps
 
 
 async def settle(replica: Replica, progress: Progress) -> None:
-    """Let time pass until nothing changes any more."""
+    """Advance time until nothing changes any more."""
     quiet, last, passed = 0.0, "", 0.0
     while quiet < QUIET_SECONDS and passed < SETTLE_SECONDS_MAX:
         await pass_time(STEP_SECONDS)
@@ -140,14 +140,14 @@ async def settle(replica: Replica, progress: Progress) -> None:
 
 
 async def _version(client: Client) -> str:
-    """Changes whenever anything does."""
+    """Return the resource version of the cluster."""
     served = {item.kind: item for item in await client.resources() if item.preferred}
     page = await client.list(served["Namespace"].resource())
     return page.resource_version
 
 
 async def apply(client: Client, documents: Sequence[Document]) -> None:
-    """Create the objects, or replace those that are there; the server judges them."""
+    """Create the objects, or replace existing ones."""
     served = {(item.group, item.version, item.kind): item for item in await client.resources()}
     for document in documents:
         group_version = GroupVersion.parse(document["apiVersion"])
@@ -169,7 +169,7 @@ async def _create_or_replace(client: Client, resource: Resource[Document], body:
         return
     made = await client.create(resource, body, namespace)
     if body["kind"] == "Node":
-        # The taint of a new node is taken off by who sees it ready; here nobody would.
+        # The node lifecycle controller, which removes the taint of new nodes, does not run here.
         await client.update(resource, {**made, "spec": {**made.get("spec", {}), "taints": _taints(body)}})
 
 

@@ -20,9 +20,9 @@ from dray.api.types.apps_v1 import (
 )
 from dray.api.types.core_v1 import Container, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
-from dray.controllers.deployment import conditions as told
+from dray.controllers.deployment import conditions as cond
 from dray.controllers.deployment import plan, revisions, scaling, strategy
-from dray.controllers.deployment.rollout import Create, Draft, Update
+from dray.controllers.deployment.rollout import Create, Rollout, Update
 from dray.controllers.pod_control.replicas import scaled_value
 from tests.unit.controllers.pod_control.pods import NOW, ago
 
@@ -83,12 +83,12 @@ def replica_set(
     )
 
 
-def draft_of(item: Deployment, *sets: ReplicaSet) -> Draft:
-    return Draft(item, sets, revisions.find_new(item, sets))
+def draft_of(item: Deployment, *sets: ReplicaSet) -> Rollout:
+    return Rollout(item, sets, revisions.find_new(item, sets))
 
 
-def sizes(draft: Draft) -> dict[str, int]:
-    return {item.metadata.name or "": strategy.replicas_of(item) for item in draft.all}
+def sizes(rollout: Rollout) -> dict[str, int]:
+    return {item.metadata.name or "": strategy.replicas_of(item) for item in rollout.all}
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_bounds(replicas: int, surge: int | str, unavailable: int | str, expecte
     ],
 )
 def test_growing(wanted: int, old: int, new: int, after: int) -> None:
-    draft = draft_of(deployment(wanted), replica_set("old", old), replica_set("new", new))
-    assert scaling.grow_new(draft) is (after != new)
-    assert sizes(draft)["new"] == after
+    rollout = draft_of(deployment(wanted), replica_set("old", old), replica_set("new", new))
+    assert scaling.grow_new(rollout) is (after != new)
+    assert sizes(rollout)["new"] == after
 
 
 @pytest.mark.parametrize(
@@ -142,22 +142,22 @@ def test_growing(wanted: int, old: int, new: int, after: int) -> None:
     ],
 )
 def test_shrinking(old: int, available: int, new: int, new_available: int, after: int) -> None:
-    draft = draft_of(
+    rollout = draft_of(
         deployment(10), replica_set("old", old, available=available), replica_set("new", new, available=new_available)
     )
-    assert scaling.shrink_old(draft) is (after != old)
-    assert sizes(draft)["old"] == after
+    assert scaling.shrink_old(rollout) is (after != old)
+    assert sizes(rollout)["old"] == after
 
 
 def test_the_oldest_shrink_first() -> None:
-    draft = draft_of(
+    rollout = draft_of(
         deployment(10),
         replica_set("older", 4, age=300.0),
         replica_set("old", 4, age=200.0),
         replica_set("new", 5),
     )
-    assert scaling.shrink_old(draft)
-    assert sizes(draft) == {"older": 0, "old": 3, "new": 5}
+    assert scaling.shrink_old(rollout)
+    assert sizes(rollout) == {"older": 0, "old": 3, "new": 5}
 
 
 @pytest.mark.parametrize(
@@ -173,17 +173,17 @@ def test_the_oldest_shrink_first() -> None:
 def test_sharing_out(wanted: int, before: dict[str, int], after: dict[str, int]) -> None:
     ages = {"a": 300.0, "b": 200.0, "new": 100.0}
     sets = [replica_set(name, size, noted=(10, 13), age=ages[name]) for name, size in before.items()]
-    draft = draft_of(deployment(wanted), *sets)
-    assert scaling.is_scaling(draft)
-    scaling.scale(draft)
-    assert sizes(draft) == after
-    assert not scaling.is_scaling(draft)
+    rollout = draft_of(deployment(wanted), *sets)
+    assert scaling.is_scaling(rollout)
+    scaling.scale(rollout)
+    assert sizes(rollout) == after
+    assert not scaling.is_scaling(rollout)
 
 
 def test_a_full_new_set_empties_the_others() -> None:
-    draft = draft_of(deployment(10), replica_set("old", 2), replica_set("new", 10, noted=(10, 13)))
-    scaling.scale(draft)
-    assert sizes(draft) == {"old": 0, "new": 10}
+    rollout = draft_of(deployment(10), replica_set("old", 2), replica_set("new", 10, noted=(10, 13)))
+    scaling.scale(rollout)
+    assert sizes(rollout) == {"old": 0, "new": 10}
 
 
 def test_the_first_plan_creates() -> None:
@@ -230,9 +230,9 @@ def test_a_settled_deployment_needs_nothing() -> None:
             new = write.replica_set
         item = result.report or item
     assert (result.write, result.delete, result.report, result.requeue_seconds) == ((), (), None, None)
-    state = told.find(item.status.conditions, told.PROGRESSING)
+    state = cond.find(item.status.conditions, cond.PROGRESSING)
     assert state is not None
-    assert state.reason == told.NEW_AVAILABLE
+    assert state.reason == cond.NEW_AVAILABLE
 
 
 @pytest.mark.parametrize(("running", "size"), [(True, 0), (False, 4)])
@@ -269,28 +269,28 @@ def test_a_long_history_forgets_its_beginning() -> None:
 
 def test_the_deadline() -> None:
     item = deployment(1, progress_deadline_seconds=30)
-    state = told.condition(told.PROGRESSING, told.TRUE, told.CREATED, "m", NOW)
+    state = cond.condition(cond.PROGRESSING, cond.TRUE, cond.CREATED, "m", NOW)
     item = msgspec.structs.replace(item, status=DeploymentStatus(conditions=(state,), unavailable_replicas=1))
     new = replica_set("new", 1, available=0)
     idle = msgspec.structs.replace(new, status=ReplicaSetStatus(replicas=0))
 
     def at(seconds: float) -> tuple[str | None, float | None]:
         now = NOW + timedelta(seconds=seconds)
-        status = told.with_progress(item, told.count(item, (state,), [idle], idle, now), [idle], idle, now)
-        found = told.find(status.conditions, told.PROGRESSING)
+        status = cond.with_progress(item, cond.count(item, (state,), [idle], idle, now), [idle], idle, now)
+        found = cond.find(status.conditions, cond.PROGRESSING)
         assert found is not None
-        return found.reason, told.stuck_in_seconds(item, status, now)
+        return found.reason, cond.deadline_check_seconds(item, status, now)
 
     assert at(10) == ("NewReplicaSetCreated", 21.0)
     assert at(31) == ("ProgressDeadlineExceeded", None)
 
 
 def test_conditions_keep_their_times() -> None:
-    first = told.condition(told.AVAILABLE, told.TRUE, "a", "m", NOW)
-    same = told.condition(told.AVAILABLE, told.TRUE, "a", "other", NOW + timedelta(seconds=5))
-    assert told.put((first,), same) == (first,)
-    reason = told.condition(told.AVAILABLE, told.TRUE, "b", "m", NOW + timedelta(seconds=5))
-    (kept,) = told.put((first,), reason)
+    first = cond.condition(cond.AVAILABLE, cond.TRUE, "a", "m", NOW)
+    same = cond.condition(cond.AVAILABLE, cond.TRUE, "a", "other", NOW + timedelta(seconds=5))
+    assert cond.put((first,), same) == (first,)
+    reason = cond.condition(cond.AVAILABLE, cond.TRUE, "b", "m", NOW + timedelta(seconds=5))
+    (kept,) = cond.put((first,), reason)
     assert (kept.reason, kept.last_transition_time) == ("b", first.last_transition_time)
 
 
@@ -304,8 +304,8 @@ def test_conditions_keep_their_times() -> None:
     ],
 )
 def test_pausing(paused: bool, reason: str, expected: str) -> None:
-    before = (told.condition(told.PROGRESSING, told.TRUE, reason, "m", NOW),)
-    (after,) = told.with_pause(deployment(paused=paused), before, NOW)
+    before = (cond.condition(cond.PROGRESSING, cond.TRUE, reason, "m", NOW),)
+    (after,) = cond.with_pause(deployment(paused=paused), before, NOW)
     assert after.reason == expected
 
 

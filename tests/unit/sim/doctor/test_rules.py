@@ -8,7 +8,7 @@ from dray.api.document import Document, NamespacedName
 from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
-from dray.sim.doctor.checkpoints import claims_disagree, devices_disagree
+from dray.sim.doctor.checkpoints import check_claims, check_devices
 from dray.sim.doctor.rules import Finding, Severity, examine
 from dray.sim.snapshot import Snapshot
 from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice, waiting_pod
@@ -164,15 +164,15 @@ def test_a_node_that_remembers_otherwise() -> None:
     snapshot = Snapshot.of([claim("one", DEVICE, pods=("p",), uid="u1"), user()])
     key = NamespacedName("team", "one")
     agrees = ClaimInfo("u1", key, {GPU: ()}, frozenset({"uid-p"}))  # type: ignore[arg-type]
-    assert list(claims_disagree("node-a", [agrees], snapshot)) == []
+    assert list(check_claims("node-a", [agrees], snapshot)) == []
     replaced = ClaimInfo("u0", key, {GPU: ()}, frozenset())  # type: ignore[arg-type]
     unreserved = ClaimInfo("u1", key, {GPU: ()}, frozenset({"uid-q"}))  # type: ignore[arg-type]
-    rules = [item.rule for item in claims_disagree("node-a", [replaced, unreserved], snapshot)]
+    rules = [item.rule for item in check_claims("node-a", [replaced, unreserved], snapshot)]
     assert rules == ["checkpoint-claim", "checkpoint-pod"]
 
 
 def test_devices_given_to_nobody() -> None:
     snapshot = Snapshot.of([user()])
     kept = Checkpoint(tuple((AssignmentKey(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
-    (finding,) = devices_disagree("node-a", kept, snapshot)
+    (finding,) = check_devices("node-a", kept, snapshot)
     assert finding.what == "has given x/gpu to a Pod (uid uid-gone) that does not exist"
