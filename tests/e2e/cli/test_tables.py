@@ -67,7 +67,7 @@ def kubectl(server: Server) -> Kubectl:
 
 
 @pytest.fixture(scope="module")
-def furnished(server: Server, kubectl: Kubectl) -> Server:
+def populated(server: Server, kubectl: Kubectl) -> Server:
     """One node with two GPUs, one of them held."""
     objects = [
         NODE,
@@ -81,28 +81,28 @@ def furnished(server: Server, kubectl: Kubectl) -> Server:
     return server
 
 
-def test_devices_say_who_has_them(furnished: Server) -> None:
-    lines = dray(furnished, "devices").stdout.splitlines()
+def test_devices_show_their_claims(populated: Server) -> None:
+    lines = dray(populated, "devices").stdout.splitlines()
     assert lines[0].split() == ["NODE", "DRIVER", "DEVICE", "STATE", "CLAIM", "PODS", "ALLOCATED", "CLASSES"]
     assert lines[1].split()[:6] == ["node-a", GPU, "gpu-0", "held", "default/training", "trainer"]
     assert lines[2].split()[:5] == ["node-a", GPU, "gpu-1", "free", "-"]
 
 
-def test_claims_say_what_they_have(furnished: Server) -> None:
-    (row,) = json.loads(dray(furnished, "claims", "-n", "default", "-o", "json").stdout)
+def test_claims_show_their_state(populated: Server) -> None:
+    (row,) = json.loads(dray(populated, "claims", "-n", "default", "-o", "json").stdout)
     assert (row["name"], row["state"], row["node"], row["pods"]) == ("training", "reserved", "node-a", ["trainer"])
 
 
-def test_top_counts(furnished: Server) -> None:
-    text = dray(furnished, "top", "classes").stdout.splitlines()
+def test_top_counts(populated: Server) -> None:
+    text = dray(populated, "top", "classes").stdout.splitlines()
     assert text[1].split() == ["gpu", "2", "1", "1", "0", "█████░░░░░", "50%"]
 
 
-def test_what_kubectl_wrote_gives_the_same(furnished: Server, kubectl: Kubectl, tmp_path: Path) -> None:
+def test_output_of_kubectl_gives_the_same_result(populated: Server, kubectl: Kubectl, tmp_path: Path) -> None:
     kinds = "resourceslices,resourceclaims,deviceclasses"
     (tmp_path / "dump.yaml").write_text(kubectl("get", kinds, "-A", "-o", "yaml"))
-    here = dray(furnished, "devices", "-o", "json")
-    there = dray(furnished, "devices", "-o", "json", "-f", str(tmp_path), KUBECONFIG="/nowhere")
+    here = dray(populated, "devices", "-o", "json")
+    there = dray(populated, "devices", "-o", "json", "-f", str(tmp_path), KUBECONFIG="/nowhere")
     assert here.stdout == there.stdout
     assert json.loads(here.stdout)[0]["state"] == "held"
 
@@ -116,8 +116,8 @@ def test_what_kubectl_wrote_gives_the_same(furnished: Server, kubectl: Kubectl, 
         (("top", "-o", "csv"), 2, "specify classes, nodes or namespaces"),
     ],
 )
-def test_mistakes_are_named(furnished: Server, arguments: tuple[str, ...], code: int, message: str) -> None:
-    answer = dray(furnished, *arguments)
+def test_usage_errors_of_tables(populated: Server, arguments: tuple[str, ...], code: int, message: str) -> None:
+    answer = dray(populated, *arguments)
     assert (answer.returncode, message in answer.stderr) == (code, True), answer.stderr
 
 
@@ -136,9 +136,9 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
         text += chunk
 
 
-def test_a_table_follows_what_happens(furnished: Server, kubectl: Kubectl) -> None:
+def test_watch_prints_changes(populated: Server, kubectl: Kubectl) -> None:
     command = [sys.executable, "-m", "dray", "claims", "--watch"]
-    process = subprocess.Popen(command, env=furnished.environment, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command, env=populated.environment, stdout=subprocess.PIPE)
     try:
         lines = _lines(process)
         assert next(line for line in lines if line.startswith("default")).split()[1] == "training"

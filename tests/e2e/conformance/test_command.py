@@ -69,8 +69,8 @@ def test_the_example_device_plugin_conforms() -> None:
     assert (code, report["subject"]) == (0, "example.com/null")
 
 
-def test_a_claim_of_the_authors_own(tmp_path: Path) -> None:
-    """Its parameters reach the driver, which here refuses them: that is found."""
+def test_a_claim_given_with_a_flag(tmp_path: Path) -> None:
+    """The claim's parameters reach the driver, which rejects them: the check fails."""
     good = EXAMPLES / "env-driver" / "claim.yaml"
     (tmp_path / "bad.yaml").write_text(good.read_text().replace("env:\n              TARGET: world", "env: 5"))
     flags = ("--run", example("env-driver/driver.py"), "--only", "prepare-answered")

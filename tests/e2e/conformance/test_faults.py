@@ -1,4 +1,4 @@
-"""Every requirement is checked: for each there is a driver that breaks it alone, and is caught."""
+"""For every requirement there is a driver that violates only this one, and the check fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENT = Timing(30.0, 30.0, info_seconds=30.0, repair_seconds=30.0, first_secon
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is found when a driver breaks a rule; times are short where something must not come."""
+    """The expected finding for a violation; timeouts are short where something must not happen."""
 
     found: str
     timing: dict[str, float] = field(default_factory=dict)
@@ -107,7 +107,7 @@ LATE = {"plugin-registers-again": 0.5}
 
 
 class CarelessObjects(ClusterObjects):
-    """A server that lets everything through: ours would not store a slice that is not valid."""
+    """A server without validation, because the real one rejects an invalid slice."""
 
     async def slices(self) -> list[Document]:
         found = copy.deepcopy(await super().slices())
@@ -117,7 +117,7 @@ class CarelessObjects(ClusterObjects):
 
 
 @asynccontextmanager
-async def world(fault: str, timing: Timing) -> AsyncIterator[tuple[Harness, Path, Any]]:
+async def running_harness(fault: str, timing: Timing) -> AsyncIterator[tuple[Harness, Path, Any]]:
     with short_folder() as folder:
         async with local_server(folder / "api") as local:
             client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
@@ -131,7 +131,7 @@ async def world(fault: str, timing: Timing) -> AsyncIterator[tuple[Harness, Path
 
 
 async def check_driver(fault: str, chosen: Collection[str], timing: Timing) -> list[Finding]:
-    async with world(fault, timing) as (harness, _, driver):
+    async with running_harness(fault, timing) as (harness, _, driver):
         await driver.start()
         try:
             async with aclosing(run_driver_checks(harness, chosen)) as findings:
@@ -141,7 +141,7 @@ async def check_driver(fault: str, chosen: Collection[str], timing: Timing) -> l
 
 
 async def check_plugin(fault: str, chosen: Collection[str], timing: Timing) -> list[Finding]:
-    async with world(fault, timing) as (harness, _, _driver):
+    async with running_harness(fault, timing) as (harness, _, _driver):
         plugin = BreakablePlugin(harness.target.device_plugins, fault)
         await plugin.start()
         found: list[Finding] = []
@@ -180,21 +180,21 @@ async def test_a_broken_plugin_is_caught(fault: str) -> None:
     assert FAULTS[fault].found in caught.reason
 
 
-async def test_a_driver_that_keeps_every_rule_conforms() -> None:
+async def test_a_correct_driver_conforms() -> None:
     findings = await check_driver("", DRIVER, PATIENT)
     assert {finding.name for finding in findings} == DRIVER
     assert [finding for finding in findings if finding.verdict is not Verdict.PASSED] == []
     assert {finding.variant for finding in findings if finding.name == "prepare-answered"} == {"v1", "v1beta1"}
 
 
-async def test_a_plugin_that_keeps_every_rule_conforms() -> None:
+async def test_a_correct_plugin_conforms() -> None:
     findings = await check_plugin("", PLUGIN, PATIENT)
     assert [finding.name for finding in findings] == [name for name in REQUIREMENTS if name in PLUGIN]
     assert [finding for finding in findings if finding.verdict is not Verdict.PASSED] == []
 
 
-async def test_without_a_way_to_restart_it_the_rest_is_checked() -> None:
-    async with world("", PATIENT) as (harness, _, driver):
+async def test_restart_checks_are_skipped_without_a_restarter() -> None:
+    async with running_harness("", PATIENT) as (harness, _, driver):
         await driver.start()
         bare = Harness(harness.target, harness.objects, CLOCK, PATIENT, None)
         async with aclosing(run_driver_checks(bare, {"restart-prepared", "prepare-repeated"})) as made:

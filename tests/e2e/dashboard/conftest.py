@@ -83,7 +83,7 @@ def apply(kubectl: Kubectl, *objects: dict[str, object]) -> None:
 
 @pytest.fixture(scope="module")
 def address(server: Server, kubectl: Kubectl) -> Iterator[str]:
-    """Where `dray ui` shows the cluster."""
+    """The URL of `dray ui`."""
     command = [sys.executable, "-m", "dray", "ui", "--port=0", f"--kubeconfig={server.kubeconfig}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -98,7 +98,7 @@ def address(server: Server, kubectl: Kubectl) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Open an address in a fresh profile; what the page complains about fails the test."""
+    """Open a URL in a new profile; errors of the page fail the test."""
     contexts = []
     complaints: list[str] = []
 

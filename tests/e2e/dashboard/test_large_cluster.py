@@ -1,4 +1,4 @@
-"""A thousand nodes and eight thousand devices: the page is there soon, and follows."""
+"""The dashboard with a thousand nodes and eight thousand devices."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ RULES = unstructured(
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The API server alone: only the page is looked at here."""
+    """Only the API server: the test needs no other component."""
     data_dir = tmp_path_factory.mktemp("large")
     flags = ("--store=memory", f"--token-auth-file={data_dir / 'tokens.csv'}")
     with running_server(data_dir, *flags, command="apiserver") as running:
         # In a thread of its own: this one may have the browser's event loop already.
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(asyncio.run, furnish(running)).result()
+            pool.submit(asyncio.run, populate(running)).result()
         yield running
 
 
@@ -48,7 +48,7 @@ def sliced(name: str) -> Document:
     return resource_slice(name, GPU, *(device(f"gpu-{number}") for number in range(DEVICES)), nodeName=name)
 
 
-async def furnish(server: Server) -> None:
+async def populate(server: Server) -> None:
     client = http_client(load_access(os.environ, path=str(server.kubeconfig)), SystemClock())
     waiting = [sliced(f"node-{number}") for number in range(NODES)]
 
@@ -62,7 +62,9 @@ async def furnish(server: Server) -> None:
         await client.close()
 
 
-def test_it_is_there_soon_and_follows(large: Server, open_page: Open, record_property: pytest.RecordProperty) -> None:
+def test_a_large_cluster_is_shown_and_updated_quickly(
+    large: Server, open_page: Open, record_property: pytest.RecordProperty
+) -> None:
     started = time.monotonic()
     page = open_page(f"{large.url}/ui/#token=admin-token")
     expect(page.locator(".tile").first).to_contain_text(str(NODES * DEVICES))

@@ -28,7 +28,7 @@ def test_the_map_shows_every_device_with_its_state(address: str, open_page: Open
     assert "key=" not in page.url, "the key stays in no history"
 
 
-def test_filters_leave_what_matches(address: str, open_page: Open) -> None:
+def test_filters_show_matching_devices(address: str, open_page: Open) -> None:
     page = open_page(address)
     page.get_by_label("Class", exact=True).select_option("a100")
     expect(page.get_by_text("3 devices of 4 match")).to_be_visible()
@@ -142,7 +142,7 @@ def test_without_credentials_there_is_only_a_form(server: Server, kubectl: Kubec
     expect(page.get_by_label("Node sim-0")).to_be_visible()
 
 
-def test_readers_see_what_they_may_see(server: Server, kubectl: Kubectl, open_page: Open) -> None:
+def test_users_see_only_what_they_can_read(server: Server, kubectl: Kubectl, open_page: Open) -> None:
     kubectl("create", "clusterrole", "devices", "--verb=get,list,watch", "--resource=resourceslices.resource.k8s.io")
     kubectl("create", "clusterrolebinding", "devices", "--clusterrole=devices", "--user=alice")
     page = open_page(f"{server.url}/ui/#token=alice-token")
@@ -153,7 +153,7 @@ def test_readers_see_what_they_may_see(server: Server, kubectl: Kubectl, open_pa
     assert "alice-token" not in page.url
 
 
-def test_quotas_and_use_by_namespace(address: str, open_page: Open, kubectl: Kubectl) -> None:
+def test_quotas_and_usage_by_namespace(address: str, open_page: Open, kubectl: Kubectl) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -193,7 +193,7 @@ def difference(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int
     return ImageChops.difference(one, other).convert("L").point(lambda value: 255 * (value > 48)).getbbox()
 
 
-def test_a_change_is_seen_where_it_is_and_nowhere_else(address: str, open_page: Open, kubectl: Kubectl) -> None:
+def test_a_change_redraws_only_its_device(address: str, open_page: Open, kubectl: Kubectl) -> None:
     page = open_page(address)
     expect(page.locator("#live")).to_have_text("live")
     node = page.get_by_label("Node sim-1")

@@ -1,4 +1,4 @@
-"""Small objects for the tests; each is as short as the server lets it be."""
+"""Minimal objects for the tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def config_map(name: str, **data: str) -> Document:
 
 
 def pod(name: str, **labels: str) -> Document:
-    """A Pod that no scheduler looks at, so that it stays as the test leaves it."""
+    """A Pod that no scheduler handles, so that its state does not change."""
     containers = [{"name": "main", "image": "example.com/image:1"}]
     return {
         "apiVersion": "v1",

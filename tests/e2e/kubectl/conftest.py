@@ -1,4 +1,4 @@
-"""Real kubectl: each test has a namespace of its own on the server of its module."""
+"""Real kubectl: each test has its own namespace on the server of its module."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture
 def kubectl(server: Server, namespace_name: str) -> Kubectl:
-    """kubectl as an administrator, in a fresh namespace."""
+    """kubectl as an administrator, in a new namespace."""
     create_namespace(server.url, namespace_name)
     return Kubectl(server.environment, namespace_name)
 
@@ -57,5 +57,5 @@ def bare_config(server: Server, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def as_alice(kubectl: Kubectl, bare_config: Path) -> Kubectl:
-    """kubectl as someone without rights."""
+    """kubectl as a user without permissions."""
     return kubectl.with_flags(f"--kubeconfig={bare_config}", "--token=alice-token")

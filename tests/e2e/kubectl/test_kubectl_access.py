@@ -1,4 +1,4 @@
-"""Who may do what: `auth can-i`, `auth whoami`, tokens, impersonation, roles and refusals."""
+"""Access control: `auth can-i`, `auth whoami`, tokens, impersonation, roles and forbidden requests."""
 
 from __future__ import annotations
 

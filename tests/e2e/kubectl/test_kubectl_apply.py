@@ -1,4 +1,4 @@
-"""`apply` on both sides, `diff`, `replace` and `edit`."""
+"""Client-side and server-side `apply`, `diff`, `replace` and `edit`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_created_unchanged_configured(kubectl: Kubectl) -> None:
     assert kubectl.field("deployment/d", "metadata.generation") == "2"
 
 
-def test_apply_removes_what_it_no_longer_says(kubectl: Kubectl) -> None:
+def test_apply_removes_fields_that_are_no_longer_in_the_manifest(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=bodies.config_map("c", a="1", b="2"))
     kubectl("patch", "configmap", "c", "-p", '{"data":{"other":"3"}}')
     kubectl("apply", "-f", "-", stdin=bodies.config_map("c", a="1"))
@@ -51,7 +51,7 @@ def test_apply_merges_lists_by_name(kubectl: Kubectl) -> None:
     assert [(item["name"], item["image"]) for item in containers] == [("main", "i:2")]
 
 
-def test_apply_warns_about_objects_it_did_not_make(kubectl: Kubectl) -> None:
+def test_apply_warns_about_objects_created_otherwise(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=bodies.config_map("c"))
     answer = kubectl.run("apply", "-f", "-", stdin=bodies.config_map("c", a="1"))
     assert answer.out == "configmap/c configured\n"

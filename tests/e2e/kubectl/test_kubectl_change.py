@@ -1,4 +1,4 @@
-"""`patch` of every type, and the commands that are patches underneath."""
+"""`patch` of every type, and the commands that send patches."""
 
 from __future__ import annotations
 

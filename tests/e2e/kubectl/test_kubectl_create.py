@@ -1,4 +1,4 @@
-"""`kubectl create` with and without files, `run`, and the defaults that come back."""
+"""`kubectl create` with and without files, `run`, and defaulting."""
 
 from __future__ import annotations
 
@@ -185,5 +185,5 @@ def test_edit_before_create(kubectl: Kubectl, tmp_path: Path) -> None:
     assert kubectl.field("configmap/c", "data.key") == "after"
 
 
-def test_which_kubectl_is_known() -> None:
+def test_kubectl_version() -> None:
     assert kubectl_version() > (1, 0)

@@ -1,4 +1,4 @@
-"""Custom resources through kubectl: defined, established, used like any other kind, and gone again."""
+"""Custom resources with kubectl: defined, established, used, and deleted."""
 
 from __future__ import annotations
 

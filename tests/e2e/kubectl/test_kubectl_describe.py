@@ -1,4 +1,4 @@
-"""`describe`, `events`, `explain` and what kubectl says about the server itself."""
+"""`describe`, `events`, `explain` and the server's own information."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVENT_TIMES = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-
 
 
 def squeezed(text: str) -> list[str]:
-    """Lines with single spaces, as columns are wide."""
+    """Lines with repeated spaces collapsed."""
     return [" ".join(line.split()) for line in text.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""The device kinds through kubectl, in every version they are served in."""
+"""The device kinds with kubectl, in all served versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The complaints that people meet, word for word."""
+"""Exact error messages of kubectl."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_invalid(kubectl: Kubectl, document: Document, message: str) -> None:
     assert kubectl.error("create", validate, "-f", "-", stdin=document).startswith(message)
 
 
-def test_several_faults_at_once(kubectl: Kubectl) -> None:
+def test_several_errors_at_once(kubectl: Kubectl) -> None:
     document = invalid_pod(restartPolicy="X", containers=[{"name": "c"}], terminationGracePeriodSeconds=-1)
     lines = kubectl.error("create", "--validate=false", "-f", "-", stdin=document).splitlines()
     assert lines[0].strip() == 'The Pod "p" is invalid:'
@@ -235,7 +235,7 @@ class TestNoServer:
         assert "x509: certificate signed by unknown authority" in message
 
 
-def test_versions_far_apart_are_only_a_warning(kubectl: Kubectl) -> None:
+def test_version_skew_is_only_a_warning(kubectl: Kubectl) -> None:
     answer = kubectl.run("version")
     assert answer.code == 0
     assert ("exceeds the supported minor version skew" in answer.err) == (27 <= kubectl_version()[1] < 35)

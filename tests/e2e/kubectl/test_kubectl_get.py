@@ -1,4 +1,4 @@
-"""`kubectl get` in all its shapes."""
+"""`kubectl get` in all output formats."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ def test_sorting(pods: Kubectl) -> None:
     assert pods("get", "pods", "--sort-by=.metadata.annotations.rank", "-o", "name").split() == ["pod/b", "pod/a"]
 
 
-def test_chunks_give_everything(pods: Kubectl) -> None:
+def test_chunked_list_is_complete(pods: Kubectl) -> None:
     pods("create", "-f", "-", stdin=[bodies.pod(f"c{number}") for number in range(5)])
     assert len(pods("get", "pods", "--chunk-size=2", "-o", "name").split()) == 7
 
 
-def test_nothing_there(kubectl: Kubectl) -> None:
+def test_no_resources_found(kubectl: Kubectl) -> None:
     answer = kubectl.run("get", "pods")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == f"No resources found in {kubectl.namespace} namespace.\n"
@@ -160,7 +160,7 @@ def test_raw_path(kubectl: Kubectl) -> None:
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
-def test_watch_shows_changes_as_they_come(pods: Kubectl) -> None:
+def test_watch_shows_changes(pods: Kubectl) -> None:
     with pods.background("get", "pods", "-l", "tier=front", "-w") as lines:
         lines.until_cells("a", "0/1", "Pending")
         pods("label", "pod", "b", "tier=front")

@@ -1,4 +1,4 @@
-"""`kubectl create quota`, what `describe` shows of it, and what users are told when it is used up."""
+"""`kubectl create quota`, `describe`, and the errors when a quota is exceeded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_describe_and_get_show_usage(kubectl: Kubectl) -> None:
     assert row["LIMIT"] == "limits.cpu: 500m/2"
 
 
-def test_who_asks_for_too_much_is_told_so(kubectl: Kubectl) -> None:
+def test_exceeding_a_quota_is_forbidden(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "q", "--hard=secrets=1")
     until_used(kubectl, "q", secrets="0")
     kubectl("create", "secret", "generic", "one")
@@ -59,7 +59,7 @@ def test_who_asks_for_too_much_is_told_so(kubectl: Kubectl) -> None:
     kubectl("create", "secret", "generic", "two")
 
 
-def test_containers_must_say_what_is_limited(kubectl: Kubectl) -> None:
+def test_containers_must_specify_limited_resources(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "q", "--hard=limits.cpu=1,limits.memory=1Gi")
     until_used(kubectl, "q", **{"limits.cpu": "0", "limits.memory": "0"})
     assert kubectl.error("create", "-f", "-", stdin=bodies.pod("p")) == (

@@ -1,4 +1,4 @@
-"""Workloads as kubectl's users meet them: rollouts, going back, scaling, waiting; on simulated nodes."""
+"""Workloads with kubectl: rollouts, rollbacks, scaling, waiting; on simulated nodes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_paused_deployment_waits(kubectl: Kubectl) -> None:
     assert images(kubectl, "app=web") == {"image:2"}
 
 
-def test_deleting_a_deployment_takes_all_along(kubectl: Kubectl) -> None:
+def test_deleting_a_deployment_deletes_its_dependents(kubectl: Kubectl) -> None:
     kubectl("apply", "--filename=-", stdin=workload("Deployment", "web", replicas=2))
     kubectl("rollout", "status", "deployment/web", TIMEOUT)
     kubectl("delete", "deployment", "web", "--cascade=foreground", TIMEOUT)
@@ -148,7 +148,7 @@ def test_waiting_for_jobs(kubectl: Kubectl) -> None:
         assert time.monotonic() < deadline, "the Pods stay"
 
 
-def test_a_job_is_suspended_resumed_and_forgotten(kubectl: Kubectl) -> None:
+def test_a_job_is_suspended_resumed_and_cleaned_up(kubectl: Kubectl) -> None:
     kubectl("apply", "--filename=-", stdin=job("later", suspend=True, ttlSecondsAfterFinished=0))
     kubectl("wait", "--for=condition=suspended", "job/later", TIMEOUT)
     assert kubectl.get("pods")["items"] == []

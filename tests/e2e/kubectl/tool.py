@@ -1,4 +1,4 @@
-"""Runs the kubectl of this machine against a server, and reads what it says.
+"""Runs the installed kubectl against a server, and parses its output.
 
 `KUBECTL` in the environment names another binary, which is how older and newer ones are tried.
 """
@@ -31,13 +31,13 @@ Document = dict[str, Any]
 
 @functools.cache
 def kubectl_path() -> str:
-    """The kubectl that is used; the bare name, which will not start, when there is none."""
+    """The path of kubectl; the bare name, which does not start, if it is not installed."""
     return os.environ.get("KUBECTL") or shutil.which("kubectl") or "kubectl"
 
 
 @functools.cache
 def kubectl_version() -> tuple[int, int]:
-    """Its version, (0, 0) when there is none; a dispatcher may pick another version when it sees the server's."""
+    """The version, (0, 0) if kubectl is not installed; a dispatcher may select a version by the server's."""
     try:
         done = subprocess.run(
             [kubectl_path(), "version", "--client", "--output=json"], capture_output=True, check=True, timeout=30
@@ -49,13 +49,13 @@ def kubectl_version() -> tuple[int, int]:
 
 
 def needs_kubectl(minor: int) -> pytest.MarkDecorator:
-    """For commands and flags that older versions do not have."""
+    """Skip tests of commands and flags that older versions do not have."""
     return pytest.mark.skipif(kubectl_version() < (1, minor), reason=f"needs kubectl 1.{minor}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run ended with."""
+    """The result of a run."""
 
     code: int
     out: str
@@ -71,11 +71,11 @@ class Kubectl:
         self._flags = flags
 
     def with_flags(self, *flags: str) -> Kubectl:
-        """The same with more flags on every command."""
+        """The same tool with more flags for every command."""
         return Kubectl(self._environment, self.namespace, (*self._flags, *flags))
 
     def with_environment(self, **variables: str) -> Kubectl:
-        """The same with other environment variables."""
+        """The same tool with other environment variables."""
         return Kubectl({**self._environment, **variables}, self.namespace, self._flags)
 
     def _arguments(self, arguments: tuple[str, ...]) -> list[str]:
@@ -95,13 +95,13 @@ class Kubectl:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def __call__(self, *arguments: str, stdin: str | Document | list[Document] = "") -> str:
-        """Run it, see it succeed, and give what it printed."""
+        """Run it, expect success, and return the output."""
         answer = self.run(*arguments, stdin=stdin)
         assert answer.code == 0, f"{arguments}: {answer}"
         return answer.out
 
     def error(self, *arguments: str, stdin: str | Document | list[Document] = "", code: int = 1) -> str:
-        """Run it, see it fail, and give its complaint."""
+        """Run it, expect failure, and return the error."""
         answer = self.run(*arguments, stdin=stdin)
         assert answer.code == code, f"{arguments}: {answer}"
         return answer.err.strip()
@@ -120,14 +120,14 @@ class Kubectl:
         return rows_of(self("get", *arguments))
 
     def wait_until_gone(self, resource: str) -> None:
-        """See an object go; kubectl before 1.23 calls it an error when it has gone already."""
+        """Wait until an object is deleted; kubectl before 1.23 fails if it is already deleted."""
         answer = self.run("wait", "--for=delete", resource, "--timeout=20s")
         assert answer.code == 0 or "no matching resources found" in answer.err, answer
         assert "(NotFound)" in self.error("get", resource)
 
     @contextmanager
     def background(self, *arguments: str) -> Iterator[Lines]:
-        """Run it beside the test; it is ended with the block."""
+        """Run it in the background for the time of the block."""
         process = subprocess.Popen(
             self._arguments(arguments),
             stdout=subprocess.PIPE,
@@ -143,7 +143,7 @@ class Kubectl:
 
 
 class Lines:
-    """The lines of a running program, as they come."""
+    """The output lines of a running program."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -175,17 +175,17 @@ class Lines:
         return self.until(lambda line: tuple(line.split()[: len(cells)]) == cells)
 
     def end(self) -> int:
-        """Wait for the program to end by itself and give its exit code."""
+        """Wait for the program to exit and return its exit code."""
         return self._process.wait(COMMAND_SECONDS_MAX)
 
 
 def as_text(documents: Document | list[Document]) -> str:
-    """A stream of documents as kubectl reads them: in JSON, since its YAML takes more words for booleans than ours."""
+    """Documents as input for kubectl: in JSON, because its YAML parser accepts more spellings of booleans."""
     return "\n".join(json.dumps(item) for item in (documents if isinstance(documents, list) else [documents]))
 
 
 def rows_of(table: str) -> list[dict[str, str]]:
-    """The rows of a table, cell by heading; columns are found by where their headings begin."""
+    """The rows of a table by heading; columns are found by the position of their headings."""
     heading, *lines = table.rstrip("\n").split("\n")
     starts = [match.start() for match in re.finditer(r"\S+(?: \S+)*", heading)]
     ends = [*starts[1:], None]
@@ -196,7 +196,7 @@ def rows_of(table: str) -> list[dict[str, str]]:
 
 
 def create_namespace(url: str, name: str) -> None:
-    """Make a namespace without kubectl, whose start is most of a test's time."""
+    """Create a namespace without kubectl, which is slow to start."""
     request = Request(
         f"{url}/api/v1/namespaces",
         json.dumps({"metadata": {"name": name}}).encode(),
@@ -215,6 +215,6 @@ def _unverified() -> ssl.SSLContext:
 
 
 def write(path: Path, documents: Document | list[Document]) -> str:
-    """Write documents into a file and give its name."""
+    """Write documents into a file and return its name."""
     path.write_text(as_text(documents))
     return str(path)

@@ -1,4 +1,4 @@
-"""What a driver's author does with the fixture `cluster`."""
+"""The fixture `cluster` as used by driver authors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_driver_from_class_to_output(cluster: Cluster) -> None:
 
 
 def cluster_logs(cluster: Cluster) -> str:
-    """Conditions run in the cluster's thread, which cannot wait for itself; the log is a file there."""
+    """Conditions run in the cluster's thread, which cannot make blocking calls, so the log file is read."""
     lines = [line for path in cluster.root_dir.rglob("*.log") for line in path.read_text().splitlines()]
     return "".join(f"{line.split(' ', 3)[3]}\n" for line in lines)
 
@@ -130,7 +130,7 @@ def test_the_node_and_the_driver_restart(cluster: Cluster) -> None:
     assert driver.calls == ["prepare", "unprepare"]
 
 
-def test_what_is_said_when_it_does_not_come(cluster: Cluster) -> None:
+def test_diagnosis_of_a_failed_wait(cluster: Cluster) -> None:
     cluster.apply([CLASS, CLAIM, pod("p")])
     with pytest.raises(WaitError) as caught:
         cluster.wait_for("pod/p", "Running", timeout=2)
@@ -149,7 +149,7 @@ def test_what_is_said_when_it_does_not_come(cluster: Cluster) -> None:
     assert "no power" in problems
 
 
-def test_a_pod_that_has_ended_does_not_run_any_more(cluster: Cluster) -> None:
+def test_waiting_for_a_finished_pod_fails_at_once(cluster: Cluster) -> None:
     cluster.run_driver(Lamps())
     cluster.apply([CLASS, CLAIM, pod("p", "echo sorry >&2; exit 3")])
     cluster.wait_for("pod/p", "Failed")
@@ -173,7 +173,7 @@ def test_the_example_drivers_as_commands(cluster: Cluster, example: str) -> None
     assert running.pid
 
 
-def test_a_driver_that_ends_is_not_waited_for(cluster: Cluster) -> None:
+def test_waiting_for_a_driver_that_exits_fails_at_once(cluster: Cluster) -> None:
     with pytest.raises(AssertionError, match=r"exited with code 3:\nno licence"):
         cluster.run_driver([sys.executable, "-c", "import sys; print('no licence', flush=True); sys.exit(3)"])
     with pytest.raises(WaitError, match=r"the driver was not registered within 0\.3 s"):
@@ -213,7 +213,7 @@ def test_simulated_nodes(cluster: Cluster) -> None:
 
 
 @pytest.mark.dray(store="sqlite", feature_gates="DRADeviceTaints=false", node_name="here")
-def test_a_cluster_made_to_order(cluster: Cluster) -> None:
+def test_cluster_options(cluster: Cluster) -> None:
     assert cluster.node_name == "here"
     assert (cluster.folder / "server" / "state.db").exists()
     assert [item["metadata"]["name"] for item in cluster.list("nodes")] == ["here"]
@@ -258,7 +258,7 @@ def test_sources_of_objects(cluster: Cluster, tmp_path: Path) -> None:
         cluster.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: f}\nfoo: bar\n")
 
 
-def test_a_namespace_and_its_pods_at_once(cluster: Cluster) -> None:
+def test_a_namespace_and_its_pods_in_one_manifest(cluster: Cluster) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}}
     cluster.apply([namespace, pod("p", "echo hello", resourceClaims=[], containers=[
         {"name": "a", "image": "none", "command": ["echo", "hello"]}])], namespace="mine")  # fmt: skip
@@ -273,7 +273,7 @@ def test_kubectl(cluster: Cluster) -> None:
         cluster.kubectl("get", "pod", "nothing")
 
 
-def test_nothing_is_left_behind() -> None:
+def test_all_files_and_processes_are_removed() -> None:
     before = set(threading.enumerate())
     with running_cluster() as cluster:
         cluster.run_driver(Lamps())

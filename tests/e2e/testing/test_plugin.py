@@ -1,4 +1,4 @@
-"""`pytest --dray` as its users have it: pytest in a pytest."""
+"""`pytest --dray`, run by pytest in pytest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ asyncio_default_fixture_loop_scope = function
 
 
 def manual(name: str) -> str:
-    """A file that the manual shows: a code block that begins with its name."""
+    """A file from the documentation: a code block that begins with its name."""
     (text,) = re.findall(rf"^```python\n# {re.escape(name)}\n(.*?)^```", MANUAL.read_text(), re.DOTALL | re.MULTILINE)
     return str(text)
 
@@ -34,7 +34,7 @@ def test_the_example_of_the_manual(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=manual("test_lamps.py").count("def test_"))
 
 
-def test_without_the_flag_there_is_nothing(pytester: pytest.Pytester) -> None:
+def test_without_the_flag_the_fixture_does_not_exist(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import sys
@@ -54,7 +54,7 @@ def test_without_the_flag_there_is_nothing(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*fixture 'cluster' not found*"])
 
 
-def test_the_flag_and_the_marker_explain_themselves(pytester: pytest.Pytester) -> None:
+def test_help_of_the_flag_and_the_marker(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("--help").stdout.fnmatch_lines(["Dray: Kubernetes device allocation:", "*--dray *"])
     pytester.runpytest_subprocess("--markers").stdout.fnmatch_lines(["@pytest.mark.dray(store='memory', *"])
     pytester.runpytest_subprocess("--dray", "--fixtures").stdout.fnmatch_lines(["cluster -- *", "*real sockets*"])
@@ -92,7 +92,7 @@ def test_async_tests_of_anyio_and_a_cluster_for_a_module(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(["*needs kubectl*"])
 
 
-def test_a_failed_wait_is_all_that_is_shown(pytester: pytest.Pytester) -> None:
+def test_a_failed_wait_shows_no_traceback_of_dray(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_wait(cluster):
@@ -108,7 +108,7 @@ def test_a_failed_wait_is_all_that_is_shown(pytester: pytest.Pytester) -> None:
 
 
 def test_a_cluster_starts_in_less_than_a_second() -> None:
-    """In a process of its own: the first start pays for nothing but itself, the imports are apart."""
+    """In a separate process: the first start is measured without the imports."""
     script = (
         "import time\n"
         "from dray.cmd.testing.cluster import running_cluster\n"

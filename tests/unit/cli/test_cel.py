@@ -1,4 +1,4 @@
-"""`dray cel`: what it prints, and how it ends."""
+"""`dray cel`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_typing_mistake_gets_a_hint(slices: str, capsys: pytest.CaptureFixture
     assert '3 of 3: device.driver == "gpu.example.com"' in out
 
 
-def test_json_for_programs(slices: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(slices: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MODEL, "--slices", slices, "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [item["matches"] for item in answer["devices"]] == [True, False, True]
@@ -76,13 +76,13 @@ def test_json_for_programs(slices: str, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("expression", "text"), [("device.foo(", "Syntax error"), ("device.driver", "must evaluate to bool")]
 )
-def test_what_does_not_compile_is_said_with_its_place(
+def test_a_compile_error_has_its_position(
     slices: str, capsys: pytest.CaptureFixture[str], expression: str, text: str
 ) -> None:
     assert main([expression, "--slices", slices]) == 2
     assert text in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MODEL, "--slices", "/does/not/exist.yaml"]) == 2
     assert "No such file" in capsys.readouterr().err

@@ -29,7 +29,7 @@ COLUMNS: list[Column[Row]] = [
 ]
 
 
-def test_a_table_is_aligned_and_says_nothing_with_a_dash() -> None:
+def test_a_table_is_aligned_and_shows_empty_values_as_dash() -> None:
     assert render(ROWS, COLUMNS) == "POOL        COUNT\na           1\nlong name   20\n"
     assert render(ROWS, COLUMNS, "wide").splitlines()[2] == "long name   20      -"
 
@@ -38,7 +38,7 @@ def test_colour_does_not_change_the_alignment() -> None:
     assert render(ROWS, COLUMNS, colour=True).splitlines()[2] == "\033[32mlong name\033[0m   20"
 
 
-def test_forms_for_programs() -> None:
+def test_json_yaml_and_csv() -> None:
     wanted = [
         {"poolName": "a", "count": 1, "attributes": {"snake_case": "x"}},
         {"poolName": "long name", "count": 20, "attributes": {}},

@@ -1,4 +1,4 @@
-"""What starts quickly does so by leaving out what it does not need."""
+"""Commands start fast because they import only what they need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(*(name for name in sys.argv[1:] if name in sys.modules))
     ],
 )
 def test_heavy_modules_are_left_out(statement: str, needed: str) -> None:
-    """A command brings only what it says here."""
+    """A command imports only the listed modules."""
     command = [sys.executable, "-c", SCRIPT.format(statement=statement), *HEAVY]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == needed.split()

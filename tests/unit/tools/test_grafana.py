@@ -1,4 +1,4 @@
-"""The dashboard for Grafana: it can be imported, and asks only for what there is."""
+"""The Grafana dashboard can be imported and queries only existing metrics."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _known() -> dict[str, metrics.Described]:
 
 
 def _series(query: str) -> list[tuple[str, list[str]]]:
-    """The names of metrics with the labels that they are chosen by."""
+    """The names of metrics with the labels of their selectors."""
     rest = re.sub(r"by \([^)]*\)|\[[^]]*\]", "", query)
     found = _SERIES.findall(re.sub(r'(?<==|~)"[^"]*"', '""', rest))
     return [(name, re.findall(r"(\w+)[=!]", chosen)) for name, chosen in found if name not in FUNCTIONS]
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_what_is_asked_for_is_there(query: str) -> None:
+def test_queried_metrics_exist(query: str) -> None:
     series = _series(query)
     assert series
     grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(",")}
@@ -54,14 +54,14 @@ def test_what_is_asked_for_is_there(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_counters_are_asked_for_their_rate(query: str) -> None:
+def test_counters_are_queried_as_rates(query: str) -> None:
     for name, _ in _series(query):
         if _known()[name].type in ("counter", "histogram"):
             assert re.search(rf"rate\({name}\b", query), query
     assert query.count("(") == query.count(")")
 
 
-def test_queries_are_read_whole() -> None:
+def test_queries_are_parsed_completely() -> None:
     query = 'sum by (a, le) (rate(x_total{b="c(d)", e!~"f"}[5m])) / max(y)'
     assert _series(query) == [("x_total", ["b", "e"]), ("y", [])]
 
@@ -69,12 +69,12 @@ def test_queries_are_read_whole() -> None:
 @pytest.mark.parametrize(
     "field", ["title", "uid", "schemaVersion", "panels", "templating", "time", "annotations", "refresh", "editable"]
 )
-def test_what_an_import_needs(field: str) -> None:
+def test_fields_required_for_an_import(field: str) -> None:
     assert DASHBOARD[field] not in (None, "", [])
     assert "id" not in DASHBOARD, "a number of the Grafana it came from"
 
 
-def test_panels_are_whole_and_do_not_overlap() -> None:
+def test_panels_are_complete_and_do_not_overlap() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     for panel in PANELS:
         assert panel["title"]

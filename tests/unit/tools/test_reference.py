@@ -1,4 +1,4 @@
-"""The reference is what the code has, and has what it should."""
+"""The reference pages are current and complete."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_page_is_current() -> None:
 
 
 @pytest.mark.behaviour("CL-23", "SP-88", "PL-34", "DP-14", "DP-37", "PR-20")
-def test_metrics_that_the_keps_name_are_there_and_say_what_they_are() -> None:
+def test_metrics_of_the_keps_exist_with_help() -> None:
     found = asyncio.run(metrics.collected())
     for process, wanted in KEP_METRICS.items():
         described = {item.name: item for item in metrics.described(found[process])}

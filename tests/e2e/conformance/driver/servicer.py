@@ -1,4 +1,4 @@
-"""A DRA driver of a few lines that keeps every rule, except the one it is told to break."""
+"""A small DRA driver that meets all requirements except for a given one."""
 
 from __future__ import annotations
 

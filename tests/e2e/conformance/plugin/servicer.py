@@ -1,4 +1,4 @@
-"""A device plugin that keeps every rule, except the one it is told to break."""
+"""A device plugin that meets all requirements except for a given one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BreakablePlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]
             await self.server.stop(None)
 
     async def run(self) -> None:
-        """Register whenever kubelet's socket is another."""
+        """Register whenever kubelet's socket is recreated."""
         known = None
         while True:
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Judgements on what was seen: one row for each way to be wrong, and for each to be right."""
+"""The rules, with a case for each violation and for each valid input."""
 
 from __future__ import annotations
 

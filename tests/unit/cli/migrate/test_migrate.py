@@ -1,4 +1,4 @@
-"""The plan of a migration and its check, on clusters that are files."""
+"""The plan of a migration and its check, with clusters read from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a wait ends."""
+"""Conditions of waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the one who waits in vain is told."""
+"""The diagnosis of a failed wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def claim(name: str, **status: Any) -> dict[str, Any]:
     }
 
 
-def test_nothing_there() -> None:
+def test_object_that_does_not_exist() -> None:
     assert diagnose(None, Related()) == (
         "  it does not exist\n  no events\n  the node agent is not running\n  published devices: none"
     )

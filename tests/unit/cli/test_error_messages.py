@@ -1,4 +1,4 @@
-"""What commands say when they cannot read, or are asked for what there is not: one line, and the exit code."""
+"""Error messages of commands that cannot read their source: one line and the exit code."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ UNKNOWN_GATE = "error: argument --feature-gates: unrecognized feature gate: Nope
         ("simulate --feature-gates=Nope=true", 2, UNKNOWN_GATE),
     ],
 )
-def test_refusals(arguments: str, code: int, line: str, tmp_path: Path) -> None:
-    """The last line names the command and what is wrong."""
+def test_error_messages(arguments: str, code: int, line: str, tmp_path: Path) -> None:
+    """The last line contains the command and the error."""
     path = tmp_path / "missing.yaml"
     argv = arguments.format(path=path).split()
     # A process of its own: a command may do with logging and the collector what it likes.
