@@ -65,7 +65,7 @@ async def test_a_page_has_a_largest_size(api: Local, monkeypatch: pytest.MonkeyP
     assert names(await api.request("list", f"{MAPS}@default", query=query)) == ["c"]
 
 
-async def test_a_token_of_a_forgotten_revision_has_expired(api: Local) -> None:
+async def test_a_continue_token_of_a_compacted_revision_has_expired(api: Local) -> None:
     for name in ("a", "b"):
         await create(api, name)
     first = await api.request("list", f"{MAPS}@default", query={"limit": "1"})
@@ -154,7 +154,7 @@ async def test_a_streamed_list_ends_with_its_bookmark(api: Local) -> None:
     assert await take(events, 1) == [("ADDED", "b")]
 
 
-async def test_a_watch_from_a_forgotten_revision_says_so_in_the_stream(api: Local) -> None:
+async def test_a_watch_from_a_compacted_revision_sends_an_error_event(api: Local) -> None:
     start = await create(api, "a")
     newest = await create(api, "b")
     await api.running.store.compact(int(newest["metadata"]["resourceVersion"]))
@@ -184,7 +184,7 @@ async def test_a_watch_ends_when_its_time_is_over(api: Local) -> None:
         ({"sendInitialEvents": "true"}, InvalidError, "sendInitialEvents is forbidden for list"),
     ],
 )
-async def test_wrong_options_are_refused(
+async def test_wrong_options_are_rejected(
     api: Local, query: dict[str, str], error: type[APIError], message: str
 ) -> None:
     with pytest.raises(error) as caught:

@@ -182,7 +182,7 @@ async def test_a_collection_is_deleted_by_selector(api: Local) -> None:
     assert [item["metadata"]["name"] for item in left["items"]] == ["c"]
 
 
-async def test_a_bound_pod_gets_its_grace_and_an_unbound_one_goes_at_once(api: Local) -> None:
+async def test_a_bound_pod_has_a_grace_period_and_an_unbound_one_is_deleted_at_once(api: Local) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await api.request("create", "core/v1/serviceaccounts@default", account)
     for name in ("bound", "free"):
@@ -210,7 +210,7 @@ async def test_a_bound_pod_gets_its_grace_and_an_unbound_one_goes_at_once(api: L
         await api.request("get", "core/v1/pods/bound@default")
 
 
-async def test_nothing_new_comes_into_a_namespace_that_ends(api: Local) -> None:
+async def test_create_in_a_terminating_namespace_is_rejected(api: Local) -> None:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
     await api.request("create", "core/v1/namespaces", space)
     await api.request("create", f"{CLAIMS}@n", claim("c"))

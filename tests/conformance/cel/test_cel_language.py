@@ -316,7 +316,7 @@ def test_run_time_error(expression: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_refused(expression: str, message: str) -> None:
+def test_rejected(expression: str, message: str) -> None:
     with pytest.raises(CELError) as refused:
         cel.compile_program(expression, VARIABLES)
     assert message in str(refused.value)

@@ -356,7 +356,7 @@ def test_syntax_error_text_of_the_real_server() -> None:
 
 
 @pytest.mark.behaviour("SP-10")
-def test_estimated_cost_above_the_limit_is_known() -> None:
+def test_estimated_cost_above_the_limit_is_reported() -> None:
     assert compile_device_selector(EXPENSIVE).estimated_cost > SELECTOR_COST_LIMIT
 
 

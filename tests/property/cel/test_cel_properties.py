@@ -71,7 +71,7 @@ def test_both_versions_of_the_code_agree(seed: int, data: dict[str, Any]) -> Non
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=40) | st.lists(st.sampled_from(TOKENS)).map("".join))
-def test_any_text_compiles_or_is_refused(text: str) -> None:
+def test_any_text_compiles_or_is_rejected(text: str) -> None:
     try:
         cel.compile_program(text, TYPES)
     except CELError as error:

@@ -51,7 +51,7 @@ def test_who_owns_fields_is_no_part_of_a_structure() -> None:
     assert to_document(claim) == {"metadata": {"name": "c"}}
 
 
-def test_a_document_survives() -> None:
+def test_a_document_round_trips() -> None:
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",

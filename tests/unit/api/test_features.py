@@ -47,6 +47,6 @@ def test_stages_are_switched_whole_and_named_gates_win() -> None:
     assert [name for name in BETA if gates.enabled(name)] == ["DRADeviceTaints"]
 
 
-def test_an_unknown_gate_is_refused() -> None:
+def test_an_unknown_gate_is_rejected() -> None:
     with pytest.raises(FeatureGateError, match="unrecognized feature gate: Nope"):
         FeatureGates.parse("Nope=true")

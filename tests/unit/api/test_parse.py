@@ -26,7 +26,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("body", "message"), BROKEN.items(), ids=BROKEN)
-def test_broken_json_is_refused_in_gos_words(body: str, message: str) -> None:
+def test_broken_json_is_rejected_with_gos_message(body: str, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_json(body.encode())
     assert str(caught.value) == message
@@ -44,7 +44,7 @@ JSON: dict[bytes, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("body", "expected"), JSON.items(), ids=[str(body) for body in JSON])
-def test_json_is_read_and_repeated_keys_are_told(body: bytes, expected: Any) -> None:
+def test_json_is_parsed_and_repeated_keys_are_reported(body: bytes, expected: Any) -> None:
     assert parse_json(body) == expected
 
 
@@ -79,7 +79,7 @@ def test_aliased_values_do_not_share_state() -> None:
     assert value["c"] == {"b": 1}
 
 
-def test_repeated_yaml_keys_are_told_with_their_line() -> None:
+def test_repeated_yaml_keys_are_reported_with_their_line() -> None:
     value, errors = parse_yaml(b"apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\ndata: {a: c}\n")
     assert value["data"] == {"a": "c"}
     assert errors == ['yaml: unmarshal errors:\n  line 4: key "data" already set in map']
@@ -92,13 +92,13 @@ def test_repeated_yaml_keys_are_told_with_their_line() -> None:
         "a: .nan": "error converting YAML to JSON: json: unsupported value: .nan",
     }.items(),
 )
-def test_broken_yaml_is_refused(body: str, message: str) -> None:
+def test_broken_yaml_is_rejected(body: str, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_yaml(body.encode())
     assert str(caught.value) == message
 
 
-def test_growing_aliases_are_refused() -> None:
+def test_growing_aliases_are_rejected() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(ParseError, match="excessive aliasing"):

@@ -233,7 +233,7 @@ def test_packed_and_unknown_fields_are_read() -> None:
         envelope("v1", "Pod", b"\xff" * 12),
     ],
 )
-def test_garbage_is_refused(body: bytes) -> None:
+def test_garbage_is_rejected(body: bytes) -> None:
     with pytest.raises(ProtobufError):
         decode_object(body)
 

@@ -87,7 +87,7 @@ def test_numbers_are_accepted() -> None:
         Quantity.parse(True)
 
 
-def test_equal_amounts_are_equal_and_hash_alike() -> None:
+def test_equal_amounts_are_equal_and_have_equal_hashes() -> None:
     assert Quantity.parse("1Ki") == Quantity.parse("1024") == Quantity.parse("1.024e3")
     assert len({Quantity.parse("1Ki"), Quantity.parse("1024")}) == 1
     assert Quantity.parse("1Gi") > Quantity.parse("1G")

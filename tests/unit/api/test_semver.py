@@ -60,5 +60,5 @@ def test_normalize(text: str, expected: str) -> None:
     assert str(Semver.parse(text, normalize=True)) == expected
 
 
-def test_normalize_refuses_short_prerelease() -> None:
+def test_normalize_rejects_short_prerelease() -> None:
     assert not is_semver("1.2-rc", normalize=True)

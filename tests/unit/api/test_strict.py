@@ -115,7 +115,7 @@ MISMATCHES: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize(("kind", "document", "message"), MISMATCHES.values(), ids=MISMATCHES)
-def test_wrong_types_are_refused_in_gos_words(kind: str, document: Any, message: str) -> None:
+def test_wrong_types_are_rejected_with_gos_message(kind: str, document: Any, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
         check_fields(document, type_of(kind))
     assert str(caught.value) == message
@@ -207,7 +207,7 @@ def custom_type() -> StructType:
     return StructType("com.example.v1.Gadget", fields)
 
 
-def test_custom_resources_are_pruned_and_their_values_left_alone() -> None:
+def test_custom_resources_are_pruned_and_their_values_kept() -> None:
     document: dict[str, Any] = {
         "metadata": {"name": "a", "labels": {}},
         "inner": {"n": "not a number", "x": 1},

@@ -49,7 +49,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("expression", REFUSED.values(), ids=REFUSED.keys())
-def test_refused_quickly(expression: str) -> None:
+def test_rejected_quickly(expression: str) -> None:
     with pytest.raises(CELError):
         cel.compile_program(expression, VARIABLES)
 
@@ -138,7 +138,7 @@ def test_generated_code_sees_no_builtins() -> None:
     assert program._strict.function.__globals__["__builtins__"] == {}
 
 
-def test_deep_documents_are_compared_or_refused() -> None:
+def test_deep_documents_are_compared_or_rejected() -> None:
     deep: Any = []
     for _ in range(5000):
         deep = [deep]

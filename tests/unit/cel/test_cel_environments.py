@@ -124,7 +124,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("rule", "message"), REFUSED)
-def test_rule_refused(rule: str, message: str) -> None:
+def test_rule_rejected(rule: str, message: str) -> None:
     with pytest.raises(CELError) as refused:
         compile_rule(rule, SCHEMA, with_old_self=False)
     assert message in str(refused.value)
@@ -258,7 +258,7 @@ def test_unknown_domain_is_empty_but_not_there() -> None:
         assert compile_device_selector(expression).evaluate(view) is True
 
 
-def test_failed_compilations_are_not_kept() -> None:
+def test_failed_compilations_are_not_cached() -> None:
     for _ in range(2):
         with pytest.raises(CELError):
             compile_device_selector("device.nope")
@@ -290,7 +290,7 @@ def test_explanation_names_the_failing_condition_and_the_nearest_attribute() -> 
 
 
 @pytest.mark.behaviour("SP-43")
-def test_compiled_selectors_are_kept_the_oldest_go_first_and_failures_are_not() -> None:
+def test_compiled_selectors_are_cached_lru_and_failures_are_not() -> None:
     cache = environments._compile_selector
     cache.cache_clear()
     room = cache.cache_info().maxsize

@@ -152,14 +152,14 @@ REFUSED: dict[str, tuple[Document, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_refused_objects(gadgets: Local, name: str) -> None:
+async def test_rejected_objects(gadgets: Local, name: str) -> None:
     spec, message = REFUSED[name]
     with pytest.raises(InvalidError) as caught:
         await create(gadgets, gadget("g", **spec))
     assert caught.value.message == message
 
 
-async def test_unknown_fields_go_or_are_refused(gadgets: Local) -> None:
+async def test_unknown_fields_go_or_are_rejected(gadgets: Local) -> None:
     assert (await create(gadgets, gadget("one", zzz=1)))["spec"] == {"n": 3}
     with pytest.raises(BadRequestError) as caught:
         await gadgets.request("create", f"{GADGETS}@default", gadget("two", zzz=1), query={"fieldValidation": "Strict"})
@@ -263,7 +263,7 @@ async def test_versions_differ_in_name_only(api: Local) -> None:
     assert endpoint.deprecation == "example.com/v1beta1 Gadget is deprecated; use example.com/v1 Gadget"
 
 
-async def test_a_new_storage_version_is_remembered(gadgets: Local) -> None:
+async def test_a_new_storage_version_is_recorded(gadgets: Local) -> None:
     await create(gadgets, gadget("one", color="red"))
     found = await gadgets.request("get", f"{DEFINITIONS}/{NAME}")
     spec = definition(version("v2"), version("v1", storage=False))["spec"]
@@ -273,7 +273,7 @@ async def test_a_new_storage_version_is_remembered(gadgets: Local) -> None:
     assert (await merge(gadgets, "one", {"spec": {"n": 4}}))["apiVersion"] == "example.com/v1"
 
 
-async def test_taken_names_are_refused_until_they_are_free(gadgets: Local) -> None:
+async def test_taken_names_are_rejected_until_they_are_free(gadgets: Local) -> None:
     other = definition(plural="others", kind="Other") | {"metadata": {"name": "others.example.com"}}
     await gadgets.request("create", DEFINITIONS, other)
     found = await gadgets.request("get", f"{DEFINITIONS}/others.example.com")
@@ -299,7 +299,7 @@ async def _is_gone(api: Local, path: str) -> bool:
     return False
 
 
-async def test_objects_go_before_their_definition(gadgets: Local) -> None:
+async def test_objects_are_deleted_before_their_definition(gadgets: Local) -> None:
     held = gadget("held")
     held["metadata"]["finalizers"] = ["example.com/hold"]
     await create(gadgets, held)
@@ -360,7 +360,7 @@ async def test_stored_definitions_are_served_from_the_start(tmp_path: Path) -> N
         assert (await get(Local(running), "one"))["spec"] == {"n": 3}
 
 
-async def test_bad_definitions_are_refused_whole(api: Local) -> None:
+async def test_bad_definitions_are_rejected_whole(api: Local) -> None:
     broken = version()
     broken["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.gone"}]
     with pytest.raises(APIError, match=r"compilation failed: ERROR: <input>:1:5: undefined field 'gone'"):

@@ -345,7 +345,7 @@ def test_spec_is_immutable_and_shown_as_the_server_keeps_it() -> None:
 
 
 @pytest.mark.behaviour("SP-12", "SP-16", "SP-28")
-def test_a_stored_spec_is_not_judged_again() -> None:
+def test_a_stored_spec_is_not_validated_again() -> None:
     stored = claim(config=[opaque({"k": "a" * 20000})])
     assert validate_claim_update(copy.deepcopy(stored), stored) == []
     assert validate_claim(stored, compiles) != []

@@ -71,7 +71,7 @@ def test_requests(name: str) -> None:
         ("capacity", {}),
     ],
 )
-def test_a_flat_field_beside_alternatives_is_refused(field: str, value: Any) -> None:
+def test_a_flat_field_beside_alternatives_is_rejected(field: str, value: Any) -> None:
     mixed = {"name": "r", "firstAvailable": [{"name": "a", **EXACT}], field: value}
     hub = to_hub("v1beta1", "ResourceClaim", claim("v1beta1", mixed))
     hub["spec"]["devices"].pop("config")

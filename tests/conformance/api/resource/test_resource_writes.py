@@ -218,7 +218,7 @@ def test_reports_on_deallocated_devices_are_dropped(new: Document, kept: list[Do
 
 
 @pytest.mark.behaviour("SP-21")
-def test_reports_on_devices_that_were_never_allocated_are_refused() -> None:
+def test_reports_on_devices_that_were_never_allocated_are_rejected() -> None:
     _, errors = updated(status("resourceclaims"), claim(), claim(status={"devices": [report()]}))
     assert errors == ["status.devices[0]: Invalid value: d.example.com/p/d0: must be an allocated device in the claim"]
 

@@ -149,7 +149,7 @@ def all_fields(document: Document) -> FieldSet:
 
 @settings(max_examples=200, deadline=None)
 @given(things, things)
-def test_a_comparison_tells_apart_what_is_equal_changed_and_gone(old: Document, new: Document) -> None:
+def test_a_comparison_has_equal_changed_and_removed_fields(old: Document, new: Document) -> None:
     change = compare(old, new, THING)
     assert all(map(in_order, (change.added, change.modified, change.removed, change.changed)))
     before, after = as_paths(all_fields(old)), as_paths(all_fields(new))
@@ -234,7 +234,7 @@ def leaves_of(document: Document) -> Paths:
 
 @settings(max_examples=150, deadline=None)
 @given(things, things)
-def test_a_field_goes_with_its_last_manager(first: Document, second: Document) -> None:
+def test_a_field_is_removed_with_its_last_manager(first: Document, second: Document) -> None:
     both = run(run(None, first, "a"), second, "b")
     nothing = {"apiVersion": "example.com/v1", "kind": "Thing"}
     without_b = run(both, nothing, "b")
@@ -247,7 +247,7 @@ def test_a_field_goes_with_its_last_manager(first: Document, second: Document) -
 
 @settings(max_examples=150, deadline=None)
 @given(things, things, things)
-def test_nobody_owns_what_is_not_there(first: Document, second: Document, third: Document) -> None:
+def test_absent_fields_have_no_manager(first: Document, second: Document, third: Document) -> None:
     live = run(run(None, first, "a"), second, "b")
     new = {**third, "metadata": live["metadata"]}
     entries = update_managed_fields(live, new, write_of("c"))

@@ -62,7 +62,7 @@ def is_comparable(patch: list[Document]) -> bool:
 
 @settings(max_examples=400, deadline=None)
 @given(documents, st.lists(operations, min_size=1, max_size=3).filter(is_comparable))
-def test_json_patch_does_what_another_implementation_does(document: Document, patch: list[Document]) -> None:
+def test_json_patch_agrees_with_another_implementation(document: Document, patch: list[Document]) -> None:
     expected = reference_json_patch(copy.deepcopy(document), copy.deepcopy(patch))
     before = copy.deepcopy(document)
     try:
@@ -98,7 +98,7 @@ def has_nulls_in_lists(value: Any, *, inside: bool = False) -> bool:
 
 @settings(max_examples=400, deadline=None)
 @given(documents, documents.filter(lambda patch: not has_nulls_in_lists(patch)))
-def test_merge_patch_does_what_the_rfc_says(document: Document, patch: Document) -> None:
+def test_merge_patch_agrees_with_the_rfc(document: Document, patch: Document) -> None:
     before = copy.deepcopy((document, patch))
     assert merge_patch.apply(document, patch) == rfc_7386(document, patch)
     assert (document, patch) == before

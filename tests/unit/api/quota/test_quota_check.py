@@ -46,7 +46,7 @@ def test_the_message_that_kubernetes_gives() -> None:
     )
 
 
-def test_only_what_is_too_much_is_named() -> None:
+def test_only_exceeded_resources_are_listed() -> None:
     given = quota({"pods": "10", "requests.cpu": "1500m"}, {"pods": "1", "requests.cpu": "1"})
     wanted = requested(given, of_pod())
     assert excess(given, parse_amounts(given.status.used), wanted) == (
@@ -78,7 +78,7 @@ def test_a_change_is_charged_for_what_it_adds() -> None:
     assert requested(quota({name: "9"}), subject(CLAIMS, {name: "1"}, before)) == {}
 
 
-def test_a_pod_that_comes_into_a_scope_is_charged_in_full() -> None:
+def test_a_pod_that_enters_a_scope_is_charged_in_full() -> None:
     given, after = quota({"pods": "1"}, scopes=["Terminating"]), of_pod(deadline=5)
     moved = Subject(after.resource, after.usage, after.pod, of_pod())
     stayed = Subject(after.resource, after.usage, after.pod, of_pod(deadline=9))

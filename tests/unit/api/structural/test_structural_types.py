@@ -35,7 +35,7 @@ def test_scalars_lists_and_maps() -> None:
     assert field_type(atomic) == MapOf(Scalar.STRING, atomic=True)
 
 
-def test_keyed_lists_know_the_defaults_of_their_keys() -> None:
+def test_keyed_lists_use_the_defaults_of_their_keys() -> None:
     items = {"type": "object", "required": ["a"], "properties": {"a": STRING, "b": STRING | {"default": "x"}}}
     made = field_type(
         {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"]}

@@ -167,7 +167,7 @@ def test_alternatives(name: str) -> None:
     assert judged({"type": "object", "properties": properties, **schema}, {"x": "1"}) == errors
 
 
-def test_what_an_update_leaves_alone_is_not_judged_again() -> None:
+def test_what_an_update_leaves_alone_is_not_validated_again() -> None:
     schema = {"type": "object", "properties": {"a": INTEGER | {"maximum": 1}, "b": INTEGER}}
     assert judged(schema, {"a": 5, "b": 2}, {"a": 5, "b": 1}) == []
     assert len(judged(schema, {"a": 6, "b": 1}, {"a": 5, "b": 1})) == 1

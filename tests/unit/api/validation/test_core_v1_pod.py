@@ -376,7 +376,7 @@ REFUSED: dict[str, tuple[Spec, Spec, str]] = {
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), REFUSED.values(), ids=REFUSED)
-def test_refused_changes(old: Spec, new: Spec, expected: str) -> None:
+def test_rejected_changes(old: Spec, new: Spec, expected: str) -> None:
     assert texts(validate_pod_update(pod(new), pod(old))) == [expected]
 
 

@@ -146,7 +146,7 @@ def test_the_token_file_is_read_as_kubernetes_does():
 # --- Service account tokens.
 
 
-def test_a_token_says_what_kubernetes_says() -> None:
+def test_a_token_has_the_claims_of_kubernetes() -> None:
     token, expires = tokens().issue_token(ACCOUNT, {"expirationSeconds": 600}, NOW)
     assert expires == NOW + timedelta(seconds=600)
     assert jwt.get_unverified_header(token)["alg"] == "ES256"
@@ -226,7 +226,7 @@ def gone(resource: str) -> Change:
         ),
     ],
 )
-def test_a_token_dies_with_what_it_is_bound_to(spec: Document, change: Change, good: bool):
+def test_a_token_is_invalid_without_its_bound_object(spec: Document, change: Change, good: bool):
     objects = StoredObjects()
     who = authenticator(objects)
     token, _ = who.service_accounts.issue_token(ACCOUNT, spec, NOW)
@@ -288,7 +288,7 @@ def signed_by_another() -> str:
         pytest.param(lambda: tokens().issue_token(ACCOUNT, {}, NOW)[0][:-4] + "AAAA", id="cut"),
     ],
 )
-def test_a_token_that_is_not_ours_is_refused(make: Callable[[], str]):
+def test_a_token_that_is_not_ours_is_rejected(make: Callable[[], str]):
     with pytest.raises(UnauthorizedError):
         ask(authenticator(), make())
 

@@ -33,7 +33,7 @@ def test_a_server_certificate_covers_its_names() -> None:
     assert certificates.server_names(pair.certificate) == {"localhost", "127.0.0.1", "::1"}
 
 
-def test_a_certificate_without_a_common_name_speaks_for_nobody() -> None:
+def test_a_certificate_without_a_common_name_has_no_user() -> None:
     pair = certificates.new_client(authority(), Identity("x"), NOW)
     loaded = x509.load_pem_x509_certificate(pair.certificate)
     assert certificates.identity_of(loaded) == Identity("x")

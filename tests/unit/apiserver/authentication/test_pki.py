@@ -49,7 +49,7 @@ def test_keys_and_directory_are_private(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["ca.key", "apiserver.key", "admin.key", "sa.key"])
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, name: str, mode: int):
+def test_a_key_that_others_can_reach_is_rejected(tmp_path: Path, name: str, mode: int):
     ensure(tmp_path)
     key = tmp_path / "pki" / name
     key.chmod(mode)
@@ -57,7 +57,7 @@ def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, name: str, mode:
         ensure(tmp_path)
 
 
-def test_leaves_are_renewed_and_the_authority_is_kept(tmp_path: Path):
+def test_leaf_certificates_are_renewed_and_the_authority_is_kept(tmp_path: Path):
     first = ensure(tmp_path)
     later = ensure(tmp_path, NOW + timedelta(days=350))
     assert later.authority == first.authority
@@ -66,7 +66,7 @@ def test_leaves_are_renewed_and_the_authority_is_kept(tmp_path: Path):
     assert all(later.clients[name] != first.clients[name] for name in first.clients)
 
 
-def test_a_new_name_renews_the_server_certificate_alone(tmp_path: Path):
+def test_a_new_name_renews_only_the_server_certificate(tmp_path: Path):
     first = ensure(tmp_path)
     assert certificates.server_names(first.server.certificate) == {*pki_files.SERVER_NAMES, "node-1.example"}
     second = ensure(tmp_path, extra_names=("10.0.0.1", "api.example"))
@@ -202,5 +202,5 @@ def test_a_client_certificate_is_never_unchecked(tmp_path: Path, who: str):
         handshake(pki_files.server_context(pki), client_context(pki, strangers(pki)[who], tmp_path), "localhost")
 
 
-def test_old_protocols_are_refused(tmp_path: Path):
+def test_old_protocols_are_rejected(tmp_path: Path):
     assert pki_files.server_context(ensure(tmp_path)).minimum_version is ssl.TLSVersion.TLSv1_2

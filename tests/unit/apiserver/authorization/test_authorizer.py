@@ -65,7 +65,7 @@ def pods(verb: str = "get", **more: str) -> Document:
     return {"resourceAttributes": {"verb": verb, "resource": "pods", **more}}
 
 
-def test_masters_may_do_anything_without_a_reason(authorizer: Authorizer):
+def test_system_masters_are_always_allowed(authorizer: Authorizer):
     assert authorizer.self_subject_access_review(ADMIN, pods(namespace="golden")) == {"allowed": True}
     assert authorizer.authorize(Attributes(ADMIN, "eat", path="/cake")).allowed
 
@@ -264,7 +264,9 @@ def test_an_administrator_may_be_anyone(authorizer: Authorizer):
         ),
     ],
 )
-def test_acting_as_someone_else_is_refused(authorizer: Authorizer, headers: list[tuple[str, str]], message: str):
+def test_impersonation_without_permission_is_rejected(
+    authorizer: Authorizer, headers: list[tuple[str, str]], message: str
+):
     with pytest.raises(ForbiddenError) as caught:
         acting(authorizer, CLERK, *headers)
     assert caught.value.message == message

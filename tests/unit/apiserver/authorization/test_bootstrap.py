@@ -119,7 +119,7 @@ def test_who_may_what(index: RBACIndex, attributes: Attributes, allowed: bool):
     assert index.authorize(attributes).allowed is allowed
 
 
-def test_an_empty_cluster_gets_everything_and_then_nothing() -> None:
+def test_an_empty_cluster_gets_all_roles_once() -> None:
     writes = plan_bootstrap([])
     assert {write.verb for write in writes} == {Verb.CREATE}
     documents = [write.document for write in writes]
@@ -148,7 +148,7 @@ def test_taken_rights_come_back_and_given_ones_stay() -> None:
     assert documents == before, "the plan changes nothing itself"
 
 
-def test_a_protected_role_is_left_alone() -> None:
+def test_a_protected_role_is_not_changed() -> None:
     documents, role = stored("system:discovery")
     role["rules"] = []
     role["metadata"]["annotations"][AUTOUPDATE] = "false"
@@ -167,7 +167,7 @@ def test_missing_subjects_are_added_and_a_changed_role_is_bound_anew() -> None:
     assert created.document["roleRef"]["name"] == "system:public-info-viewer"
 
 
-def test_a_missing_aggregation_comes_back() -> None:
+def test_a_missing_aggregation_is_restored() -> None:
     documents, role = stored("admin")
     del role["aggregationRule"]
     (write,) = plan_bootstrap(documents)

@@ -106,7 +106,7 @@ def test_a_role_within_ones_rights_is_fine(owned: Document, wanted: Document):
         ),
     ],
 )
-def test_a_role_beyond_ones_rights_is_refused(owned: Document, wanted: Document, missing: str):
+def test_a_role_with_permissions_that_the_writer_lacks_is_rejected(owned: Document, wanted: Document, missing: str):
     with pytest.raises(ForbiddenError) as caught:
         try_role(held(owned), role(wanted))
     assert caught.value.message == (
@@ -120,12 +120,12 @@ def test_the_right_to_escalate_and_masters_are_exempt() -> None:
     try_role(held(rule("get")), role(rule("*", "*", "*")), user=MASTER)
 
 
-def test_a_write_that_leaves_the_rules_alone_is_fine() -> None:
+def test_a_write_that_keeps_the_rules_is_allowed() -> None:
     old = role(rule("*", "*", "*"))
     try_role(held(rule("get")), old | {"metadata": old["metadata"] | {"labels": {"a": "b"}}}, old)
 
 
-def test_aggregation_needs_everything() -> None:
+def test_aggregation_requires_full_authority() -> None:
     new = role(namespace="") | {"aggregationRule": {"clusterRoleSelectors": [{}]}}
     with pytest.raises(ForbiddenError, match="must have cluster-admin privileges to use the aggregationRule"):
         try_role(held(rule("get")), new)

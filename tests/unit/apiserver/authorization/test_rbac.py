@@ -156,7 +156,7 @@ def test_a_role_of_another_namespace_is_not_found() -> None:
     )
 
 
-def test_missing_roles_are_told() -> None:
+def test_missing_roles_are_reported() -> None:
     decide = index(binding("a", "one", ("User", "alice")), binding("b", "two", ("Group", "devs")))
     assert decide.authorize(asks("get")).reason == (
         'RBAC: [clusterrole.rbac.authorization.k8s.io "one" not found, '
@@ -274,7 +274,7 @@ def test_forbidden_messages(attributes: Attributes, message: str, details: Docum
     }  # fmt: skip
 
 
-def test_a_denial_says_why() -> None:
+def test_a_denial_has_a_reason() -> None:
     error = forbidden_error(asks("list"), "because")
     assert error.message.endswith('cannot list resource "pods" in API group "" at the cluster scope: because')
 

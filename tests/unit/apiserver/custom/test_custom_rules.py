@@ -105,7 +105,7 @@ def test_an_optional_old_value() -> None:
     assert judged(schema, {"spec": {"a": 1}}, {"spec": {"a": 0}}) == []
 
 
-def test_what_did_not_change_is_not_refused() -> None:
+def test_what_did_not_change_is_not_rejected() -> None:
     schema = spec("self.a > 0", message="be positive")
     assert judged(schema, {"spec": {"a": 0}, "x": 1}, {"spec": {"a": 0}}) == []
     assert judged(schema, {"spec": {"a": 0}}, {"spec": {"a": 1}}) == ["spec: Invalid value: be positive"]

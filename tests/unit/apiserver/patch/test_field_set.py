@@ -38,7 +38,7 @@ def test_reads_other_spellings() -> None:
 
 
 @pytest.mark.parametrize("wire", [[], {"f:a": 1}, {"a": {}}, {"k:[": {}}, {"v:": {}}, {"i:x": {}}, {"k:1": {}}])
-def test_refuses_what_is_no_set(wire: Any) -> None:
+def test_rejects_what_is_no_set(wire: Any) -> None:
     with pytest.raises(FieldsFormatError):
         FieldSet.from_fields_v1(wire)
 

@@ -139,13 +139,13 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("body", "message"), MALFORMED.values(), ids=MALFORMED)
-def test_refuses_malformed_patches(body: bytes, message: str) -> None:
+def test_rejects_malformed_patches(body: bytes, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         json_patch.decode(body)
     assert caught.value.message == f"error decoding patch: {message}"
 
 
-def test_refuses_too_many_operations() -> None:
+def test_rejects_too_many_operations() -> None:
     body = json.dumps([op("add", "/a", value=1)] * 10_001).encode()
     with pytest.raises(RequestEntityTooLargeError) as caught:
         json_patch.decode(body)

@@ -195,7 +195,7 @@ def test_what_nobody_owns_stays_in_an_item_that_stays() -> None:
     assert after["spec"]["containers"] == [{"name": "c", "imagePullPolicy": "Always"}]
 
 
-def test_items_that_are_no_longer_applied_go_with_all_they_have() -> None:
+def test_items_that_are_no_longer_applied_are_removed() -> None:
     live = run(None, pod({"name": "a", "image": "i"}, {"name": "b", "image": "i"}))
     live["spec"]["containers"][1]["imagePullPolicy"] = "Always"
     after = run(live, pod({"name": "a", "image": "i"}))
@@ -209,7 +209,7 @@ def test_items_that_others_hold_stay() -> None:
     assert after["spec"]["containers"] == [{"name": "a"}, {"name": "b", "tty": True}]
 
 
-def test_a_map_whose_last_entry_goes_goes_too() -> None:
+def test_a_map_that_becomes_empty_is_removed() -> None:
     after = run(run(None, config_map({"a": "1"})), config_map())
     assert body(after) == config_map()
     assert "managedFields" not in after["metadata"]
@@ -450,7 +450,7 @@ REFUSED: dict[str, tuple[Document, int, str]] = {
 
 
 @pytest.mark.parametrize(("applied", "code", "message"), REFUSED.values(), ids=REFUSED)
-def test_refuses(applied: Document, code: int, message: str) -> None:
+def test_rejects(applied: Document, code: int, message: str) -> None:
     with pytest.raises(APIError) as caught:
         run(None, applied)
     assert (caught.value.code, caught.value.message) == (code, message)
@@ -558,7 +558,7 @@ def test_a_manager_that_changes_version_still_drops_what_it_no_longer_applies() 
     assert versions == {"m1": "example.com/v1", "other": "example.com/v1beta1"}
 
 
-def test_managers_of_versions_no_longer_served_are_forgotten() -> None:
+def test_managers_of_versions_no_longer_served_are_dropped() -> None:
     entry = {
         "manager": "gone",
         "operation": "Apply",

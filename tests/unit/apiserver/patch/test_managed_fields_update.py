@@ -229,7 +229,7 @@ CREATED: dict[str, tuple[str, Document, str]] = {
 
 
 @pytest.mark.parametrize(("name", "document", "expected"), CREATED.values(), ids=CREATED)
-def test_a_creator_owns_what_the_empty_object_has_not(name: str, document: Document, expected: str) -> None:
+def test_a_creator_owns_the_fields_that_the_empty_object_lacks(name: str, document: Document, expected: str) -> None:
     assert fields(update(None, document, kind(document["apiVersion"], name))) == expected
 
 
@@ -490,7 +490,7 @@ def test_items_that_share_their_keys_are_owned_as_one() -> None:
     assert not compare({"items": twice}, {"items": list(twice)}, struct).modified
 
 
-def test_times_alone_can_be_told() -> None:
+def test_times_alone_can_be_reported() -> None:
     old = update(None, claim())
     new = update(None, claim(), now=LATER)
     other = update(None, claim(), manager="x", now=LATER)
@@ -519,7 +519,7 @@ def test_what_a_creator_owns_comes_in_order_whatever_the_order_it_was_sent_in() 
     assert '"k:{\\"name\\":\\"10\\"}"' in json.dumps(created_fields(pod, POD).tree)
 
 
-def test_an_entry_that_nobody_changed_is_not_written_anew() -> None:
+def test_an_unchanged_entry_is_not_rewritten() -> None:
     old = stored(claim(status={}), update(None, claim()))
     new = copy.deepcopy(old) | {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}
     entries = update(old, new, subresource="status", now=LATER)

@@ -43,7 +43,7 @@ def test_merges(document: dict[str, Any], patch: dict[str, Any], expected: dict[
         (b"{'a':1}", "invalid character '\\'' looking for beginning of object key string"),
     ],
 )
-def test_refuses_what_is_no_object(body: bytes, message: str) -> None:
+def test_rejects_what_is_no_object(body: bytes, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         merge_patch.decode(body)
     assert caught.value.message == f"error decoding patch: {message}"

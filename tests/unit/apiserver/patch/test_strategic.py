@@ -318,7 +318,7 @@ FAILS: dict[str, tuple[dict[str, Any], dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize(("document", "patch", "code", "message"), FAILS.values(), ids=FAILS)
-def test_refuses(document: dict[str, Any], patch: dict[str, Any], code: int, message: str) -> None:
+def test_rejects(document: dict[str, Any], patch: dict[str, Any], code: int, message: str) -> None:
     with pytest.raises(APIError) as caught:
         run(POD, document, patch)
     assert (caught.value.code, caught.value.message) == (code, message)
@@ -344,7 +344,7 @@ def test_a_list_that_merges_needs_a_key() -> None:
         (b"[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
     ],
 )
-def test_refuses_malformed_bodies(body: bytes, message: str) -> None:
+def test_rejects_malformed_bodies(body: bytes, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         strategic.decode(body)
     assert caught.value.message == message

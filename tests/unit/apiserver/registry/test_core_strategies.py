@@ -102,7 +102,7 @@ def test_new_pod() -> None:
     assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
 
-def test_new_gated_pod_says_why_it_waits() -> None:
+def test_new_gated_pod_has_a_condition() -> None:
     (condition,) = created("pods", {"spec": {"schedulingGates": [{"name": "a"}]}})["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
 
@@ -242,7 +242,7 @@ def test_selectable_fields(name: str, document: Document, field: str, expected: 
     assert BY_NAME[name].selectable_fields[field](document) == expected
 
 
-def test_new_events_are_judged_in_their_own_form_wherever_they_are_kept() -> None:
+def test_new_events_are_validated_in_their_own_form() -> None:
     event = {
         "apiVersion": "events.k8s.io/v1",
         "metadata": {"namespace": "ns"},
