@@ -1,9 +1,9 @@
-"""A checkpoint on the disk: replaced whole or not at all, and on the disk before the call returns.
+"""A checkpoint file that is replaced atomically and synced to disk.
 
-Unlike `runtime.files`, for a file that one writer replaces for every Pod, several times. To make a file, and to remove
-the one it replaces, is most of what that costs; so two files take turns under the checkpoint's name, and the one that
-is not there keeps a hidden name. It is written over only while nothing on the disk may still call it the checkpoint:
-when this process has replaced it, and the folder has been on the disk since.
+Unlike `runtime.files`, it is for a file that one writer replaces several times for every Pod. Creating a file and
+removing the replaced one is most of the cost, so two files alternate under the checkpoint's name, and the other one
+has a hidden name. That one is overwritten only if no directory entry on disk can still refer to it as the checkpoint:
+this process has replaced it, and the folder was synced since.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MODE: Final = 0o600
 
 
 def read_checkpoint(path: str) -> bytes | None:
-    """The content, None when there is no file; also while a writer replaces it again and again."""
+    """Return the content, None if there is no file; safe while a writer replaces it."""
     try:
         with open(path, "rb") as file:
-            # Keeps a writer, whose turn may be to write over this very file, from doing so.
+            # Prevents the writer from overwriting this file.
             fcntl.flock(file, fcntl.LOCK_SH)
             return file.read()
     except FileNotFoundError:
@@ -30,21 +30,21 @@ def read_checkpoint(path: str) -> bytes | None:
 
 
 class CheckpointFile:
-    """The checkpoint at a path; it has one writer, which calls `replace` one at a time."""
+    """The checkpoint at a path; it has one writer, whose calls of `replace` do not overlap."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         folder, name = os.path.split(path)
         self._folder = folder or "."
-        # The file to write next, and where the replaced one is kept. Watchers of folders pass over such names.
+        # The file to write next, and the name of the replaced one. Watchers of folders ignore hidden names.
         self._next, self._kept = (os.path.join(folder, f".{name}.{turn}") for turn in ("a", "b"))
-        # Whether there is a file to write next that nothing on the disk calls the checkpoint.
+        # Whether the file to write next exists and can be overwritten.
         self._spare = False
 
     def replace(self, content: bytes) -> None:
-        """Give the checkpoint this content; whoever begins to read it, also after a power cut, has the old or this."""
+        """Replace the content; readers get the old or the new content, also after a power failure."""
         descriptor = self._open()
-        # Until all is on the disk, nothing may be written over.
+        # Until everything is on disk, nothing may be overwritten.
         self._spare = False
         try:
             _write(descriptor, content)
@@ -57,21 +57,21 @@ class CheckpointFile:
         self._next, self._kept, self._spare = self._kept, self._next, kept
 
     def _open(self) -> int:
-        """The file to write next: the one that was replaced last, or a new one."""
+        """Open the file to write next: the one that was replaced last, or a new one."""
         if self._spare:
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(self._next, os.O_WRONLY | os.O_NOFOLLOW)
                 if _is_free(descriptor):
                     return descriptor
                 os.close(descriptor)
-        # Whatever has these names was left behind, and may be the checkpoint itself.
+        # Leftover files, one of which may be linked to the checkpoint itself.
         for name in (self._next, self._kept):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(name)
         return os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
 
     def _keep(self) -> bool:
-        """Give the file that is about to be replaced another name; False when there is none, or no such thing here."""
+        """Link the file that is about to be replaced to its hidden name; return False if that is not possible."""
         try:
             os.link(self._path, self._kept)
         except OSError:
@@ -80,7 +80,7 @@ class CheckpointFile:
 
 
 def _is_free(descriptor: int) -> bool:
-    """Whether the file has no other name, and nobody reads it."""
+    """Whether the file has no other name and no reader."""
     if os.fstat(descriptor).st_nlink != 1:
         return False
     try:
@@ -91,7 +91,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _write(descriptor: int, content: bytes) -> None:
-    """Nothing but this is in the file then."""
+    """Write the content and truncate the file to it."""
     write_all(descriptor, content)
     if os.fstat(descriptor).st_size != len(content):
         os.ftruncate(descriptor, len(content))

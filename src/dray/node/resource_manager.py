@@ -1,10 +1,9 @@
-"""How the node agent asks those who hand out devices: one `ResourceManager` each for claims and device plugins.
+"""The interface of resource managers: claims, devices, CPUs and memory.
 
-Order, for one Pod: `admit`, `prepare`, then for each start of a container `container_options` and `pre_start`, and
-when all containers have stopped `release`. Pods are as the API server has them; a static Pod has its mirror's form.
-The agent admits one Pod at a time. Everything but `admit` may be called again for the same Pod, also after a restart
-of the agent (which admits running Pods again, `prepare`s them again, and does not start their containers again), and
-must then answer as before.
+The order of calls for a Pod is `admit`, `prepare`, then for each start of a container `container_options` and
+`pre_start`, and `release` when all containers have stopped. The agent admits one Pod at a time. Every method but
+`admit` may be called repeatedly for a Pod, and must then return the same result. After a restart, the agent admits and
+prepares running Pods again, and does not start their containers.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a Pod may never run on this node: the Pod fails with this `status.reason` and `status.message`."""
+    """Why a Pod cannot run on this node: the Pod fails with this `status.reason` and `status.message`."""
 
     reason: str
     message: str
 
 
 class ResourceError(Exception):
-    """Something a Pod needs is not there yet: the agent tells it as a Warning event and tries again with backoff."""
+    """A resource is not ready yet: the agent records a Warning event and retries with back-off."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -38,7 +37,7 @@ class ResourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or folder of the host to show in a container."""
+    """A file or folder of the host to mount into a container."""
 
     container_path: str
     host_path: str
@@ -47,7 +46,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class HostDevice:
-    """A device file of the host to give to a container; `permissions` is made of r, w and m."""
+    """A device file of the host for a container; `permissions` consists of r, w and m."""
 
     container_path: str
     host_path: str
@@ -56,7 +55,7 @@ class HostDevice:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a container gets in addition to what its Pod says."""
+    """What resource managers add to a container."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
@@ -70,7 +69,7 @@ NO_OPTIONS: Final = RunOptions()
 
 
 def merge_options(parts: Sequence[RunOptions]) -> RunOptions:
-    """All of them together; the first to name an environment variable or annotation wins, CDI devices appear once."""
+    """Merge options; the first value of a variable or annotation is used, CDI devices appear once."""
     envs: dict[str, str] = {}
     annotations: dict[str, str] = {}
     for part in reversed(parts):
@@ -87,52 +86,52 @@ def merge_options(parts: Sequence[RunOptions]) -> RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeResources:
-    """What a manager adds to the Node's status; an extended resource that went away stays with the amount "0"."""
+    """What a manager adds to the Node's status; an extended resource that is gone stays with the amount "0"."""
 
     capacity: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] = field(default_factory=dict)
 
 
 class PodSource(Protocol):
-    """The agent's Pods, for managers that must know which of their users still live."""
+    """The agent's Pods, for managers that free resources of deleted Pods."""
 
     def active(self) -> tuple[Pod, ...]:
-        """Admitted Pods whose containers may still run, whether or not the API server still has them."""
+        """Return the admitted Pods whose containers may still run, including deleted ones."""
 
     def all(self) -> tuple[Pod, ...]:
-        """Every Pod the agent knows, finished ones too."""
+        """Return every Pod, including finished ones."""
 
     def get(self, uid: str) -> Pod | None:
         """Return one Pod."""
 
 
 class ResourceManager(Protocol):
-    """Hands out something scarce to Pods."""
+    """Allocates a resource to Pods."""
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """The name in logs."""
 
     async def admit(self, pod: Pod) -> Rejection | None:
-        """Set aside what the Pod asks for; None when all is well. A rejected Pod holds nothing."""
+        """Reserve what the Pod requests; return why it is rejected, or None. A rejected Pod holds nothing."""
 
     async def prepare(self, pod: Pod) -> None:
-        """Make ready what the Pod's containers will use; raises `ResourceError`. Comes before any container."""
+        """Prepare the Pod's resources before any container starts; raises `ResourceError`."""
 
     def container_options(self, pod: Pod, container: str) -> RunOptions:
-        """What the container gets; raises `ResourceError` when that is not known."""
+        """Return what the container gets; raises `ResourceError`."""
 
     async def pre_start(self, pod: Pod, container: str) -> None:
-        """The container is about to start; raises `ResourceError` to hold it back."""
+        """Called before the container starts; raises `ResourceError` to delay it."""
 
     async def release(self, pod: Pod) -> None:
-        """All containers of the Pod have stopped; raises `ResourceError` to be called again.
+        """Release the resources of a Pod whose containers have stopped; raises `ResourceError` to be called again.
 
-        Only after it has returned is the Pod reported as finished, or its API object removed.
+        The Pod's final phase is reported, and the Pod deleted, only after this has returned.
         """
 
     def node_resources(self) -> NodeResources:
-        """What the Node has of it now."""
+        """Return what the manager adds to the Node's status."""
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """Return the container's `allocatedResourcesStatus`."""

@@ -137,7 +137,7 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
             info = check_usable(pod, wanted, claim)
             for driver in info.drivers:
                 self._client(driver)
-            # Two entries may name one claim.
+            # Two entries may refer to the same claim.
             infos[info.uid] = info
         return tuple(infos.values())
 

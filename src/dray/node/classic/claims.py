@@ -1,4 +1,4 @@
-"""Which claims of cdi.k8s.io a Pod uses, and whether it may. Pure."""
+"""The classic claims of a Pod and its containers, and whether it may use them. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dray.node.dra.claims import ClaimError, ClaimInfo, Device
 
 
 def possible_entries(pod: Pod) -> tuple[ClassicEntry, ...]:
-    """All entries whose claims may be of cdi.k8s.io; of those by name only the API server knows."""
+    """Return all entries whose claims may be classic ones; for a named claim only the API server knows."""
     return tuple(classic.classic_entries(pod, lambda _name: True))
 
 
 def is_left_out(pod: Pod, wanted: ClassicEntry, claim: ResourceClaim | None) -> bool:
-    """Whether the Pod was placed without the claim, and can do without."""
+    """Whether the Pod was scheduled without an optional claim."""
     if not wanted.optional:
         return False
     return claim is None or not classic.is_allocated(claim) or not classic.is_reserved_for(claim, pod)
 
 
 def check_usable(pod: Pod, wanted: ClassicEntry, claim: ResourceClaim) -> ClaimInfo:
-    """The claim as the book has it; raises when the Pod may not use it."""
+    """Return the claim's info; raises `ClaimError` if the Pod may not use the claim."""
     name, uid = pod.metadata.name, pod.metadata.uid
     if wanted.generated and not classic.is_for_pod(claim, pod):
         raise ClaimError(
@@ -43,7 +43,7 @@ def check_usable(pod: Pod, wanted: ClassicEntry, claim: ResourceClaim) -> ClaimI
 
 
 def info_of(claim: ResourceClaim) -> ClaimInfo:
-    """An allocated claim as the book has it: one driver, and one device that stands for the resource."""
+    """Return the info of an allocated claim, with one driver."""
     driver = classic.status_of(claim).driver_name or ""
     return ClaimInfo(
         UID(claim.metadata.uid or ""), key_of(claim), {driver: ()}, class_name=claim.spec.resource_class_name
@@ -51,21 +51,21 @@ def info_of(claim: ResourceClaim) -> ClaimInfo:
 
 
 def prepared_device(cdi_devices: tuple[str, ...]) -> Device:
-    """What a plugin's answer is in the book."""
+    """Return a device that represents the response of a plugin."""
     return Device("", "", cdi_device_ids=cdi_devices)
 
 
 def cdi_devices_of(info: ClaimInfo) -> tuple[str, ...]:
-    """What the plugin answered."""
+    """Return the CDI device names of the plugin's response."""
     return info.cdi_device_ids("")
 
 
 def container_claims(pod: Pod, container: Container) -> Iterator[ClassicEntry]:
-    """The entries that the container lists, each once and in the Pod's order."""
+    """Return the entries that the container lists, each once and in the Pod's order."""
     listed = {asked.name for asked in container.resources.claims}
     return (entry for entry in possible_entries(pod) if entry.entry in listed)
 
 
 def claim_key(pod: Pod, wanted: ClassicEntry) -> NamespacedName:
-    """The claim of an entry."""
+    """Return the key of an entry's claim."""
     return NamespacedName(pod.metadata.namespace or "", wanted.claim_name)

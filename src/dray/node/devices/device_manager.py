@@ -75,6 +75,9 @@ class DeviceSettings:
     machine: int = (1 << NUMA_NODES_MAX) - 1
 
 
+DEFAULT_SETTINGS: Final = DeviceSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class NodePods:
     """The node's Pods; until `ready` they are not all known, and nothing is freed."""
@@ -112,7 +115,7 @@ class DeviceManager(PodReservations):
         pods: NodePods,
         clock: Clock,
         metrics: Metrics,
-        settings: DeviceSettings = DeviceSettings(),  # noqa: B008 - immutable
+        settings: DeviceSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._folder = folder
         super().__init__(pods.holders)

@@ -1,7 +1,7 @@
-"""The claim book as Kubernetes' kubelet writes it to `dra_manager_state`, byte for byte its form but for `ClassName`.
+"""The claims in use in the file `dra_manager_state`, in kubelet's format with the addition of `ClassName`. Pure.
 
-The file is JSON with a text `Data` and the CRC-32 (IEEE) of that text. Whether a claim is prepared is not stored:
-after a restart only the drivers know.
+The file is JSON with a text `Data` and the CRC-32 (IEEE) of that text. Whether a claim is prepared is not stored: after
+a restart only the drivers know.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A claim as it is in the data, and as that is inside of a JSON text."""
+    """An encoded claim, plain and as part of a JSON string."""
 
     info: ClaimInfo
     plain: bytes
     quoted: bytes
 
 
-# What was last written of each claim.
+# The encoded claims of the last checkpoint.
 Encoded = dict[UID, _Part]
 
 
@@ -65,14 +65,14 @@ def _quote(text: bytes) -> bytes:
     return orjson.dumps(text.decode())[1:-1]
 
 
-# What comes before the claims, and what after them.
+# The data before and after the claims.
 _HEAD: Final = b'{"kind":"%b","apiVersion":"%b","ClaimInfoStateList":[' % (KIND.encode(), API_VERSION.encode())
 _HEAD_QUOTED: Final = _quote(_HEAD)
 _TAIL: Final = b"]}"
 
 
 def decode(content: bytes) -> tuple[ClaimInfo, ...]:
-    """The claims of a file's content."""
+    """Return the claims in a file's content; raises `CheckpointError`."""
     try:
         envelope = orjson.loads(content)
         data, checksum = envelope["Data"].encode(), envelope["Checksum"]
@@ -91,7 +91,7 @@ def decode(content: bytes) -> tuple[ClaimInfo, ...]:
 
 
 def recovery_advice(path: str) -> str:
-    """What to do when the file cannot be used."""
+    """Return how to recover from a damaged file."""
     return (
         f"to recover, drain the node, remove {path} and start again, then restart the DRA drivers: "
         "they may still hold devices of Pods that are gone"
@@ -108,7 +108,7 @@ def _to_wire(info: ClaimInfo) -> dict[str, Any]:
             driver: {"Devices": [_device_to_wire(d) for d in info.devices[driver]]} for driver in info.drivers
         },
     }
-    # Ours; kubelet passes over it.
+    # Not part of kubelet's format; kubelet ignores it.
     return state | {"ClassName": info.class_name} if info.class_name else state
 
 

@@ -1,12 +1,12 @@
-"""The claim book: which claims are in use on the node, by which Pods, and what is to be done about them.
+"""The claim info cache: the claims in use on the node, their Pods, and their preparation state.
 
-Pure: events in, actions out, in order. The order is the promise: whatever a driver may have been asked is in the
-checkpoint before it is asked, so that a crash at any moment leaves a record to undo.
+Pure: events in, actions out, in order. A claim is in the checkpoint before any driver is called for it, so that a crash
+at any time leaves a record to undo.
 
-A claim's story: its first Pod makes it PREPARING; when every driver has answered it is PREPARED; when its last Pod
-is gone it is UNPREPARING, and when every driver has answered it is forgotten. After a restart a claim is RESTORED:
-its devices are known, but only the drivers know whether they are still prepared, so they are asked once more. A
-failed call is no event: the claim stays where it is, and the next `PodAdmitted` or `PodGone` asks again.
+A claim's first Pod makes it PREPARING; when every driver has responded it is PREPARED; when its last Pod is gone it is
+UNPREPARING, and when every driver has responded it is removed. After a restart a claim is RESTORED: its devices are
+known, but only the drivers know whether they are prepared, so that they are called once more. A failed call is not an
+event: the phase does not change, and the next `PodAdmitted` or `PodGone` leads to another call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dray.node.dra.claims import ClaimInfo, Device
 
 
 class Phase(enum.StrEnum):
-    """Where a claim stands."""
+    """The phases of a claim."""
 
     RESTORED = "restored"
     PREPARING = "preparing"
@@ -32,7 +32,7 @@ class Phase(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """What moves a claim."""
+    """The causes of a transition."""
 
     ADMITTED = "a pod was admitted"
     ANSWERED = "a driver prepared it"
@@ -42,13 +42,13 @@ class Step(enum.StrEnum):
     RELEASED = "a driver unprepared it"
 
 
-# None is a claim that is not in the book. What the table lacks is a bug.
+# None is a claim that is not in the cache. Anything else is a bug.
 NEXT_PHASE: Final[Mapping[tuple[Phase | None, Step], Phase]] = {
     (None, Step.ADMITTED): Phase.PREPARING,
     (Phase.RESTORED, Step.ADMITTED): Phase.PREPARING,
     (Phase.PREPARING, Step.ADMITTED): Phase.PREPARING,
     (Phase.PREPARED, Step.ADMITTED): Phase.PREPARED,
-    # Some drivers may have unprepared it by now.
+    # Some drivers may have unprepared it already.
     (Phase.UNPREPARING, Step.ADMITTED): Phase.PREPARING,
     (Phase.PREPARING, Step.ANSWERED): Phase.PREPARING,
     (Phase.PREPARING, Step.COMPLETE): Phase.PREPARED,
@@ -65,7 +65,7 @@ NEXT_PHASE: Final[Mapping[tuple[Phase | None, Step], Phase]] = {
 
 
 class UnexpectedEventError(AssertionError):
-    """An event that the claim's phase does not know: a bug."""
+    """An event that the claim's phase does not allow: a bug."""
 
 
 class OldClaimError(Exception):
@@ -74,7 +74,7 @@ class OldClaimError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A claim as drivers are told of it."""
+    """A reference to a claim, as sent to drivers."""
 
     uid: UID
     key: NamespacedName
@@ -85,7 +85,7 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class PodAdmitted:
-    """The Pod is to run and may use these claims."""
+    """The Pod was admitted and may use these claims."""
 
     pod_uid: UID
     claims: tuple[ClaimInfo, ...]
@@ -101,14 +101,14 @@ class DriverPrepared:
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """The Pod's containers have ended for good."""
+    """All containers of the Pod have ended."""
 
     pod_uid: UID
 
 
 @dataclass(frozen=True, slots=True)
 class DriverUnprepared:
-    """The driver has nothing left of these claims."""
+    """The driver unprepared these claims."""
 
     driver: str
     uids: tuple[UID, ...]
@@ -122,12 +122,12 @@ Event = PodAdmitted | DriverPrepared | PodGone | DriverUnprepared
 
 @dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
-    """Write the book down, durably, before going on."""
+    """Write the checkpoint before the next action."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallPrepare:
-    """Have the driver prepare the claims in one call."""
+    """Call the driver to prepare the claims."""
 
     driver: str
     claims: tuple[ClaimRef, ...]
@@ -135,7 +135,7 @@ class CallPrepare:
 
 @dataclass(frozen=True, slots=True)
 class CallUnprepare:
-    """Have the driver unprepare the claims in one call."""
+    """Call the driver to unprepare the claims."""
 
     driver: str
     claims: tuple[ClaimRef, ...]
@@ -148,7 +148,7 @@ Action = SaveCheckpoint | CallPrepare | CallUnprepare
 class _Entry:
     info: ClaimInfo
     phase: Phase | None = None
-    # The drivers whose answer is missing; meaningful while PREPARING and UNPREPARING.
+    # The drivers whose response is missing; used in PREPARING and UNPREPARING.
     missing: set[str] = field(default_factory=set)
 
 
@@ -167,7 +167,7 @@ class ClaimInfoCache:
         self._in_order: list[_Entry] = []
         self._by_pod: dict[UID, set[UID]] = {}
         self._drivers: Counter[str] = Counter()
-        # Another number whenever something may have changed.
+        # Changes whenever a claim may have changed.
         self.revision = 0
         for info in restored:
             self._add(info).phase = Phase.RESTORED
@@ -175,41 +175,41 @@ class ClaimInfoCache:
     # --- Reading. ---
 
     def claims(self) -> tuple[ClaimInfo, ...]:
-        """All claims in use, by namespace and name."""
+        """Return all claims in use, by namespace and name."""
         return tuple([entry.info for entry in self._in_order])
 
     def counts(self) -> tuple[int, dict[str, int]]:
-        """How many claims are in use, and how many of each driver."""
+        """Return the number of claims in use, and by driver."""
         return len(self._entries), dict(self._drivers)
 
     def get(self, key: NamespacedName) -> ClaimInfo | None:
-        """The claim of that name, if it is in use."""
+        """Return the claim of that name, if it is in use."""
         uid = self._by_key.get(key)
         return None if uid is None else self._entries[uid].info
 
     def used_by(self, pod_uid: UID, key: NamespacedName) -> ClaimInfo | None:
-        """The claim of that name, if the Pod uses it."""
+        """Return the claim of that name, if the Pod uses it."""
         info = self.get(key)
         return info if info is not None and pod_uid in info.pod_uids else None
 
     def phase(self, uid: UID) -> Phase | None:
-        """Where the claim stands; None when it is not in use."""
+        """Return the phase of the claim; None if it is not in use."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.phase
 
     def claims_of(self, pod_uid: UID) -> tuple[ClaimInfo, ...]:
-        """The claims the Pod uses."""
+        """Return the claims that the Pod uses."""
         found = (self._entries[uid].info for uid in self._by_pod.get(pod_uid, ()))
         return tuple(sorted(found, key=lambda info: info.key))
 
     def pod_uids(self) -> tuple[UID, ...]:
-        """Every Pod that uses a claim."""
+        """Return the UIDs of Pods that use a claim."""
         return tuple(sorted(self._by_pod))
 
     # --- Changing. ---
 
     def handle(self, event: Event) -> tuple[Action, ...]:
-        """Record the event and return what to do, in order."""
+        """Handle the event and return the actions to perform, in order."""
         self.revision += 1
         match event:
             case PodAdmitted():
@@ -222,7 +222,7 @@ class ClaimInfoCache:
                 return self._unprepared(event)
 
     def _admitted(self, event: PodAdmitted) -> tuple[Action, ...]:
-        # All or nothing: the check comes before the first change.
+        # All claims are checked before the first change.
         for info in event.claims:
             self._check_name(info)
         calls: dict[str, list[ClaimRef]] = {}
@@ -234,7 +234,7 @@ class ClaimInfoCache:
             if entry.phase is Phase.PREPARING:
                 self._ask_all(entry, calls)
                 if not entry.missing:
-                    # No driver has a part in it: there is nobody to wait for.
+                    # No driver is involved.
                     self._step(entry, Step.COMPLETE)
         if not event.claims:
             return ()
@@ -253,7 +253,7 @@ class ClaimInfoCache:
         entry.missing = set(entry.info.drivers)
         for driver in entry.info.drivers:
             claims = calls.setdefault(driver, [])
-            # Two entries of a Pod may name one claim.
+            # Two entries of a Pod may refer to the same claim.
             if ref not in claims:
                 claims.append(ref)
 
@@ -262,7 +262,7 @@ class ClaimInfoCache:
             entry = self._entry(uid, event)
             entry.missing.discard(event.driver)
             self._step(entry, Step.ANSWERED if entry.missing else Step.COMPLETE)
-            # What the driver said before is replaced, never added to.
+            # The driver's earlier devices are replaced.
             devices = {**entry.info.devices, event.driver: event.devices[uid]}
             self._update(entry, replace(entry.info, devices=devices))
         return (SaveCheckpoint(),) if event.devices else ()
@@ -277,14 +277,14 @@ class ClaimInfoCache:
                 self._update(entry, replace(info, pod_uids=info.pod_uids - {event.pod_uid}))
                 changed = True
                 continue
-            # The reference stays until the drivers are done: if they cannot be reached, it is found again.
+            # The Pod stays a user until the drivers are done, so that a failed call is retried.
             self._step(entry, Step.ABANDONED)
             self._ask_all(entry, calls)
             if not entry.missing:
                 self._forget(entry)
                 changed = True
         unprepares = tuple(CallUnprepare(driver, tuple(calls[driver])) for driver in sorted(calls))
-        # What is only going to be unprepared is in the checkpoint as it is.
+        # Claims to be unprepared do not change in the checkpoint.
         return (SaveCheckpoint(), *unprepares) if changed else unprepares
 
     def _unprepared(self, event: DriverUnprepared) -> tuple[Action, ...]:

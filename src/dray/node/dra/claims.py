@@ -1,6 +1,6 @@
-"""What the node knows of a claim, and which claims a Pod and its containers use.
+"""The info of claims, and which claims a Pod and its containers use.
 
-Pure. Error texts are those of Kubernetes' kubelet, since they end up in events that users read.
+Pure. Messages are kubelet's, since they are shown in events.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ UNSUPPORTED: Final = "none of the supported fields are set"
 
 
 class ClaimError(Exception):
-    """A claim that the Pod cannot use now."""
+    """The Pod cannot use a claim now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A prepared device; no request names means that it is for every request."""
+    """A prepared device; without request names it serves every request."""
 
     pool_name: str
     device_name: str
@@ -39,28 +39,28 @@ class Device:
     cdi_device_ids: tuple[str, ...] = ()
 
     def serves(self, request: str) -> bool:
-        """Whether a container that asks for the request gets the device; the empty request asks for all."""
+        """Whether the device serves the request; an empty request is served by every device."""
         return not request or not self.request_names or base_request(request) in self.request_names
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
-    """A claim in use on the node; `devices` has an entry for each driver, empty until it has prepared the claim."""
+    """A claim in use on the node; `devices` of a driver are empty until it has prepared the claim."""
 
     uid: UID
     key: NamespacedName
     devices: Mapping[str, tuple[Device, ...]]
     pod_uids: frozenset[UID] = field(default=frozenset())
-    # The device classes of its requests, separated by commas; empty when a checkpoint of kubelet's was read.
+    # The device classes of its requests, separated by commas; empty after reading kubelet's checkpoint.
     class_name: str = ""
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """The drivers that allocated something for the claim, in order."""
+        """The drivers of the claim's devices, in order."""
         return tuple(sorted(self.devices))
 
     def cdi_device_ids(self, request: str) -> tuple[str, ...]:
-        """The CDI names for a container that asks for the request."""
+        """Return the CDI device IDs of a request."""
         return tuple(
             name
             for driver in self.drivers
@@ -72,22 +72,22 @@ class ClaimInfo:
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """One of a Pod's claims by name; an owned claim was made for this Pod alone."""
+    """A claim of a Pod; an owned claim was generated for this Pod."""
 
     entry: str
     name: str
     owned: bool
-    # The Pod can do without.
+    # The Pod also runs without the claim.
     optional: bool = False
 
 
 def base_request(request: str) -> str:
-    """The main request's name of a possible `request/subrequest`."""
+    """Return the request of a `request/subrequest`."""
     return request.partition("/")[0]
 
 
 def info_of(claim: ResourceClaim) -> ClaimInfo:
-    """The claim as the node begins to know it."""
+    """Return the info of an allocated claim, without devices; raises `ClaimError`."""
     if claim.status.allocation is None:
         raise ClaimError(f"ResourceClaim {claim.metadata.name}: not allocated")
     drivers = sorted({result.driver for result in claim.status.allocation.devices.results})
@@ -97,7 +97,7 @@ def info_of(claim: ResourceClaim) -> ClaimInfo:
 
 
 def class_name_of(claim: ResourceClaim) -> str:
-    """The classes of the claim's requests and of their alternatives, each once, separated by commas."""
+    """Return the device classes of the claim's requests and subrequests, each once, separated by commas."""
     names: dict[str, None] = {}
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
@@ -108,7 +108,7 @@ def class_name_of(claim: ResourceClaim) -> str:
 
 
 def pod_claims(pod: Pod, *, extended: bool = True) -> tuple[PodClaim, ...]:
-    """The claims the Pod needs, that of its extended resources last; entries without a claim are left out."""
+    """Return the claims of the Pod, that of its extended resources last; entries without a claim are left out."""
     found = [claim for entry in pod.spec.resource_claims if (claim := _pod_claim(pod, entry)) is not None]
     special = pod.status.extended_resource_claim_status
     if extended and special is not None:
@@ -133,18 +133,18 @@ def _pod_claim(pod: Pod, entry: PodResourceClaim) -> PodClaim | None:
 
 
 def optional_names(pod: Pod) -> frozenset[str]:
-    """The names of claims that the Pod can do without."""
+    """Return the names of the Pod's optional claims."""
     found = [claim for entry in pod.spec.resource_claims if entry.optional and (claim := _pod_claim(pod, entry))]
     return frozenset(claim.name for claim in found)
 
 
 def is_left_out(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> bool:
-    """Whether the Pod was placed without the claim, and can do without."""
+    """Whether the Pod was scheduled without an optional claim."""
     return wanted.optional and (claim.status.allocation is None or not _is_reserved_for(pod, claim))
 
 
 def check_usable(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> ClaimInfo:
-    """The claim's info; raises when the Pod may not use the claim."""
+    """Return the claim's info; raises `ClaimError` if the Pod may not use the claim."""
     name, uid = pod.metadata.name, pod.metadata.uid
     if wanted.owned and not _made_for(pod, claim):
         raise ClaimError(
@@ -169,7 +169,7 @@ def _made_for(pod: Pod, claim: ResourceClaim) -> bool:
 
 
 def container_requests(pod: Pod, container: Container, *, extended: bool = True) -> tuple[tuple[str, str], ...]:
-    """The (claim name, request) pairs the container asks for; the empty request asks for everything."""
+    """Return the (claim name, request) pairs of the container; an empty request means all devices."""
     return (*_claim_requests(pod, container), *(_extended_requests(pod, container) if extended else ()))
 
 

@@ -1,4 +1,4 @@
-"""Numbers about dynamic resources, under Kubernetes' names."""
+"""Metrics of claims and driver calls, under Kubernetes' names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
 
-# From 0.1 s to 90 s in 15 steps, as kubelet's.
+# From 0.1 s to 90 s in 15 steps, as in kubelet.
 _COUNT: Final = 15
 BUCKETS: Final = exponential_buckets(start=0.1, factor=(90 / 0.1) ** (1 / (_COUNT - 1)), count=_COUNT)
 ANY_DRIVER: Final = "<any>"
 
 
 class DriverMetrics:
-    """What is measured about claims and calls."""
+    """The metrics of one claim manager."""
 
     def __init__(self, metrics: Metrics, prefix: str = "") -> None:
         self.operations = metrics.histogram(
@@ -41,7 +41,7 @@ class DriverMetrics:
 
     @contextmanager
     def operation(self, name: str, clock: Clock) -> Iterator[None]:
-        """One Pod's preparation or its undoing; it has failed when it raises."""
+        """Observe the preparation or unpreparation of a Pod's claims; an exception is a failure."""
         started, failed = clock.monotonic(), "true"
         try:
             yield
@@ -50,11 +50,11 @@ class DriverMetrics:
             self.operations.labels(name, failed).observe(clock.monotonic() - started)
 
     def observe_call(self, driver: str, method: str, code: str, seconds: float) -> None:
-        """One call has ended."""
+        """Observe a driver call."""
         self.calls.labels(driver, method, code).observe(seconds)
 
     def show_claims(self, total: int, by_driver: dict[str, int]) -> None:
-        """So many claims are in use now."""
+        """Set the number of claims in use."""
         for gone in self._shown - by_driver.keys():
             self.in_use.remove(gone)
         for driver, count in by_driver.items():

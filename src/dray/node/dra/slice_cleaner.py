@@ -1,4 +1,8 @@
-"""Performs the deletions of slices when they are due."""
+"""Deletes the ResourceSlices of drivers that are gone, so that no Pod is scheduled to their devices.
+
+All slices of the node are deleted when the agent starts; those of a driver 30 s after its last connected instance is
+gone, unless one connects. A failed deletion is retried after 1 s, doubling up to 5 min.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class SliceCleaner:
-    """Deletes the slices of one node as `SliceCleanup` decides."""
+    """Deletes the slices of one node when `SliceCleanup` says so."""
 
     def __init__(self, client: Client, node_name: str, clock: Clock) -> None:
         self._client = client
@@ -28,16 +32,16 @@ class SliceCleaner:
         self._wake = asyncio.Event()
 
     def usable(self, driver: str) -> None:
-        """The driver is connected."""
+        """Note that the driver is connected."""
         self._plan.usable(driver)
 
     def unusable(self, driver: str) -> None:
-        """No instance of the driver is connected."""
+        """Note that no instance of the driver is connected."""
         self._plan.unusable(driver, self._clock.monotonic())
         self._wake.set()
 
     async def run(self) -> None:
-        """Delete until cancelled, beginning with everything of the node."""
+        """Delete slices until cancelled, first those of all drivers."""
         while True:
             self._wake.clear()
             for driver in self._plan.due(self._clock.monotonic()):
@@ -55,7 +59,7 @@ class SliceCleaner:
             pass
         except APIError as error:
             self._plan.failed(driver, self._clock.monotonic())
-            _log.warning("slices not deleted, will be retried", extra=fields(selector=selector, error=error))
+            _log.warning("slices not deleted", extra=fields(selector=selector, error=error))
             return
         self._plan.done(driver)
         _log.info("slices deleted", extra=fields(selector=selector))
@@ -64,7 +68,7 @@ class SliceCleaner:
 WIPING_DELAY_SECONDS: Final = 30.0
 RETRY_FIRST_SECONDS: Final = 1.0
 RETRY_MAX_SECONDS: Final = 300.0
-# Stands for every driver of the node.
+# Means every driver of the node.
 EVERY_DRIVER: Final = ""
 
 
@@ -75,29 +79,29 @@ class _Pending:
 
 
 class SliceCleanup:
-    """The deletions to come."""
+    """The pending deletions. Pure; time is an argument."""
 
     def __init__(self, now: float) -> None:
         self._pending: dict[str, _Pending] = {EVERY_DRIVER: _Pending(now)}
 
     def usable(self, driver: str) -> None:
-        """The driver is connected: its slices stay."""
+        """Cancel the deletion: the driver is connected."""
         self._pending.pop(driver, None)
 
     def unusable(self, driver: str, now: float) -> None:
-        """The driver's last connected instance is gone; an earlier notice of it still counts."""
+        """Schedule the deletion: the driver's last connected instance is gone."""
         self._pending.setdefault(driver, _Pending(now + WIPING_DELAY_SECONDS))
 
     def due(self, now: float) -> tuple[str, ...]:
-        """The drivers whose slices are to be deleted now."""
+        """Return the drivers whose slices are to be deleted now."""
         return tuple(sorted(driver for driver, pending in self._pending.items() if pending.due <= now))
 
     def done(self, driver: str) -> None:
-        """The driver's slices are deleted."""
+        """Note that the driver's slices are deleted."""
         self._pending.pop(driver, None)
 
     def failed(self, driver: str, now: float) -> None:
-        """The deletion failed; it is tried again unless the driver came back meanwhile."""
+        """Schedule a retry, unless the driver has connected in the meantime."""
         pending = self._pending.get(driver)
         if pending is None:
             return
@@ -105,5 +109,5 @@ class SliceCleanup:
         pending.failures += 1
 
     def next_due(self) -> float | None:
-        """When the next deletion is due."""
+        """Return when the next deletion is due."""
         return min((pending.due for pending in self._pending.values()), default=None)

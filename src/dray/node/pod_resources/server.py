@@ -25,6 +25,7 @@ FOLDER_MODE: Final = 0o750
 REQUESTS_PER_SECOND: Final = 100.0
 REQUESTS_AT_ONCE: Final = 10
 _STOP_SECONDS: Final = 1.0
+DEFAULT_GATES: Final = FeatureGates()
 
 
 class PodResourcesServer:
@@ -36,7 +37,7 @@ class PodResourcesServer:
         sources: Sources,
         clock: Clock,
         metrics: Metrics,
-        gates: FeatureGates = FeatureGates(),  # noqa: B008 - immutable
+        gates: FeatureGates = DEFAULT_GATES,
     ) -> None:
         self._folder = str(Path(root) / FOLDER)
         self._sources = sources

@@ -1,7 +1,7 @@
-"""The one interface by which the agent runs containers.
+"""The interface of container runtimes.
 
-Promises of every runtime: containers outlive the agent's process; `records` tells of all that were ever run and not
-removed, with the labels they were given; an exit is told once to the listener, and only after `run` has returned.
+Guarantees of every runtime: containers outlive the agent; `start` returns all runs that were not removed; an exit is
+reported to the listener once, and only after `run` has returned.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Final, Protocol, TypeAlias
 from dray.node.resource_manager import HostDevice
 from dray.runtime.tasks import ChildTasks
 
-# What a container whose end nobody saw is said to have ended with, as containerd and kubelet do.
+# The exit code of a container whose exit was not observed, as in containerd and kubelet.
 UNKNOWN_EXIT_CODE: Final = 255
-# A container that could not even start counts as having ended so; the number is containerd's.
+# The exit code of a container that could not start, as in containerd.
 START_ERROR_CODE: Final = 128
 START_ERROR: Final = "StartError"
 OOM_KILLED: Final = "OOMKilled"
 
 
 class RuntimeFailure(Exception):  # noqa: N818 - named for what it means to a container
-    """The runtime could not do something; the message is shown to users."""
+    """An operation of the runtime failed; the message is shown to users."""
 
 
 class ImageFailure(RuntimeFailure):
-    """The image cannot be had; `reason` is kubelet's (ErrImagePull, ErrImageNeverPull, InvalidImageName)."""
+    """The image is not available; `reason` is kubelet's (ErrImagePull, ErrImageNeverPull, InvalidImageName)."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class ImageFailure(RuntimeFailure):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended; reason is empty unless the runtime knows more than the code."""
+    """How a container exited; the reason is empty if only the code is known."""
 
     code: int
     finished_at: datetime
@@ -55,7 +55,7 @@ class ContainerRecord:
     pod_namespace: str
     pod_name: str
     name: str
-    # How often the container had been run before; the restart count.
+    # The number of earlier runs: the restart count.
     attempt: int
     image: str
     image_id: str
@@ -64,7 +64,7 @@ class ContainerRecord:
 
 
 class Propagation(enum.StrEnum):
-    """Whether mounts made later on one side are seen on the other."""
+    """Mount propagation modes."""
 
     NONE = "None"
     HOST_TO_CONTAINER = "HostToContainer"
@@ -73,7 +73,7 @@ class Propagation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A file or folder of the host in the container; `volume` names where it comes from, for messages."""
+    """A bind mount; `volume` is the name of its volume, for messages."""
 
     host_path: str
     container_path: str
@@ -84,20 +84,20 @@ class BindMount:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Zero means none."""
+    """Resource limits; zero means none."""
 
     cpu_shares: int = 0
     cpu_quota_microseconds: int = 0
     memory_bytes: int = 0
     oom_score_adj: int = 0
-    # As the kernel writes them; empty means all.
+    # In the kernel's list format; empty means all.
     cpus: str = ""
     memory_nodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Whose rights the container has."""
+    """The security settings of a container."""
 
     user: int | None = None
     group: int | None = None
@@ -105,7 +105,7 @@ class Security:
     privileged: bool = False
     read_only_root: bool = False
     no_new_privileges: bool = False
-    # The image's own user may be root, which is known only to who has the image.
+    # The runtime checks the image's user, which may be root.
     must_not_be_root: bool = False
     add_capabilities: tuple[str, ...] = ()
     drop_capabilities: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What the containers of a Pod share."""
+    """The sandbox of a Pod: what its containers share."""
 
     uid: str
     namespace: str
@@ -130,13 +130,13 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """Everything a runtime needs to run one container once."""
+    """The spec of one run of a container."""
 
     sandbox: Sandbox
     name: str
     attempt: int
     image: str
-    # Both empty: the image's own.
+    # If both are empty, the image's are used.
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: Sequence[tuple[str, str]] = ()
@@ -152,13 +152,13 @@ class ContainerSpec:
 
     @property
     def log_path(self) -> str:
-        """The file its output goes to, in CRI's format."""
+        """The container's log file, in the CRI format."""
         return f"{self.sandbox.log_directory}/{self.name}/{self.attempt}.log"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that is there."""
+    """An available image."""
 
     reference: str
     id: str
@@ -166,9 +166,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A container that runs, or one that was made and could not start: that counts as a run, ended with `StartError`.
+    """A started container, or one that was created and could not start: a run that ended with `StartError`.
 
-    `warnings` says what the runtime could not do for it.
+    `warnings` lists what the runtime does not support.
     """
 
     record: ContainerRecord
@@ -177,7 +177,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What a command in a container ended with; None when it took too long and was stopped."""
+    """The result of a command in a container; the code is None if it was killed after the timeout."""
 
     code: int | None
     output: str
@@ -187,42 +187,42 @@ ExitListener: TypeAlias = Callable[[ContainerRecord], None]
 
 
 class Runtime(Protocol):
-    """Runs containers."""
+    """A container runtime."""
 
     @property
     def name(self) -> str:
-        """The scheme of container ids: `runc://…`."""
+        """The scheme of container IDs, as in `runc://…`."""
 
     @property
     def version(self) -> str:
-        """For `nodeInfo.containerRuntimeVersion`."""
+        """The version in `nodeInfo.containerRuntimeVersion`."""
 
     async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
         """Connect, and return the known containers; background tasks run in `tasks`, whose owner supervises them."""
 
     async def stop(self) -> None:
-        """Let go of everything; containers run on."""
+        """Stop watching; containers keep running."""
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """Have the image there, or raise `ImageFailure`."""
+        """Pull the image if needed; raises `ImageFailure`."""
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Make what a Pod's containers share; returns the Pod's addresses, none meaning the node's."""
+        """Create the Pod's sandbox unless it exists; return the Pod's addresses, none meaning the node's."""
 
     async def run(self, spec: ContainerSpec) -> Started:
-        """Start a container; raises `RuntimeFailure` when it could not even be made."""
+        """Start a container; raises `RuntimeFailure` if it could not be created."""
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
-        """Ask it to end, and end it after the grace; returns when it has ended. Unknown ids are fine."""
+        """Stop a container, and kill it after the grace period; returns when it has exited. Unknown IDs are ignored."""
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
-        """Have the running container run on these CPUs from now on; raises `RuntimeFailure`."""
+        """Set the CPUs of a running container; raises `RuntimeFailure`."""
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container and wait for it."""
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget an ended container; unknown ids are fine."""
+        """Remove an exited container; unknown IDs are ignored."""
 
     async def remove_sandbox(self, pod_uid: str) -> None:
-        """Undo `ensure_sandbox`; all containers have been removed."""
+        """Remove the Pod's sandbox; its containers have been removed."""

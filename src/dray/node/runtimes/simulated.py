@@ -1,4 +1,4 @@
-"""A runtime that runs nothing: containers start after a pause, and end when told to or when their time is over."""
+"""A runtime that simulates containers: they start after a delay, and exit when stopped or after a set time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dray.node.runtimes.runtime import (
 )
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
-# A Pod says with these annotations how long its containers run, and what they end with.
+# Pod annotations with the run time and the exit code of its containers.
 RUN_SECONDS: Final = "simulation.dray.dev/run-seconds"
 EXIT_CODE: Final = "simulation.dray.dev/exit-code"
 _TERMINATED: Final = 143
 
 
 class SimulatedRuntime:
-    """Implements `Runtime` in memory; everything is gone with the process."""
+    """Implements `Runtime` in memory."""
 
     def __init__(self, clock: Clock, start_seconds: float = 0.0) -> None:
         self._clock = clock
@@ -44,33 +44,33 @@ class SimulatedRuntime:
 
     @property
     def name(self) -> str:
-        """The scheme of ids."""
+        """The scheme of container IDs."""
         return "simulated"
 
     @property
     def version(self) -> str:
-        """Tied to the agent's."""
+        """The runtime's version."""
         return "1.0.0"
 
     async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
-        """There is nothing from before."""
+        """Return no containers."""
         self._on_exit, self._tasks = on_exit, tasks
         return ()
 
     async def stop(self) -> None:
-        """End all timers."""
+        """Cancel all timers."""
         await cancel_and_wait(self._timers.values())
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """All images are there, and none has an id."""
+        """Return an image without an ID."""
         return Image(image, "")
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """The node's address is all there is."""
+        """Return no addresses: Pods use the node's."""
         return ()
 
     async def run(self, spec: ContainerSpec) -> Started:
-        """Start after the pause."""
+        """Start a container after the delay."""
         if self._start_seconds > 0:
             await self._clock.sleep(self._start_seconds)
         sandbox = spec.sandbox
@@ -93,25 +93,25 @@ class SimulatedRuntime:
         return Started(record)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
-        """It ends at once."""
+        """End the container at once."""
         self._end(container_id, _TERMINATED, signal=15)
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
-        """It runs on none."""
+        """Do nothing."""
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Every command succeeds."""
+        """Return success."""
         return ExecResult(0, "")
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget it."""
+        """Remove a container."""
         self._records.pop(container_id, None)
         timer = self._timers.pop(container_id, None)
         if timer is not None:
             timer.cancel()
 
     async def remove_sandbox(self, pod_uid: str) -> None:
-        """Nothing is shared."""
+        """Do nothing."""
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._tasks is not None, "not started"
@@ -140,20 +140,20 @@ class SimulatedPodSetup:
         return sandbox_of(pod, "")
 
     async def prepare(self, pod: Pod) -> None:
-        """There are no volumes."""
+        """Do nothing."""
 
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:
-        """Names alone."""
+        """Return a spec with names only."""
         return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "")
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
-        """None."""
+        """Return an empty message."""
         return ""
 
     async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
-        """Nothing to remove."""
+        """Do nothing."""
 
     async def remove_pod(self, pod: Pod) -> None:
-        """Nothing to remove."""
+        """Do nothing."""

@@ -63,6 +63,10 @@ class TopologySettings:
         return reserved
 
 
+DEFAULT_DEVICES: Final = DeviceSettings()
+DEFAULT_TOPOLOGY: Final = TopologySettings()
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerManager:
     """The managers; `devices`, `cpus` and `memory` are None if disabled."""
@@ -97,8 +101,8 @@ def make_container_manager(
     clock: Clock,
     metrics: Metrics,
     *,
-    devices: DeviceSettings | None = DeviceSettings(),  # noqa: B008 - immutable
-    topology: TopologySettings = TopologySettings(),  # noqa: B008 - immutable
+    devices: DeviceSettings | None = DEFAULT_DEVICES,
+    topology: TopologySettings = DEFAULT_TOPOLOGY,
 ) -> ContainerManager:
     """Return the managers with their state below the root folder; without device settings there are no device plugins.
 

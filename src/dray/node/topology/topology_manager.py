@@ -64,6 +64,9 @@ class Alignment:
     machine: int = 1
 
 
+NO_ALIGNMENT: Final = Alignment()
+
+
 class TopologyManager:
     """Implements `ResourceManager`; `devices` is None without device plugins."""
 
@@ -73,7 +76,7 @@ class TopologyManager:
         self,
         devices: Devices | None,
         others: Sequence[HintProvider] = (),
-        alignment: Alignment = Alignment(),  # noqa: B008 - immutable
+        alignment: Alignment = NO_ALIGNMENT,
     ) -> None:
         self._devices = devices
         self._providers: tuple[HintProvider, ...] = (*([] if devices is None else [devices]), *others)

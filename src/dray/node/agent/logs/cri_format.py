@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from dray.api.timestamps import TimeFormatError, parse_time
+
+# Time, stream and tag; the text may be missing.
+_FIELDS_LEAST: Final = 3
 
 
 class LogOptionsError(ValueError):
@@ -73,10 +77,10 @@ class Line:
 def parse_line(raw: bytes) -> Line | None:
     """Parse a line without its newline; None if it is not in the format."""
     parts = raw.split(b" ", 3)
-    if len(parts) < 3:  # noqa: PLR2004 - time, stream and tag are always there
+    if len(parts) < _FIELDS_LEAST:
         return None
-    content = parts[3] if len(parts) > 3 else b""  # noqa: PLR2004
-    return Line(parts[0].decode(), parts[1].decode(), parts[2].split(b":")[0] == b"F", content)
+    time, stream, tag, *content = parts
+    return Line(time.decode(), stream.decode(), tag.split(b":")[0] == b"F", b"".join(content))
 
 
 def wanted(line: Line, options: LogOptions) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -15,6 +15,8 @@ from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operat
 from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine, Stage
 from dray.node.runtimes.runtime import ContainerRecord, Exit
 
+# The fields of a volume mount's status, by whether it is read-only.
+_READ_ONLY: Final[Mapping[bool, Document]] = {True: {"readOnly": True, "recursiveReadOnly": "Disabled"}, False: {}}
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 _LOST: Final = {
     "terminated": {
@@ -182,7 +184,7 @@ class _Builder:
             status["allocatedResourcesStatus"] = allocated
         if state.spec.volume_mounts:
             status["volumeMounts"] = [
-                {"name": mount.name, "mountPath": mount.mount_path, **_read_only(mount.read_only)}
+                {"name": mount.name, "mountPath": mount.mount_path, **_READ_ONLY[bool(mount.read_only)]}
                 for mount in state.spec.volume_mounts
             ]
         return status
@@ -237,10 +239,6 @@ class _Builder:
         if ended.message:
             terminated["message"] = ended.message
         return terminated
-
-
-def _read_only(value: bool | None) -> Document:  # noqa: FBT001 - a field's value
-    return {"readOnly": True, "recursiveReadOnly": "Disabled"} if value else {}
 
 
 def is_final(status: Document) -> bool:

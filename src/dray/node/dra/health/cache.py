@@ -1,4 +1,4 @@
-"""What drivers said of their devices' health, and until when it counts.
+"""The cached health reports of drivers, and their expiry.
 
 Pure; time is an argument. A report is the complete list; a device that is left out of it, or whose report is older
 than its timeout (30 s unless the driver says otherwise), is Unknown.
@@ -18,14 +18,14 @@ from dray.api.timestamps import format_time, parse_time
 
 FILE_NAME: Final = "dra_health_state"
 TIMEOUT_SECONDS: Final = 30
-# Kubernetes' limit on `resourceHealth.message`; a cut text ends in dots.
+# Kubernetes' limit of `resourceHealth.message`; a truncated message ends with dots.
 MESSAGE_LENGTH_MAX: Final = 1024
 _DOTS: Final = "..."
 _NANOSECONDS: Final = 1_000_000_000
 
 
 class Health(enum.StrEnum):
-    """As `allocatedResourcesStatus` has it."""
+    """The health values of `allocatedResourcesStatus`."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
@@ -43,7 +43,7 @@ class DeviceKey:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """A device's health and how long that counts without being said again."""
+    """The health of a device, and how long the report is valid."""
 
     health: Health = Health.UNKNOWN
     message: str = ""
@@ -51,7 +51,7 @@ class DeviceHealth:
 
     @classmethod
     def reported(cls, health: Health, message: str, timeout_seconds: int) -> DeviceHealth:
-        """As a driver reports it."""
+        """Return the health that a driver reported."""
         return cls(health, shorten(message), timeout_seconds if timeout_seconds > 0 else TIMEOUT_SECONDS)
 
 
@@ -66,27 +66,27 @@ class _Known:
 
 
 def shorten(message: str) -> str:
-    """The message, cut to the length the API allows."""
+    """Truncate the message to the length that the API allows."""
     if len(message) <= MESSAGE_LENGTH_MAX:
         return message
     return message[: MESSAGE_LENGTH_MAX - len(_DOTS)] + _DOTS
 
 
 class HealthCache:
-    """The health of all devices; `changed` names those whose health is told differently from now on."""
+    """The health of all devices; methods return the devices whose health changed."""
 
     def __init__(self) -> None:
         self._known: dict[DeviceKey, _Known] = {}
 
     def get(self, key: DeviceKey, now: datetime) -> DeviceHealth:
-        """The device's health now; Unknown when nothing counts."""
+        """Return the device's health; Unknown without a valid report."""
         known = self._known.get(key)
         return DeviceHealth() if known is None else known.current(now)
 
     def report(
         self, driver: str, devices: Mapping[tuple[str, str], DeviceHealth], now: datetime
     ) -> frozenset[DeviceKey]:
-        """The driver's complete list; returns what changed. Devices left out keep their report until it expires."""
+        """Store a driver's complete list; return what changed. Missing devices keep their report until it expires."""
         changed = set()
         for (pool, device), health in devices.items():
             key = DeviceKey(driver, pool, device)
@@ -96,28 +96,28 @@ class HealthCache:
         return frozenset(changed) | self.expire(now)
 
     def expire(self, now: datetime) -> frozenset[DeviceKey]:
-        """Forget what no longer counts; returns the devices that are Unknown because of it."""
+        """Remove expired reports; return the devices that became Unknown."""
         late = [key for key, known in self._known.items() if known.current(now) is not known.health]
         for key in late:
             del self._known[key]
         return frozenset(late)
 
     def clear(self, driver: str) -> frozenset[DeviceKey]:
-        """The driver's stream has ended: nothing it said counts any more."""
+        """Remove the reports of a driver whose stream has ended; return its devices."""
         gone = [key for key in self._known if key.driver == driver]
         for key in gone:
             del self._known[key]
         return frozenset(gone)
 
     def next_expiry(self) -> datetime | None:
-        """When the next report expires."""
+        """Return when the next report expires."""
         return min(
             (known.updated + timedelta(seconds=known.health.timeout_seconds) for known in self._known.values()),
             default=None,
         )
 
     def encode(self) -> bytes:
-        """As kubelet writes it to `dra_health_state`."""
+        """Return the content of `dra_health_state`, in kubelet's format."""
         drivers: dict[str, dict[str, dict[str, Any]]] = {}
         for key in sorted(self._known):
             devices = drivers.setdefault(key.driver, {"Devices": {}})["Devices"]
@@ -125,7 +125,7 @@ class HealthCache:
         return orjson.dumps(drivers)
 
     def restore(self, content: bytes) -> None:
-        """Take in an encoded cache; raises ValueError when it is damaged, which costs nothing but the health."""
+        """Restore an encoded cache; raises ValueError if it is damaged."""
         try:
             self._known = dict(_from_wire(orjson.loads(content)))
         except (KeyError, TypeError, AttributeError) as error:

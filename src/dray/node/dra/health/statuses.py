@@ -1,4 +1,4 @@
-"""Health as a container's status shows it: one entry for each claim or request that the container uses. Pure."""
+"""The health of a container's devices as shown in its status. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HealthOf = Callable[[DeviceKey], DeviceHealth]
 
 
 def resource_statuses(pod: Pod, container: Container, claim: Lookup, health: HealthOf) -> tuple[ResourceStatus, ...]:
-    """The `allocatedResourcesStatus` entries of the container, in the order of its claims."""
+    """Return the container's `allocatedResourcesStatus` entries, one for each claim or request, in order."""
     try:
         names = {item.entry: item.name for item in pod_claims(pod, extended=False)}
     except ClaimError:
-        # A claim that is not made yet has no devices whose health could be told.
+        # A claim that does not exist yet has no devices.
         return ()
     statuses = []
     for asked in container.resources.claims:
@@ -26,7 +26,7 @@ def resource_statuses(pod: Pod, container: Container, claim: Lookup, health: Hea
         if info is None:
             continue
         name = f"claim:{asked.name}/{asked.request}" if asked.request else f"claim:{asked.name}"
-        # Devices may share a CDI name; each is told once.
+        # Devices may share a CDI name; each is listed once.
         unique = {item.resource_id: item for item in reversed(tuple(_healths(info, asked.request or "", health)))}
         if unique:
             statuses.append(ResourceStatus(name=name, resources=tuple(unique[key] for key in reversed(unique))))

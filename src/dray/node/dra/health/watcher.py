@@ -1,4 +1,4 @@
-"""Follows the health streams of drivers, keeps the cache and its file, and says which devices changed."""
+"""Watches the health streams of drivers, and maintains the health cache and its file."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _HEALTHS: Final = {pb.HEALTHY: Health.HEALTHY, pb.UNHEALTHY: Health.UNHEALTHY}
 
 
 class HealthWatcher:
-    """The health of the node's devices; `on_change` hears of devices whose health is another."""
+    """The health of the node's devices; `on_change` is called with the devices whose health changed."""
 
     def __init__(self, path: str, clock: Clock, on_change: Callable[[frozenset[DeviceKey]], None]) -> None:
         self._path = path
         self._clock = clock
         self._on_change = on_change
         self._cache = HealthCache()
-        # The endpoint whose stream told of a driver last; during a rolling update the old one's end changes nothing.
+        # By driver, the endpoint of its latest report: during a rolling update the end of the old stream is ignored.
         self._told_by: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._restore()
 
     def get(self, key: DeviceKey) -> DeviceHealth:
-        """The device's health now."""
+        """Return the device's current health."""
         return self._cache.get(key, self._clock.now())
 
     async def follow(self, connection: DriverClient) -> None:
@@ -49,17 +49,17 @@ class HealthWatcher:
                 async for devices in connection.watch_health():
                     self._reported(connection, devices)
             except grpc.aio.AioRpcError as error:
-                _log.debug("no health", extra=fields(driver=connection.driver, error=error_text(error)))
+                _log.debug("health stream ended", extra=fields(driver=connection.driver, error=error_text(error)))
             finally:
                 self._ended(connection)
             await self._clock.sleep(RETRY_SECONDS)
 
     async def run(self) -> None:
-        """Let reports expire until cancelled."""
+        """Expire reports until cancelled."""
         while True:
             self._wake.clear()
             due = self._cache.next_expiry()
-            # A report counts up to its timeout and not beyond; the hundredth is for being beyond it.
+            # A report is valid up to and including its timeout; 10 ms later it is not.
             wait = None if due is None else (due - self._clock.now()).total_seconds() + 0.01
             await pause(self._clock, self._wake, wait)
             self._changed(self._cache.expire(self._clock.now()))
@@ -86,7 +86,7 @@ class HealthWatcher:
         try:
             replace_file(self._path, self._cache.encode())
         except OSError as error:
-            _log.warning("health not saved", extra=fields(error=error))
+            _log.warning("health state not written", extra=fields(error=error))
         self._on_change(keys)
 
     def _restore(self) -> None:
@@ -95,4 +95,4 @@ class HealthWatcher:
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            _log.warning("health state not read, beginning without", extra=fields(error=error))
+            _log.warning("health state not read", extra=fields(error=error))

@@ -1,4 +1,4 @@
-"""Runs containers by a CRI socket."""
+"""Runs containers with a CRI runtime."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 _log = logging.getLogger(__name__)
 
-# CRI tells of ends only when asked; kubelet asks once a second.
+# CRI reports exits only on request; kubelet relists once a second.
 RELIST_SECONDS: Final = 0.5
-# How often kubelet looks whether a log has grown too long.
+# kubelet's period of log rotation.
 ROTATE_SECONDS: Final = 10.0
-# A runtime that is busy may not find a container for a moment.
+# A busy runtime may temporarily not find a container.
 MISSED_MAX: Final = 5
 CALL_SECONDS_MAX: Final = 120.0
 PULL_SECONDS_MAX: Final = 1800.0
@@ -59,17 +59,17 @@ PULL_SECONDS_MAX: Final = 1800.0
 
 @dataclass(slots=True)
 class _TrackedContainer:
-    """A container that runs, as far as anyone has heard."""
+    """A container that is assumed to run."""
 
     record: ContainerRecord
     log: Path
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    # How often the runtime was asked in a row and did not know it.
+    # The number of consecutive relists in which the runtime did not know it.
     missed: int = 0
 
 
 class CriRuntime:
-    """Implements `Runtime` on a CRI socket; several agents may share one, each sees its own."""
+    """Implements `Runtime` with a CRI socket, which several agents may share."""
 
     def __init__(self, endpoint: str, node_name: str, clock: Clock, cdi: CdiCache) -> None:
         self._node_name = node_name
@@ -90,16 +90,16 @@ class CriRuntime:
 
     @property
     def name(self) -> str:
-        """What the runtime calls itself."""
+        """The name that the runtime reports."""
         return self._name
 
     @property
     def version(self) -> str:
-        """What the runtime says of itself."""
+        """The version that the runtime reports."""
         return self._version
 
     async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
-        """Ask who answers, and what it has from before."""
+        """Connect, and return the containers of this node."""
         self._on_exit = on_exit
         version = await self._call(self._runtime.Version, pb.VersionRequest(version="v1"))
         self._name, self._version = version.runtime_name, version.runtime_version
@@ -118,7 +118,7 @@ class CriRuntime:
 
     async def _adopt(self, item: pb.Container) -> ContainerRecord | None:
         if item.state == pb.CONTAINER_CREATED:
-            # Whoever made it was gone before it ran: that is no run of its container's.
+            # The agent stopped before it was started: it is not a run.
             await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=item.id))
             return None
         request = pb.ContainerStatusRequest(container_id=item.id)
@@ -129,12 +129,12 @@ class CriRuntime:
         return record
 
     async def stop(self) -> None:
-        """Let go."""
+        """Stop watching, and close the channel."""
         await cancel_and_wait(self._tasks)
         await self._channel.close(None)
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """As the policy says; only the runtime knows whether an image is there."""
+        """Pull the image as the policy requires; raises `ImageFailure`."""
         wanted = pb.ImageSpec(image=image)
         found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))
         if found.image.id and policy != "Always":
@@ -150,7 +150,7 @@ class CriRuntime:
         return Image(image, pulled.image_ref)
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Have a sandbox that is ready."""
+        """Create a sandbox unless a ready one exists; return the Pod's addresses."""
         known = self._sandboxes.get(sandbox.uid)
         attempt = 0
         if known is not None:
@@ -171,7 +171,7 @@ class CriRuntime:
         return _addresses(answer.status)
 
     async def run(self, spec: ContainerSpec) -> Started:
-        """Create and start."""
+        """Create and start a container."""
         uid = spec.sandbox.uid
         if uid not in self._configs:
             await self.ensure_sandbox(spec.sandbox)
@@ -191,13 +191,13 @@ class CriRuntime:
             record = await self._record(made.container_id)
             ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=str(error))
             return Started(replace(record, exit=ended))
-        # Its end, if it came that soon, is told by the next look.
+        # An exit in the meantime is reported by the next relist.
         record = replace(await self._record_of_start(made.container_id, spec, found.image.id), exit=None)
         self._running[record.id] = _TrackedContainer(record, Path(spec.log_path))
         return Started(record)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
-        """CRI asks, waits and insists by itself."""
+        """Stop a container; CRI sends the signals."""
         followed = self._running.get(container_id)
         if followed is None:
             return
@@ -207,13 +207,13 @@ class CriRuntime:
             await followed.ended.wait()
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
-        """The runtime changes the container's group."""
+        """Update the container's cpuset."""
         resources = pb.LinuxContainerResources(cpuset_cpus=cpus)
         request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         await self._call(self._runtime.UpdateContainerResources, request)
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command; CRI counts whole seconds."""
+        """Run a command in the container; CRI's timeout has whole seconds."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=math.ceil(timeout_seconds))
         try:
             answer = await self._runtime.ExecSync(request, timeout=timeout_seconds + 2)
@@ -224,7 +224,7 @@ class CriRuntime:
         return ExecResult(answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace"))
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget it."""
+        """Remove a container."""
         self._running.pop(container_id, None)
         await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=container_id))
 
@@ -238,7 +238,7 @@ class CriRuntime:
             await self._call(self._runtime.StopPodSandbox, pb.StopPodSandboxRequest(pod_sandbox_id=item.id))
             await self._call(self._runtime.RemovePodSandbox, pb.RemovePodSandboxRequest(pod_sandbox_id=item.id))
 
-    # --- Following. ---
+    # --- Watching. ---
 
     async def _relist(self) -> None:
         while True:
@@ -248,7 +248,7 @@ class CriRuntime:
             try:
                 await self._look()
             except RuntimeFailure as error:
-                _log.warning("the container runtime does not answer", extra=fields(error=str(error)))
+                _log.warning("container runtime does not respond", extra=fields(error=str(error)))
 
     async def _look(self) -> None:
         running = {item.id for item in await self._list() if item.state == pb.CONTAINER_RUNNING}
@@ -266,7 +266,7 @@ class CriRuntime:
             followed.missed += 1
             if followed.missed < MISSED_MAX:
                 return followed.record
-            # Someone else removed it: how it ended nobody knows.
+            # It was removed by somebody else: its exit code is unknown.
             ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container is gone")
             return replace(followed.record, exit=ended)
         followed.missed = 0
@@ -287,7 +287,7 @@ class CriRuntime:
             await self._call(self._runtime.ReopenContainerLog, request)
         except RuntimeFailure as error:
             await asyncio.to_thread(put_back, aside, path)
-            _log.warning("the log was not rotated", extra=fields(container_id=container_id, error=str(error)))
+            _log.warning("log not rotated", extra=fields(container_id=container_id, error=str(error)))
         else:
             await asyncio.to_thread(remove_oldest, path)
 
@@ -297,7 +297,7 @@ class CriRuntime:
         return list(found.containers)
 
     async def _record_of_start(self, container_id: str, spec: ContainerSpec, image_id: str) -> ContainerRecord:
-        """It runs: that the runtime does not answer now must not make it unknown."""
+        """Return the record of a started container, even if the runtime does not respond."""
         try:
             return await self._record(container_id)
         except RuntimeFailure:

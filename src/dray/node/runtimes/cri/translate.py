@@ -1,4 +1,4 @@
-"""What the agent says in CRI's words, and what CRI says in the agent's. Pure."""
+"""Converts between the agent's types and CRI messages. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 POD_UID: Final = "io.kubernetes.pod.uid"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"
 IMAGE: Final = "dray.dev/image"
-# What CRI says of a container that ended without anything worth saying.
+# CRI's reasons that carry no information.
 _USUAL_REASONS: Final = ("Completed", "Error", "")
 _PROPAGATION: Final = {
     Propagation.NONE: pb.PROPAGATION_PRIVATE,
@@ -38,7 +38,7 @@ _PROPAGATION: Final = {
 
 
 def knows_cdi(runtime_name: str, info: Mapping[str, str]) -> bool:
-    """Whether the runtime applies CDI names itself; one that does not ignores them without a word."""
+    """Whether the runtime supports CDI; otherwise it silently ignores CDI devices."""
     if runtime_name == "cri-o":
         return True
     try:
@@ -49,7 +49,7 @@ def knows_cdi(runtime_name: str, info: Mapping[str, str]) -> bool:
 
 
 def sandbox_config(sandbox: Sandbox, node_name: str) -> pb.PodSandboxConfig:
-    """A Pod's sandbox."""
+    """Return the config of a Pod's sandbox."""
     return pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(
             name=sandbox.name, uid=sandbox.uid, namespace=sandbox.namespace, attempt=sandbox.attempt
@@ -84,7 +84,7 @@ def _namespaces(sandbox: Sandbox) -> pb.NamespaceOption:
 def container_config(
     spec: ContainerSpec, node_name: str, image_ref: str, edits: ContainerEdits | None
 ) -> pb.ContainerConfig:
-    """A container; with edits its CDI devices are translated, without them the runtime is told their names."""
+    """Return the config of a container; CDI devices are applied as edits if given, otherwise passed by name."""
     config = pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=spec.name, attempt=spec.attempt),
         image=pb.ImageSpec(image=image_ref, user_specified_image=spec.image),
@@ -108,7 +108,7 @@ def container_config(
 
 
 def translate_edits(config: pb.ContainerConfig, edits: ContainerEdits) -> None:
-    """Say with CRI's own devices, mounts and variables what CDI's edits do; raises for what CRI has no words for."""
+    """Apply CDI edits as CRI devices, mounts and variables; raises `RuntimeFailure` for what CRI cannot express."""
     if edits.hooks:
         names = ", ".join(sorted({hook.hook_name for hook in edits.hooks}))
         raise RuntimeFailure(f"the container runtime does not know CDI, and a device's hooks ({names}) need it")
@@ -168,7 +168,7 @@ def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
 
 
 def record_of(status: pb.ContainerStatus) -> ContainerRecord:
-    """What CRI says of a container."""
+    """Return the record of a container."""
     labels = status.labels
     started = status.started_at or status.created_at
     return ContainerRecord(

@@ -1,4 +1,4 @@
-"""What an image is on this node, and how images are named. Pure."""
+"""Images and their names. Pure."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from typing import Any, Final
 
 DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
+# /etc/group has four fields.
+_COLONS_LEAST: Final = 3
 
 
 class ImageError(Exception):
-    """Something that is no image, or an image that is not there."""
+    """An invalid or missing image."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """What an image says about running it."""
+    """The run configuration of an image."""
 
     env: tuple[str, ...] = ()
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     working_dir: str = ""
-    # As the image has it: a name or number, perhaps with a group after a colon.
+    # A name or number, optionally followed by a colon and a group.
     user: str = ""
     stop_signal: str = ""
 
     def argv(self, command: tuple[str, ...], args: tuple[str, ...]) -> tuple[str, ...]:
-        """What to run: a Pod's command replaces the entry point, and with it the image's arguments."""
+        """Return the arguments; a Pod's command replaces the entry point and the image's arguments."""
         if command:
             return (*command, *args)
         return (*self.entrypoint, *(args or self.command))
@@ -35,7 +37,7 @@ class ImageConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image that is on disk."""
+    """A stored image."""
 
     id: str
     names: tuple[str, ...]
@@ -45,13 +47,13 @@ class StoredImage:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Which image each name means."""
+    """The image of each name."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 
 
 def full_name(name: str) -> str:
-    """The name with registry and tag, as every reference to an image is compared."""
+    """Return the name with registry and tag."""
     rest, at, digest = name.partition("@")
     first, slash, _ = rest.partition("/")
     is_registry = bool(slash) and ("." in first or ":" in first or first == "localhost")
@@ -64,7 +66,7 @@ def full_name(name: str) -> str:
 
 
 def read_config(document: Mapping[str, Any]) -> ImageConfig:
-    """From the `config` part of an OCI or Docker image configuration."""
+    """Parse the `config` part of an OCI or Docker image configuration."""
     return ImageConfig(
         env=tuple(document.get("Env") or ()),
         entrypoint=tuple(document.get("Entrypoint") or ()),
@@ -76,7 +78,7 @@ def read_config(document: Mapping[str, Any]) -> ImageConfig:
 
 
 def write_config(config: ImageConfig) -> dict[str, Any]:
-    """The same, as kept on disk."""
+    """Return the configuration as it is stored."""
     return {
         "Env": list(config.env),
         "Entrypoint": list(config.entrypoint),
@@ -88,7 +90,7 @@ def write_config(config: ImageConfig) -> dict[str, Any]:
 
 
 def parse_user(text: str, passwd: str, group: str) -> tuple[int, int]:
-    """The numbers of an image's user, looked up in its own files."""
+    """Return the UID and GID of an image's user, from the image's passwd and group files."""
     user, _, group_text = text.partition(":")
     uid, gid = 0, 0
     if user.isdigit():
@@ -110,4 +112,4 @@ def parse_user(text: str, passwd: str, group: str) -> tuple[int, int]:
 
 
 def _rows(text: str) -> list[list[str]]:
-    return [line.split(":") for line in text.splitlines() if line.count(":") >= 3]  # noqa: PLR2004 - /etc/group has four
+    return [line.split(":") for line in text.splitlines() if line.count(":") >= _COLONS_LEAST]

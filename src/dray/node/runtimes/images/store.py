@@ -1,4 +1,4 @@
-"""Imports images and keeps them on disk: `<root>/images/<id>/rootfs`, and `index.json` for the names."""
+"""Imports and stores images: `<root>/images/<id>/rootfs`, and `index.json` for the names."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ _INDEX_TYPES: Final = ("index.v1+json", "manifest.list.v2+json")
 
 
 class ImageStore:
-    """The images of one node; safe to share between processes, since every change is one rename."""
+    """The images of one node; processes can share it, since every change is one rename."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def find(self, name: str) -> StoredImage | None:
-        """An image by name or id."""
+        """Return an image by name or ID."""
         names = self._names()
         identifier = names.get(full_name(name), name)
         return self._load(identifier.removeprefix("sha256:"), names)
 
     def all(self) -> tuple[StoredImage, ...]:
-        """All images."""
+        """Return all images."""
         names = self._names()
         found = (self._load(identifier, names) for identifier in sorted(set(names.values())))
         return tuple(image for image in found if image is not None)
 
     def rootfs(self, image: StoredImage) -> Path:
-        """The image's root file system; never to be written to."""
+        """Return the image's root file system, which must not be changed."""
         return self._folder / image.id.removeprefix("sha256:") / "rootfs"
 
     def user(self, image: StoredImage) -> tuple[int, int]:
-        """The numbers of the image's user."""
+        """Return the UID and GID of the image's user."""
         etc = self.rootfs(image) / "etc"
         return parse_user(image.config.user, _read_text(etc / "passwd"), _read_text(etc / "group"))
 
@@ -79,7 +79,7 @@ class ImageStore:
         with tempfile.TemporaryDirectory(dir=self._ready()) as folder:
             return self._import_archive(path, Path(folder), name)
 
-    # --- The kinds of input. ---
+    # --- Import formats. ---
 
     def _import_folder(self, path: Path, name: str) -> StoredImage:
         if not name:
@@ -142,7 +142,7 @@ class ImageStore:
                     apply_layer(file, target / "rootfs")
             return self._finish(target, read_config(config.get("config") or {}), digest, name)
 
-    # --- Keeping. ---
+    # --- Storage. ---
 
     def _ready(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
@@ -191,7 +191,7 @@ class ImageStore:
 
 
 def apply_layer(file: IO[bytes], target: Path) -> None:
-    """Unpack a layer over what is there; whiteouts remove what lower layers brought."""
+    """Unpack a layer over the lower ones; whiteouts remove files of lower layers."""
     try:
         with tarfile.open(fileobj=file, mode="r:*") as archive:
             for member in archive:
@@ -212,7 +212,7 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> 
     place = target / member.name.lstrip("/")
     if not member.isdir() and (place.is_symlink() or place.exists()):
         _remove(place)
-    # The filter keeps members inside the folder; owners and special bits are the image's.
+    # The filter keeps members inside the folder; owners and special mode bits are kept.
     archive.extract(member, target, numeric_owner=True, filter="tar")
     if not member.issym() and not member.islnk() and member.mode & 0o7000:
         place.chmod(member.mode & 0o7777)
@@ -231,7 +231,7 @@ def _clear(folder: Path) -> None:
 
 
 def tree_digest(folder: Path) -> str:
-    """A digest of all names, modes, links and contents."""
+    """Return a digest of all names, modes, owners, links and contents."""
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         info = path.lstat()
@@ -245,7 +245,7 @@ def tree_digest(folder: Path) -> str:
 
 
 def _pick(index: dict[str, Any], where: str) -> dict[str, Any]:
-    """The manifest for this machine among several."""
+    """Return the manifest for this machine's architecture."""
     import platform
 
     wanted = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

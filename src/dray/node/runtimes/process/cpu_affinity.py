@@ -1,4 +1,4 @@
-"""The processes of a container without a group of its own, as the kernel lists them."""
+"""Sets the CPU affinity of the processes of a container without a cgroup."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dray.node.runtimes.runtime import RuntimeFailure
 
 
 def move_processes(folder: Path, cpus: Collection[int]) -> None:
-    """Have all processes of the container in this folder run on these CPUs; raises `RuntimeFailure`."""
+    """Set the CPUs of all processes of a container; raises `RuntimeFailure`."""
     try:
         first = int(orjson.loads((folder / "record.json").read_bytes())["pid"])
         shim = int(Path(f"/proc/{first}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
     except (OSError, KeyError, ValueError) as error:
         raise RuntimeFailure(f"the container's process is not known: {error}") from error
-    # A process that is made meanwhile has its parent's CPUs, old or new: a second look finds it.
+    # A process created in the meantime inherits old or new CPUs: the second pass finds it.
     for _look in range(2):
         for thread in _threads_below(shim):
-            # It may end at any moment.
+            # The thread may have ended.
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(thread, cpus)
 
 
 def _threads_below(pid: int) -> Iterator[int]:
-    """The threads of all descendants; what a container's process leaves behind comes to its shim."""
+    """Yield the threads of all descendants; orphaned processes become children of the shim."""
     for thread in _numbers(Path(f"/proc/{pid}/task")):
         try:
             children = Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""What the process runtime can and cannot do for a container, said in words."""
+"""The limitations of the process runtime, as warnings. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dray.api.cdi import ContainerEdits
 from dray.node.runtimes.runtime import BindMount, ContainerSpec
 
-# Mounts that every Pod has are not worth a warning.
+# Mounts that every Pod has cause no warning.
 _USUAL = ("kube-api-access-", "termination-log", "etc-hosts")
 
 
 def mount_variables(mounts: Sequence[BindMount]) -> dict[str, str]:
-    """Where the volumes are, since they cannot be where the Pod wants them: DRAY_MOUNT_<VOLUME>."""
+    """Return variables with the host paths of volumes, which cannot be mounted: DRAY_MOUNT_<VOLUME>."""
     return {
         "DRAY_MOUNT_" + re.sub(r"[^A-Za-z0-9]", "_", mount.volume).upper(): mount.host_path
         for mount in reversed(mounts)
@@ -22,7 +22,7 @@ def mount_variables(mounts: Sequence[BindMount]) -> dict[str, str]:
 
 
 def warnings_for(spec: ContainerSpec, edits: ContainerEdits) -> tuple[str, ...]:
-    """What the Pod asks for and does not get."""
+    """Return a warning for each unsupported setting."""
     found = [
         f'volume "{mount.volume}" is not mounted at {mount.container_path}: the process runtime has no mounts; '
         f"the files are in the folder that the DRAY_MOUNT_ variable of the volume names"

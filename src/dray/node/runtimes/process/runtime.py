@@ -1,4 +1,4 @@
-"""Runs a container as a child process with the environment that its Pod, its devices and CDI ask for."""
+"""Runs a container as a child process with the environment of its Pod, its devices and CDI."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ class ProcessRuntime(ShimRuntime):
 
     @property
     def name(self) -> str:
-        """The scheme of ids."""
+        """The scheme of container IDs."""
         return "process"
 
     @property
     def version(self) -> str:
-        """Tied to the agent's."""
+        """The runtime's version."""
         return "1.0.0"
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """There are no images: the programs are the machine's own."""
+        """Return an image without an ID: programs are those of the host."""
         return Image(image, "")
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """The node's network is all there is."""
+        """Return no addresses: Pods use the node's network."""
         return ()
 
     async def run(self, spec: ContainerSpec) -> Started:
-        """Start the command."""
+        """Start a container."""
         if not spec.command and not spec.args:
             raise RuntimeFailure("the process runtime has no images: the container must say its command")
         return await self.run_shim(spec, "", warnings_for(spec, self._edits(spec)))
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
-        """The command, its environment and its folder."""
+        """Return the command, environment and working directory."""
         working = folder / "work"
         working.mkdir(mode=0o777)
         working.chmod(0o777)
@@ -71,12 +71,12 @@ class ProcessRuntime(ShimRuntime):
         return job
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
-        """Move each of its threads."""
+        """Set the CPU affinity of each thread."""
         item = self.running(container_id)
         await asyncio.to_thread(move_processes, item.folder, parse_cpus(cpus))
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command with the container's environment and folder."""
+        """Run a command with the container's environment and working directory."""
         item = self.running(container_id)
         import orjson
 
@@ -98,7 +98,7 @@ class ProcessRuntime(ShimRuntime):
         return await finish(process, timeout_seconds)
 
     async def lost(self, container_id: str, folder: Path) -> None:
-        """End what is left of the process group."""
+        """Kill the rest of the process group."""
         end_group(folder)
 
     def _environment(self, spec: ContainerSpec) -> dict[str, str]:
@@ -121,7 +121,7 @@ def _identity(spec: ContainerSpec) -> dict[str, Any]:
 
 
 async def finish(process: asyncio.subprocess.Process, timeout_seconds: float) -> ExecResult:
-    """Wait for a command's end and output, or end it."""
+    """Wait for a command and return its output; kill it after the timeout."""
     try:
         async with asyncio.timeout(timeout_seconds):
             output, _ = await process.communicate()

@@ -1,4 +1,4 @@
-"""The OCI runtime configuration of a container. Pure: `loop` adds what only the host knows."""
+"""Builds the OCI runtime configuration of a container. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dray.node.runtimes.runtime import BindMount, ContainerSpec, Propagation, Se
 VERSION: Final = "1.0.2"
 PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PERIOD_MICROSECONDS: Final = 100_000
-# What Docker, containerd and CRI-O give by default.
+# The defaults of Docker, containerd and CRI-O.
 CAPABILITIES: Final = (
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -47,7 +47,7 @@ READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sy
 _PROPAGATION: Final = {
     Propagation.NONE: "rprivate",
     Propagation.HOST_TO_CONTAINER: "rslave",
-    # The container's root lives in a mount namespace of its own, so nothing can flow back to the host.
+    # The container has its own mount namespace, so that mounts cannot propagate to the host.
     Propagation.BIDIRECTIONAL: "rslave",
 }
 
@@ -63,7 +63,7 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
     oom_score_adj: int,
     etc: Sequence[BindMount] = (),
 ) -> Document:
-    """The whole configuration; `bounding` is every capability that the agent itself may hand on."""
+    """Return the configuration; `bounding` is the agent's capability bounding set."""
     own = [f"{name}={value}" for name, value in spec.env]
     env = merge_environment([PATH, f"HOSTNAME={spec.sandbox.hostname}", *image_env], own)
     return {
@@ -87,7 +87,7 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
 
 
 def cgroup_path(spec: ContainerSpec, container_id: str) -> str:
-    """Where the container's limits are, under each controller."""
+    """Return the path of the container's cgroup."""
     return f"/dray/pod{spec.sandbox.uid}/{container_id}"
 
 
@@ -99,7 +99,7 @@ def _user(spec: ContainerSpec, user: tuple[int, int]) -> Document:
 
 
 def capability_set(security: Security, bounding: Sequence[str]) -> list[str]:
-    """The default capabilities with what was added and without what was dropped, as far as the agent has them."""
+    """Return the default capabilities with additions and without drops, limited to the bounding set."""
     if security.privileged:
         return sorted(bounding)
     drop = {_full(name) for name in security.drop_capabilities}
@@ -116,7 +116,7 @@ def _full(name: str) -> str:
 
 def _capabilities(security: Security, uid: int, bounding: Sequence[str]) -> Document:
     names = capability_set(security, bounding)
-    # Whoever is not root gets none at once, and may come by those of the bounding set.
+    # Other users than root start without capabilities, and may gain those of the bounding set.
     held = names if uid == 0 else []
     return {"bounding": names, "effective": held, "permitted": held}
 
@@ -142,7 +142,7 @@ def _mounts(spec: ContainerSpec, etc: Sequence[BindMount]) -> list[Document]:
 
 
 def bind_mount(mount: BindMount) -> Document:
-    """A part of the host."""
+    """Return a bind mount."""
     options = ["rbind", _PROPAGATION[mount.propagation], "ro" if mount.read_only else "rw"]
     return _mount(mount.container_path, "bind", mount.host_path, *options)
 
@@ -182,7 +182,7 @@ def _resources(spec: ContainerSpec) -> Document:
 
 
 def default_bind_types(config: Document) -> Document:
-    """CDI mounts may leave out that they are binds; runc must be told."""
+    """Set the type of CDI mounts without one to bind, which runc requires."""
     for mount in config.get("mounts") or ():
         if not mount.get("type"):
             mount["type"] = "bind"

@@ -1,4 +1,4 @@
-"""Runs containers by runc, each under a shim, on this node's own images."""
+"""Runs containers with runc, each under a shim, from the node's image store."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ class RuncRuntime(ShimRuntime):
 
     @property
     def name(self) -> str:
-        """The scheme of ids."""
+        """The scheme of container IDs."""
         return "runc"
 
     @property
     def version(self) -> str:
-        """What runc says of itself."""
+        """The version that runc reports."""
         if not self._version:
             done = subprocess.run([self._binary, "--version"], capture_output=True, text=True, check=True)  # noqa: S603
             self._version = done.stdout.split()[2]
         return self._version
 
     async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """Images are imported by hand; there is no registry to ask, whatever the policy."""
+        """Return an imported image; raises `ImageFailure`, since nothing can be pulled."""
         found = await asyncio.to_thread(self._images.find, image)
         if found is not None:
             return Image(image, found.id)
@@ -82,7 +82,7 @@ class RuncRuntime(ShimRuntime):
         )
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Containers share the node's network; their names are files of the Pod's."""
+        """Return no addresses: Pods use the node's network."""
         return ()
 
     async def run(self, spec: ContainerSpec) -> Started:
@@ -95,7 +95,7 @@ class RuncRuntime(ShimRuntime):
         return await self.run_shim(spec, self._image(spec).id, warnings)
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
-        """The bundle, and how its root is put together."""
+        """Create the bundle, and return how to mount and run it."""
         image = self._image(spec)
         config = self._config(spec, image, folder)
         path = cgroup_path(spec, container_id)
@@ -135,7 +135,7 @@ class RuncRuntime(ShimRuntime):
             working_dir=image.config.working_dir,
             user=user,
             bounding=self._bounding,
-            # Without CAP_SYS_RESOURCE the kernel lets no one lower it below one's own.
+            # Without CAP_SYS_RESOURCE it cannot be lower than the agent's.
             oom_score_adj=max(spec.limits.oom_score_adj, self._oom_least),
             etc=_etc_files(spec, folder),
         )
@@ -156,7 +156,7 @@ class RuncRuntime(ShimRuntime):
         return uid, spec.security.group if spec.security.group is not None else gid
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
-        """By runc, which knows where the container's group is."""
+        """Update the container's cpuset with runc."""
         self.running(container_id)
         process = await asyncio.create_subprocess_exec(
             self._binary,
@@ -193,7 +193,7 @@ class RuncRuntime(ShimRuntime):
         return await finish(process, timeout_seconds)
 
     async def lost(self, container_id: str, folder: Path) -> None:
-        """End what runc still knows of."""
+        """Delete what runc still has of the container."""
         process = await asyncio.create_subprocess_exec(
             self._binary,
             "--root",
@@ -208,12 +208,12 @@ class RuncRuntime(ShimRuntime):
             await process.wait()
 
     async def remove_sandbox(self, pod_uid: str) -> None:
-        """Remove the Pod's empty groups."""
+        """Remove the Pod's cgroups."""
         await asyncio.to_thread(_remove_groups, pod_uid)
 
 
 def _etc_files(spec: ContainerSpec, folder: Path) -> list[BindMount]:
-    """The files by which a container knows names: its own, and how to look up others'."""
+    """Create /etc/hosts and /etc/hostname of a container, and return their mounts and that of resolv.conf."""
     hosts, hostname = folder / "hosts", folder / "hostname"
     hosts.write_text(f"127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{spec.sandbox.hostname}\n", encoding="utf-8")
     hostname.write_text(f"{spec.sandbox.hostname}\n", encoding="utf-8")
@@ -231,7 +231,7 @@ def _node(device: HostDevice) -> DeviceNode:
 
 
 def _host_devices() -> tuple[DeviceNode, ...]:
-    """Every device of the host that is not the terminal's; for privileged containers."""
+    """Return the host's devices except terminals, for privileged containers."""
     found = []
     for path in sorted(Path("/dev").rglob("*")):
         if path.is_symlink() or path.parts[2] in ("pts", "shm", "mqueue", "console", "ptmx"):
@@ -273,7 +273,7 @@ _CAPABILITY_NAMES: Final = tuple(
 
 
 def _bounding_set() -> tuple[str, ...]:
-    """The capabilities that this process may hand on."""
+    """Return the capability bounding set of this process."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("CapBnd:"):
             mask = int(line.split()[1], 16)
@@ -282,5 +282,5 @@ def _bounding_set() -> tuple[str, ...]:
 
 
 def usable(binary: str = "") -> bool:
-    """Whether this process can run containers by runc."""
+    """Whether this process can run containers with runc."""
     return os.geteuid() == 0 and bool(binary or shutil.which("runc"))

@@ -26,7 +26,7 @@ CHUNK_BYTES: Final = 65536
 LINE_BYTES_MAX: Final = 16 * 1024
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 LOG_FILES_MAX: Final = 5
-# Whoever still holds the container's output after its end is given this long.
+# How long to wait for output of processes that outlive the container's process.
 DRAIN_SECONDS: Final = 0.5
 REAP_ROUNDS_MAX: Final = 100
 NOT_FOUND_CODE: Final = 127
@@ -44,12 +44,12 @@ class StartError(Exception):
 
 def main(path: str) -> None:
     """Run the job in the file."""
-    # Some event loops leave copies of their pipes open in children; whoever reads those would wait for our end.
+    # Pipes inherited from the agent's event loop would keep their readers waiting.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     with open(path, "rb") as file:
         job: _Job = json.load(file)
     os.chdir(job["folder"])
-    # Whoever started us waits for its child, which must not be the one that stays.
+    # The agent waits for this process to exit; the child continues.
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -70,7 +70,7 @@ def main(path: str) -> None:
 
 
 def _say(message: _Job) -> None:
-    """Tell the agent; it may be gone already."""
+    """Send a message to the agent, which may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
     empty = os.open(os.devnull, os.O_RDWR)
@@ -84,7 +84,7 @@ def _wake_on_child() -> int:
     os.set_blocking(reading, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    # The container is told to end by its own signals, never by those meant for a terminal's processes.
+    # Only signals from the control FIFO are forwarded, not those of a terminal.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     return reading
@@ -94,7 +94,7 @@ def _wake_on_child() -> int:
 
 
 def start(job: _Job) -> tuple[int, dict[int, str]]:
-    """Start the container; returns its process and where its output can be read."""
+    """Start the container; return its process ID and its output descriptors."""
     out_read, out_write = os.pipe()
     error_read, error_write = os.pipe()
     try:
@@ -130,7 +130,7 @@ def _become(job: _Job, out: int, error: int) -> None:
     _standard_streams(out, error)
     os.chdir(job["directory"])
     if job.get("cpus"):
-        # A machine that is described in a file may have others than this one.
+        # A machine described in a file may have other CPUs than this one.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, job["cpus"])
     if job.get("groups") is not None:
@@ -178,7 +178,7 @@ def _start_runc(job: _Job, out: int, error: int) -> int:
 
 
 def _call(arguments: list[str], out: int, error: int) -> int:
-    """Run a program to its end with the container's streams; runc hands them on."""
+    """Run a program with the container's streams and wait for it."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -196,7 +196,7 @@ def _wait_for(pid: int) -> int:
 
 
 def _runc_message() -> str:
-    """What runc logged last."""
+    """Return the last log message of runc."""
     try:
         with open("runc.log", "rb") as file:
             lines = file.read().splitlines()
@@ -206,7 +206,7 @@ def _runc_message() -> str:
 
 
 def _mount_root(overlay: _Job) -> None:
-    """Put the container's root together in a mount namespace that ends with this process: nothing is left behind."""
+    """Mount the container's root in a mount namespace that ends with this process."""
     options = f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']}"
     _check(_libc.unshare(_NEW_NAMESPACE), "unshare")
     _check(_libc.mount(None, b"/", None, _RECURSIVE_SLAVE, None), "making mounts private")
@@ -218,11 +218,11 @@ def _check(result: int, what: str) -> None:
         raise StartError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
-# --- Living. ---
+# --- Running. ---
 
 
 class ContainerMonitor:
-    """Follows one container until it ends."""
+    """Reads the output of a container, forwards signals, and waits for its exit."""
 
     def __init__(self, pid: int, outputs: dict[int, str], control: int, wakeup: int, log: Log) -> None:
         self._pid = pid
@@ -271,7 +271,7 @@ class ContainerMonitor:
         for word in os.read(self._control, CHUNK_BYTES).decode().split():
             number = getattr(signal, word, None)
             if number is not None and self._status is None:
-                # Not reaped yet, so the number cannot belong to anyone else.
+                # Not reaped yet, so that the process ID cannot have been reused.
                 os.kill(self._pid, number)
 
     def _reap(self) -> None:
@@ -287,7 +287,7 @@ class ContainerMonitor:
 
 
 def _end_descendants() -> None:
-    """Whatever the container's process left running came to us, and goes with it."""
+    """Kill the orphaned processes of the container, which are children of this process."""
     for _ in range(REAP_ROUNDS_MAX):
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             children = [int(word) for word in file.read().split()]
@@ -333,7 +333,7 @@ def _was_out_of_memory(job: _Job) -> bool:
 
 
 class Log:
-    """Lines with time, stream and F or P, in files that take turns when they grow too long."""
+    """The container's log in the CRI format, with rotation."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -343,7 +343,7 @@ class Log:
         self._rest = {"stdout": b"", "stderr": b""}
 
     def take(self, stream: str, data: bytes) -> None:
-        """Write what came; no data means that the stream has ended."""
+        """Write output; no data means that the stream has ended."""
         stamp = _stamp(time.time_ns()) + f" {stream} ".encode()
         *lines, rest = (self._rest[stream] + data).split(b"\n")
         out = [piece for line in lines for piece in _pieces(stamp, line, b"F")]
@@ -357,7 +357,7 @@ class Log:
         self._write(b"".join(out))
 
     def close(self) -> None:
-        """Write what was left without an end."""
+        """Write incomplete lines, and close the file."""
         for stream in self._rest:
             self.take(stream, b"")
         os.close(self._file)
@@ -367,7 +367,7 @@ class Log:
             return
         if self._size + len(data) > LOG_BYTES_MAX and self._size:
             self._rotate()
-        # A full disk loses output, never the container.
+        # A full disk loses output, but must not end the container.
         with contextlib.suppress(OSError):
             self._size += os.write(self._file, data)
 

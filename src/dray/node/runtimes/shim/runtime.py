@@ -1,4 +1,4 @@
-"""The agent's side of the shim: one folder per container, from which everything is known again after a restart."""
+"""The base of runtimes with shims: one folder per container, from which its state is restored after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from dray.runtime.tasks import ChildTasks, cancel_and_wait
 _log = logging.getLogger(__name__)
 
 PROGRAM: Final = Path(__file__).with_name("program.py")
-# Creating a container takes tens of milliseconds; a machine under load a few seconds.
+# Creating a container takes tens of milliseconds, on a loaded machine a few seconds.
 START_SECONDS_MAX: Final = 60.0
 # After SIGKILL only the kernel can be slow.
 KILL_SECONDS_MAX: Final = 30.0
@@ -57,7 +57,7 @@ class TrackedContainer:
 
 
 class ShimRuntime:
-    """What the runtimes with shims share; each says how its job looks."""
+    """Implements `Runtime` with shims; subclasses define the job of the shim."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -72,17 +72,17 @@ class ShimRuntime:
     # --- For the runtimes. ---
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
-        """What the shim is told; raises `RuntimeFailure`."""
+        """Return the job of the shim; raises `RuntimeFailure`."""
         raise NotImplementedError
 
     async def lost(self, container_id: str, folder: Path) -> None:
-        """The shim died without a word: end what it left."""
+        """Kill the rest of a container whose shim has died."""
         raise NotImplementedError
 
     # --- `Runtime`. ---
 
     async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
-        """Find what runs from before and follow it."""
+        """Find the existing containers and watch them."""
         self._on_exit, self._tasks = on_exit, tasks
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
         for folder in sorted(self._folder.iterdir()):
@@ -96,7 +96,7 @@ class ShimRuntime:
         await cancel_and_wait(self._reports)
 
     async def run_shim(self, spec: ContainerSpec, image_id: str, warnings: tuple[str, ...]) -> Started:
-        """Start a container under a shim of its own."""
+        """Start a container under its own shim."""
         container_id = secrets.token_hex(32)
         folder = self._folder / container_id
         record = ContainerRecord(
@@ -119,7 +119,7 @@ class ShimRuntime:
             _write(folder / "record.json", _to_file(record))
             answer = await self._launch(folder)
         except BaseException:
-            # Whatever got as far as living must not live on unknown.
+            # A container that did start must not keep running untracked.
             self._send(TrackedContainer(record, folder), "SIGKILL")
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
@@ -131,7 +131,7 @@ class ShimRuntime:
         return Started(record, warnings)
 
     async def stop_container(self, container_id: str, grace_seconds: float, stop_signal: str = "SIGTERM") -> None:
-        """Ask, wait, insist."""
+        """Send the stop signal, and SIGKILL after the grace period."""
         item = self._followed.get(container_id)
         if item is None or item.ended.is_set():
             return
@@ -144,17 +144,17 @@ class ShimRuntime:
             raise RuntimeFailure(f"container {container_id} does not end")
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget an ended container."""
+        """Remove an exited container."""
         item = self._followed.pop(container_id, None)
         if item is not None:
             self._unwatch(item)
             await asyncio.to_thread(shutil.rmtree, item.folder, ignore_errors=True)
 
     async def remove_sandbox(self, pod_uid: str) -> None:
-        """Nothing is shared but the node itself."""
+        """Do nothing: there is no sandbox."""
 
     def running(self, container_id: str) -> TrackedContainer:
-        """A container that runs, or `RuntimeFailure`."""
+        """Return a running container; raises `RuntimeFailure`."""
         item = self._followed.get(container_id)
         if item is None or item.ended.is_set():
             raise RuntimeFailure(f"container {container_id} is not running")
@@ -189,7 +189,7 @@ class ShimRuntime:
     def _could_not_start(
         self, record: ContainerRecord, folder: Path, message: str, warnings: tuple[str, ...]
     ) -> Started:
-        """It counts as a run that ended at once."""
+        """Record a run that ended with `StartError`."""
         ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=message)
         item = TrackedContainer(replace(record, exit=ended), folder)
         _write(folder / "record.json", _to_file(item.record))
@@ -197,14 +197,14 @@ class ShimRuntime:
         item.ended.set()
         return Started(item.record, warnings)
 
-    # --- Following. ---
+    # --- Watching. ---
 
     async def _adopt(self, folder: Path) -> None:
         try:
             content = orjson.loads((folder / "record.json").read_bytes())
             record = _from_file(content)
         except (OSError, ValueError, KeyError):
-            # Its start was interrupted before it was known to anyone; a shim that lives is not lost for that.
+            # The start was interrupted before the record was written.
             await self.lost(folder.name, folder)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             return
@@ -215,7 +215,7 @@ class ShimRuntime:
             return
         self._follow(item)
         if not self._lives(item):
-            # It ended while nobody looked: that is part of what is found, not news.
+            # It exited while no agent was running; the exit is part of the record.
             self._unwatch(item)
             await self._note_end(item)
             return
@@ -225,7 +225,7 @@ class ShimRuntime:
         self._followed[item.record.id] = item
         item.alive = os.open(item.folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
         asyncio.get_running_loop().add_reader(item.alive, self._alive_changed, item)
-        # A shim that ended before we looked will never make the FIFO ready.
+        # A shim that has already ended never makes the FIFO ready.
         asyncio.get_running_loop().call_soon(self._alive_changed, item)
 
     def _alive_changed(self, item: TrackedContainer) -> None:
@@ -238,7 +238,7 @@ class ShimRuntime:
         task.add_done_callback(self._reports.discard)
 
     def _lives(self, item: TrackedContainer) -> bool:
-        """Whether the shim still holds its FIFO; it never writes to it."""
+        """Whether the shim holds its FIFO open; it never writes to it."""
         try:
             return bool(os.read(item.alive, 1))
         except BlockingIOError:
@@ -279,7 +279,7 @@ class ShimRuntime:
             item.alive = -1
 
     def _send(self, item: TrackedContainer, name: str) -> None:
-        # Without a reader the shim has ended, and its exit is on its way.
+        # Without a reader the shim has ended, and its exit is being reported.
         with contextlib.suppress(OSError):
             descriptor = os.open(item.folder / "control", os.O_WRONLY | os.O_NONBLOCK)
             try:
@@ -289,7 +289,7 @@ class ShimRuntime:
 
 
 def end_group(folder: Path) -> None:
-    """Kill what is left of a process whose shim is gone."""
+    """Kill the process group of a container whose shim is gone."""
     try:
         content = orjson.loads((folder / "record.json").read_bytes())
         os.killpg(content["pid"], signal.SIGKILL)
@@ -311,7 +311,7 @@ def _moment(nanoseconds: int) -> datetime:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     temporary = path.with_suffix(".new")
     temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
     temporary.rename(path)
