@@ -24,7 +24,7 @@ from bench.rows import Row, Target, percentile, progress, show
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import Client, unstructured
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError, Options, serve
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 
 CLASSES = unstructured(GroupVersion("cdi.k8s.io", "v1alpha1"), "resourceclasses", "ResourceClass", namespaced=False)

@@ -25,7 +25,7 @@ from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Runtime, Sandbox
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 
 DOCUMENTS = unstructured(GroupVersion("", "v1"), "pods", "Pod")

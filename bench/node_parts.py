@@ -45,8 +45,8 @@ from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources import server as pod_resources
 from dray.node.pod_resources.sources import Sources
 from dray.node.topology.topology_manager import TopologyManager
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 
 TOP = Path(__file__).parents[1]

@@ -27,8 +27,8 @@ from dray.driver.classic.reconciler import DriverReconciler
 from dray.driver.runner import DriverRunner, Options
 from dray.node.agent.dependencies import ContainerStartMetrics
 from dray.node.agent.pod_manager import PodManager
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config_loader import read_config
 

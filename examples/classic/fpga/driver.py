@@ -13,7 +13,7 @@ from typing import Any
 from dray.api.types.core_v1 import Node
 from dray.client.interface import Resource
 from dray.driver.classic import Allocation, Claim, ClassicController, ContainerEdits, NodePlugin, NoRoomError, main
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 
 NAME = "fpga.example.com"
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.apiserver.routes import RequestInfo
-from dray.runtime.measures import Counter, Histogram
-from dray.runtime.metrics import Metrics
+from dray.runtime.metrics import Counter, Histogram, Metrics
 
 _DURATION_BUCKETS: Final = (
     0.005,

@@ -15,7 +15,7 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Overrides
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import best_resources, read_cluster
 from dray.sim.snapshot import Snapshot

@@ -14,8 +14,8 @@ from dray.api.errors import APIError
 from dray.api.features import FeatureGateError, FeatureGates
 from dray.cli.output import FORMATS
 from dray.client.kubeconfig import KubeconfigError
-from dray.runtime.clock import SystemClock
 from dray.runtime.logs import wants_colour
+from dray.runtime.system import SystemClock
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 EXIT_FAILURE: Final = 1

@@ -16,7 +16,7 @@ from dray.cli.output import paint, write_answer
 from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.sim.doctor.checkpoints import check_claims, check_devices
 from dray.sim.doctor.rules import Finding, Fix, Severity, examine
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError

@@ -10,7 +10,7 @@ from typing import Final
 from dray.api.document import NamespacedName
 from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
 from dray.cli.output import Column, paint, render, write_answer
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing
 from dray.sim.explain.subject import claim_subject, pod_subject
 from dray.sim.snapshot import PLACEMENT_KINDS

@@ -13,7 +13,7 @@ from dray.api.document import Document
 from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, bar, render, write_answer
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 from dray.sim.whatif.changes import (
     Changed,

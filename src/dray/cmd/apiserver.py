@@ -35,11 +35,10 @@ from dray.apiserver.server import APIServer
 from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
-from dray.runtime.clock import SystemClock
 from dray.runtime.http.server import bind
 from dray.runtime.metrics import Metrics
-from dray.runtime.randomness import PooledRandom
 from dray.runtime.settings import SettingsError
+from dray.runtime.system import PooledRandom, SystemClock
 from dray.store.interface import Store
 from dray.store.state import CompactionPolicy
 

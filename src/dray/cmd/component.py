@@ -22,9 +22,9 @@ from dray.client.leader_election import LeaderElector
 from dray.cmd.served import served_features
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
-from dray.runtime.clock import SystemClock
 from dray.runtime.http.server import serve_health
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 
 

@@ -27,7 +27,7 @@ from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import DEFAULT_DIRECTORIES
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 
 
 async def run(arguments: argparse.Namespace, selected: Collection[str]) -> tuple[list[Finding], str]:

@@ -52,7 +52,7 @@ def run_until_stopped(name: str, run: Any, settings: Any) -> int:
 
     import uvloop
 
-    from dray.runtime.signals import stop_on_signals
+    from dray.runtime.tasks import stop_on_signals
 
     async def body() -> None:
         stop = asyncio.Event()

@@ -18,10 +18,10 @@ from dray.client.kubeconfig import Overrides
 from dray.cmd.settings import UISettings
 from dray.dashboard import responses
 from dray.dashboard.handler import DATA, Dashboard
-from dray.runtime.clock import SystemClock
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
+from dray.runtime.system import SystemClock
 
 COOKIE: Final = "dray-ui"
 _KEY: Final = "key"

@@ -15,12 +15,11 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.lib.clock import Clock
 from dray.runtime import logs
-from dray.runtime.clock import SystemClock
 from dray.runtime.http.server import serve_health
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import HelpRequested, SettingsError, load
-from dray.runtime.signals import stop_on_signals
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.system import SystemClock
+from dray.runtime.tasks import TaskGroup, stop_on_signals
 
 
 class ProgramSettings(Protocol):

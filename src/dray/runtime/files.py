@@ -1,4 +1,4 @@
-"""Files that survive a crash: replaced whole or not at all, and on the disk before the call returns."""
+"""Durable files: replaced atomically, and on disk before the call returns."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-# What `mkstemp` gives its files.
+# The mode of files from `mkstemp`.
 _TEMPORARY_MODE: Final = 0o600
 
 
 def replace_file(path: str, content: bytes, mode: int = 0o600) -> None:
-    """Give the file this content; whoever reads it, also after a power cut, finds the old content or the new."""
+    """Replace the content of a file; readers see the old or the new content, even after a power failure."""
     folder = os.path.dirname(path) or "."
-    # A name beginning with a dot: watchers of folders (CDI, plugin sockets) pass over it.
+    # The name begins with a dot: watchers of directories (CDI, plugin sockets) ignore it.
     descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
     try:
-        # Not by a file object: the node's agent does this for every Pod, three times.
+        # No file object, for speed: the node agent does this three times per Pod.
         try:
             if mode != _TEMPORARY_MODE:
                 os.fchmod(descriptor, mode)
@@ -33,14 +33,14 @@ def replace_file(path: str, content: bytes, mode: int = 0o600) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of it, however little the system takes at once."""
+    """Write all bytes, in several calls if necessary."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def remove_file(path: str) -> None:
-    """Remove the file for good; it is fine when there is none."""
+    """Remove a file durably; it need not exist."""
     try:
         os.remove(path)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def remove_file(path: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """A rename or removal is only certain once its folder is on the disk."""
+    """Sync a directory: a rename or removal is durable only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Supervised tasks. No other module calls `asyncio.create_task` or `asyncio.ensure_future`.
+"""Supervised tasks, keyed locks and stop signals. Only this module calls `asyncio.create_task` and `ensure_future`.
 
 `TaskGroup` supervises the tasks of a process or component, `ChildTasks` those of an object that outlives a block, and
 `first_completed` those of one call. A failure is never lost: it reaches the owner of the group or the caller.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
@@ -265,3 +268,54 @@ def _log_failure(group: str, task: asyncio.Task[Any], error: BaseException) -> N
         return
     error.add_note(f"{_NOTE_PREFIX}{task.get_name()!r} of {group!r}")
     _log.error("task crashed", exc_info=error, extra=fields(group=group, task=task.get_name()))
+
+
+class KeyedLocks:
+    """Locks by key. Holders of disjoint sets of keys do not wait for each other."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        # The number of holders and waiters of each key; without any its lock is removed.
+        self._users: dict[str, int] = {}
+
+    @asynccontextmanager
+    async def held(self, keys: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the locks of all keys; they are taken in sorted order, which prevents deadlocks."""
+        wanted = sorted(set(keys))
+        for key in wanted:
+            self._users[key] = self._users.get(key, 0) + 1
+        try:
+            async with AsyncExitStack() as stack:
+                for key in wanted:
+                    await stack.enter_async_context(self._locks.setdefault(key, asyncio.Lock()))
+                yield
+        finally:
+            for key in wanted:
+                self._users[key] -= 1
+                if not self._users[key]:
+                    del self._users[key]
+                    self._locks.pop(key, None)
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` on the first signal; a second one ends the process with 128 + its number."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, _on_signal, stop, number)
+
+
+def remove_signal_handlers() -> None:
+    """Undo `stop_on_signals`."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.remove_signal_handler(number)
+
+
+def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():
+        os._exit(128 + number)
+    _log.info("stopping on %s", number.name)
+    stop.set()

@@ -17,7 +17,7 @@ from dray.api.document import Document, GroupVersion
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, unstructured
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.servers import Server, running_server
 
 CORE, CDI = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")

@@ -41,10 +41,10 @@ from dray.client.kubeconfig import Access
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
-from dray.runtime.clock import SystemClock
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
+from dray.runtime.system import SystemClock
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim", metadata_only=True)

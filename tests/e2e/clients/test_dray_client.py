@@ -44,7 +44,7 @@ from dray.client.interface import (
 from dray.client.kubeconfig import Access, KubeconfigError
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.e2e.apiserver.calls import read_kubeconfig
 from tests.e2e.clients import bodies
 from tests.servers import Server, start_server

@@ -16,7 +16,7 @@ from dray.api.document import Document, GroupVersion
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import unstructured
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open
 from tests.e2e.kubectl.tool import Kubectl
 from tests.servers import Server, running_server

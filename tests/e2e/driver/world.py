@@ -20,8 +20,8 @@ from dray.driver import Driver, DriverRunner, Options
 from dray.node.dra.dra_manager import DraManager
 from dray.node.plugins.handler import DRA_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 
 if TYPE_CHECKING:

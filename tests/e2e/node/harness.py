@@ -24,7 +24,7 @@ from dray.api.errors import NotFoundError
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, ListOptions, unstructured
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.servers import Server
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")

@@ -22,7 +22,7 @@ from dray.node.runtimes.cri.runtime import CriRuntime
 from dray.node.runtimes.cri.translate import container_config
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import until

@@ -17,7 +17,7 @@ from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runc.runtime import RuncRuntime
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Sandbox
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import (

@@ -21,8 +21,8 @@ from dray.node.topology.topology_manager import Alignment, TopologyManager
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from tests.unit.node.devices.builders import FOO, Pods
 
 WAIT_SECONDS = 30.0

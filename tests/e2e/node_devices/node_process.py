@@ -14,9 +14,9 @@ from typing import Any
 from dray.node.devices.device_manager import DeviceManager, NodePods
 from dray.node.resource_manager import ResourceError
 from dray.node.topology.topology_manager import TopologyManager
-from dray.runtime.clock import SystemClock
 from dray.runtime.files import replace_file
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from tests.unit.node.devices.builders import Pods, asking
 
 

@@ -28,8 +28,8 @@ from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
 from dray.rpc.pb.podresources.v1alpha1.api_pb2_grpc import PodResourcesListerStub as AlphaStub
 from dray.rpc.sockets import connect
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from tests.e2e.node_devices.harness import Foo, node, plugin, task, until
 from tests.unit.node.devices.builders import FOO, Pods, asking, container, pod, sidecar
 from tests.unit.node.pod_resources.fakes import with_claims

@@ -16,8 +16,8 @@ from dray.node.plugins.handler import DEVICE_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import add_DevicePluginServicer_to_server
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from tests.e2e.node_devices.harness import Foo, node, plugin, raw_server, task, until
 from tests.e2e.node_devices.servicer import Raw
 from tests.unit.node.devices.builders import FOO, asking

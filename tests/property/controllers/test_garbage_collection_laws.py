@@ -16,7 +16,7 @@ from dray.client.resources import PODS as WHOLE_PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.reconciler import ControllerContext
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")

@@ -15,8 +15,8 @@ from dray.client.interface import Client, unstructured
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler

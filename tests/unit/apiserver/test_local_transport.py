@@ -10,7 +10,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.client.interface import LocalRequest
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.in_process_server import in_process_server
 
 

@@ -17,7 +17,7 @@ from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent, unstructured
 from dray.client.objects import key_of, owner_uids
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")

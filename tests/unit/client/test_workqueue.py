@@ -11,8 +11,8 @@ from dray.api.errors import ConflictError
 from dray.client.controller import Controller, Requeue, TerminalError
 from dray.client.workqueue import QueueState, RetryLimiter, TokenBucket, WorkQueue
 from dray.lib.clock import VirtualClock
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 
 
 def test_a_key_added_twice_is_worked_once() -> None:

@@ -24,7 +24,7 @@ from dray.controllers.garbage_collector.monitors import (
     full_metadata,
     reduce_metadata,
 )
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer
 
 METADATA = unstructured(GroupVersion("", "v1"), "pods", "Pod", metadata_only=True)

@@ -18,7 +18,7 @@ from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.reconciler import ControllerContext
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.fake_local_server import DEFAULT_SERVED, FakeLocalServer, served
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")

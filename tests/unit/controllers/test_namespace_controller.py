@@ -21,7 +21,7 @@ from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.service_account.plan import plan_namespace
 from dray.controllers.service_account.reconciler import ServiceAccountController
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

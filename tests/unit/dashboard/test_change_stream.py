@@ -15,7 +15,7 @@ from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
 from dray.dashboard import change_stream
 from dray.dashboard.change_stream import LineBuffer, stream_changes, synced_line
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer
 
 SECONDS_MAX = 10.0

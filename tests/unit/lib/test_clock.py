@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from dray.lib.clock import VirtualClock
 from dray.lib.lru import LRUSet
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 
 
 async def test_sleepers_wake_in_the_order_of_their_time() -> None:

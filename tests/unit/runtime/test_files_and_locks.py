@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dray.runtime.files import remove_file, replace_file
-from dray.runtime.locks import KeyedLocks
+from dray.runtime.tasks import KeyedLocks
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,7 @@ import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dray.runtime.measures import Family
-from dray.runtime.metrics import LATENCY_BUCKETS, Metrics, exposition
+from dray.runtime.metrics import LATENCY_BUCKETS, Family, Metrics, exposition
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from dray.lib.clock import VirtualClock
-from dray.runtime.clock import SystemClock
-from dray.runtime.signals import ignore_signals, stop_on_signals
-from dray.runtime.tasks import ChildTasks, CoalescedCall, TaskGroup, Timer, first_completed, pause
+from dray.runtime.system import SystemClock
+from dray.runtime.tasks import (
+    ChildTasks,
+    CoalescedCall,
+    TaskGroup,
+    Timer,
+    first_completed,
+    pause,
+    remove_signal_handlers,
+    stop_on_signals,
+)
 
 
 async def forever(cancelled: list[str] | None = None) -> None:
@@ -450,4 +458,4 @@ async def test_a_signal_sets_the_event() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stop.wait(), 5)
     finally:
-        ignore_signals()
+        remove_signal_handlers()

@@ -32,7 +32,7 @@ from dray.cmd.demo.facts import ContainerDevices
 from dray.rpc.pb.podresources.v1 import api_pb2
 from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from dray.rpc.sockets import connect
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.explain.answers import Answer

@@ -23,10 +23,9 @@ from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationStub, add_
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server
 from dray.rpc.sockets import connect, error_text, listen, remove_socket
 from dray.runtime import logs
-from dray.runtime.clock import SystemClock
 from dray.runtime.logs import fields
-from dray.runtime.signals import stop_on_signals
-from dray.runtime.tasks import TaskGroup, pause
+from dray.runtime.system import SystemClock
+from dray.runtime.tasks import TaskGroup, pause, stop_on_signals
 
 _log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase
 from dray.driver.prepared.checkpoint_files import PreparedClaims, serialized
 from dray.driver.program import call_author
 from dray.lib.clock import Clock
-from dray.runtime.locks import KeyedLocks
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
+from dray.runtime.tasks import KeyedLocks
 
 _log = logging.getLogger(__name__)
 

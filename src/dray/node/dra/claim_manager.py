@@ -36,9 +36,8 @@ from dray.node.dra.driver_registry import DriverRegistry
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin
 from dray.node.resource_manager import NodeResources, Rejection, RunOptions
-from dray.runtime.locks import KeyedLocks
 from dray.runtime.logs import fields
-from dray.runtime.tasks import CoalescedCall, pause
+from dray.runtime.tasks import CoalescedCall, KeyedLocks, pause
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, cast
 
-from dray.runtime.http.answers import AnswerReader
 from dray.runtime.http.bodies import Gunzip
 from dray.runtime.http.errors import (
     AnswerTimeoutError,
@@ -15,6 +14,7 @@ from dray.runtime.http.errors import (
     HttpError,
     reason_of,
 )
+from dray.runtime.http.responses import AnswerReader
 
 # A body is read from the network until this much of it waits for its reader.
 BUFFERED_BYTES_MAX: Final = 256 * 1024

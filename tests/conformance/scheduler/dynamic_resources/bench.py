@@ -28,8 +28,8 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Status
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources, make_dynamic_resources

@@ -12,7 +12,7 @@ import pytest_asyncio
 import uvloop
 
 from dray.apiserver.authentication import certificates
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from tests.e2e.runtime.http.harness import Certificates, until
 
 

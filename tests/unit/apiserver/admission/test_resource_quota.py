@@ -17,7 +17,7 @@ from dray.apiserver.admission.resource_quota import QuotaEvaluator, Reservation
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.object_cache import DEVICE_CLASSES, QUOTAS, ObjectCache
 from dray.apiserver.registry import builtin
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 from dray.store.interface import Entry, KeyNotFoundError
 from dray.store.memory import MemoryStore

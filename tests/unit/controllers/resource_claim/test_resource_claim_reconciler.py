@@ -26,8 +26,8 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from tests.in_process_server import in_process_server
 

@@ -16,8 +16,8 @@ from dray.node.topology.hint_provider import AllocationError
 from dray.node.topology.hints import Hint, Policy, ResourceHints, Scope
 from dray.node.topology.state_file import StateError
 from dray.node.topology.topology_manager import Alignment, TopologyManager
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from tests.unit.node.devices.builders import Pods, container, pod
 
 MACHINE = "nodes:\n- {id: 0, cpus: 0-3, memory: 4Gi}\n- {id: 1, cpus: 4-7, memory: 4Gi}\n"

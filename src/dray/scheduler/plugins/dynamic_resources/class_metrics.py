@@ -12,7 +12,7 @@ from dray.allocator.pools import Pool, PoolDevice
 from dray.allocator.selection import SelectorGroup, SelectorGroups
 from dray.allocator.taints import blocks
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
-from dray.runtime.measures import Family
+from dray.runtime.metrics import Family
 
 NAME: Final = "dray_class"
 # The maximum share of time spent on measuring; a large cluster is measured less often.

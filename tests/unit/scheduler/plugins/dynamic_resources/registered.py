@@ -7,8 +7,8 @@ from typing import Any
 from dray.api.features import FeatureGates
 from dray.framework.events import Action
 from dray.framework.snapshot import Snapshot
-from dray.runtime.clock import SystemClock
 from dray.runtime.metrics import Metrics
+from dray.runtime.system import SystemClock
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 

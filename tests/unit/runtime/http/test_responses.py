@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dray.runtime.http.answers import HEAD_BYTES_MAX, AnswerReader
 from dray.runtime.http.errors import BrokenAnswerError, HttpError, NoAnswerError
+from dray.runtime.http.responses import HEAD_BYTES_MAX, AnswerReader
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;e=1\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: t\r\n\r\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.runtime.randomness import PooledRandom
+from dray.runtime.system import PooledRandom
 
 
 def test_numbers_stay_in_their_range_and_are_spread() -> None:
