@@ -18,7 +18,7 @@ from dray.apiserver.scale import Scaler
 
 # In the order of kube-apiserver.
 _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-_NOWHERE: Final = ("status", "")
+_NO_SELECTOR: Final = ("status", "")
 
 
 def build_endpoints(definition: Document) -> tuple[CustomEndpoint, ...]:
@@ -100,7 +100,7 @@ def _scaler(scale: Document) -> Scaler:
     return Scaler(
         simple_names(scale["specReplicasPath"]),
         simple_names(scale["statusReplicasPath"]),
-        simple_names(selector) if selector else _NOWHERE,
+        simple_names(selector) if selector else _NO_SELECTOR,
     )
 
 
@@ -135,11 +135,11 @@ def _deprecation(spec: Document, version: Document) -> str:
         return str(version["deprecationWarning"])
     kind = spec["names"]["kind"]
     own = version_priority(version["name"])
-    better = sorted(
+    preferred = sorted(
         (item["name"] for item in spec["versions"] if item.get("served") and not item.get("deprecated")),
         key=version_priority,
     )
     text = f"{spec['group']}/{version['name']} {kind} is deprecated"
-    if better and version_priority(better[0]) < own:
-        text += f"; use {spec['group']}/{better[0]} {kind}"
+    if preferred and version_priority(preferred[0]) < own:
+        text += f"; use {spec['group']}/{preferred[0]} {kind}"
     return text

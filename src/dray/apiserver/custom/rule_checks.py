@@ -17,9 +17,9 @@ from dray.cel.schema import schema_type
 # StaticEstimatedCostLimit and StaticEstimatedCRDCostLimit of Kubernetes.
 _RULE_COST_MAX: Final = 10_000_000
 _TOTAL_COST_MAX: Final = 100_000_000
-_BLAMED_MAX: Final = 4
-_HOPELESS: Final = 100.0
-_CLOSE: Final = 1.5
+_LISTED_PATHS_MAX: Final = 4
+_FACTOR_LARGE: Final = 100.0
+_FACTOR_SMALL: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _most_values(schema: Document) -> int:
 
 def _too_expensive(path: Path, costs: _Costs) -> FieldErrors:
     text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
-    worst = sorted(costs.by_path, key=lambda item: -item[0])[:_BLAMED_MAX]
+    worst = sorted(costs.by_path, key=lambda item: -item[0])[:_LISTED_PATHS_MAX]
     errors = [forbidden(context, text) for cost, context in worst if cost]
     what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
     return [*errors, forbidden(path, _cost_text(what, costs.total, _TOTAL_COST_MAX))]
@@ -129,9 +129,9 @@ def _too_expensive(path: Path, costs: _Costs) -> FieldErrors:
 def _cost_text(what: str, cost: int, limit: int) -> str:
     factor = cost / limit
     shown = f"{factor:.1f}x"
-    if factor > _HOPELESS:
+    if factor > _FACTOR_LARGE:
         shown = "more than 100x"
-    elif factor < _CLOSE:
+    elif factor < _FACTOR_SMALL:
         shown = f"{factor:f}x"
     return (
         f"{what} exceeds budget by factor of {shown} (try simplifying the rule, or adding maxItems, maxProperties, "

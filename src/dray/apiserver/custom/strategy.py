@@ -40,8 +40,8 @@ def _find(document: Document, path: str) -> tuple[Any, str]:
     names = simple_names(path)
     for position, name in enumerate(names):
         if not isinstance(value, dict):
-            way = ".".join(names[: position + 1])
-            return None, _accessor_error(f".{way}", value, "map[string]interface {}")
+            prefix = ".".join(names[: position + 1])
+            return None, _accessor_error(f".{prefix}", value, "map[string]interface {}")
         if name not in value:
             return None, ""
         value = value[name]
