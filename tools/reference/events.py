@@ -15,9 +15,9 @@ INTRODUCTION = """Events as shown by `kubectl get events` and `kubectl describe`
 except for the ones marked with *. Repeated events increase a count; many similar ones are aggregated."""
 SOURCE = Path(__file__).parents[2] / "src" / "dray"
 # Calls and classes that take the reason of an Event as an argument.
-RECORDERS = frozenset(
-    {"event", "event_for", "node_event", "record", "record_node", "tell", "_tell", "_tell_news", "_tell_of"}
-    | {"Tell", "Told", "Rejection", "ResourceError", "Verdict", "StartFailed", "ImageFailure"}
+RECORDERS = re.compile(
+    r"_?(?:record|emit|tell)\w*|event|event_for|node_event|RecordEvent|EventRecord|JobEvent|EvictionReason"
+    r"|Rejection|ResourceError|Verdict|StartFailed|ImageFailure"
 )
 # Packages with such calls.
 PACKAGES = ("controllers", "scheduler", "node", "driver", "cmd")
@@ -99,6 +99,7 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("Failed", W, "Pod", _AGENT, "a container could not be created or started, or its image not be pulled"),
         Row("BackOff", W, "Pod", _AGENT, "a container or an image pull (Normal) fails repeatedly and is delayed"),
         Row("Killing", N, "Pod", _AGENT, "a container is being stopped"),
+        Row("FailedSync", W, "Pod", _AGENT, "an operation on the Pod failed unexpectedly and is repeated"),
         Row("FailedKillPod", W, "Pod", _AGENT, "a container could not be stopped"),
         Row("Unhealthy", W, "Pod", _AGENT, "a probe failed"),
         Row("FailedPostStartHook", W, "Pod", _AGENT, "the postStart hook failed"),
@@ -169,7 +170,7 @@ def _tree(path: Path) -> ast.Module:
 
 def _recorded_in(path: Path) -> Iterator[str]:
     for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.Call) and _name(node.func) in RECORDERS:
+        if isinstance(node, ast.Call) and RECORDERS.fullmatch(_name(node.func)):
             arguments = [*node.args, *(word.value for word in node.keywords)]
             yield from (text for argument in arguments for text in _texts(argument) if _REASON.match(text))
 
