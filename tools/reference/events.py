@@ -123,6 +123,9 @@ EVENTS: dict[str, Sequence[Row]] = {
 }  # fmt: skip
 # Strings in such calls that are not reasons of Events.
 NO_EVENTS = {
+    "DeletionByDeviceTaintManager": "condition of a Pod",
+    "DeletionByPodGC": "condition of a Pod",
+    "DeletionByTaintManager": "condition of a Pod",
     "CompletionsReached": "condition of a Job",
     "SuccessPolicy": "condition of a Job",
     "ErrImagePull": "reason of a waiting container; the Event is Failed",
