@@ -22,7 +22,7 @@ _READS = frozenset({"get", "list", "watch"})
 
 
 @dataclass
-class Odds:
+class FaultRates:
     """How often each fault happens, per request or per event; `on` switches all of them."""
 
     on: bool = True
@@ -42,10 +42,12 @@ class Odds:
 class FaultyTransport:
     """Implements `dray.client.rest.Transport` for one life of one process."""
 
-    def __init__(self, inner: InProcessTransport, rng: random.Random, odds: Odds, crash: Callable[[], None]) -> None:
+    def __init__(
+        self, inner: InProcessTransport, rng: random.Random, rates: FaultRates, crash: Callable[[], None]
+    ) -> None:
         self._inner = inner
         self._rng = rng
-        self._odds = odds
+        self._odds = rates
         self._crash = crash
         self._expire_next = False
         self._late: set[asyncio.Task[None]] = set()
@@ -56,7 +58,7 @@ class FaultyTransport:
 
     async def send(self, call: Call) -> Document:
         self._check_alive()
-        await self._travel()
+        await self._delay()
         fault = self._fault(call)
         if fault == "request_lost":
             raise ServiceUnavailableError("request lost")
@@ -78,12 +80,12 @@ class FaultyTransport:
         if fault == "crash":
             self._crash()
             raise ServiceUnavailableError("crashed after the write")
-        await self._travel()
+        await self._delay()
         return answer
 
     async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         self._check_alive()
-        await self._travel()
+        await self._delay()
         if self._expire_next and call.query.get("resourceVersion"):
             self._expire_next = False
             raise ExpiredError("too old resource version")
@@ -93,7 +95,7 @@ class FaultyTransport:
                 for event in batch:
                     if self._odds.on and self._rng.random() < self._odds.event_slow:
                         await asyncio.sleep(self._rng.uniform(0.0, 2.0))
-                    if self.dead or self._breaks():
+                    if self.dead or self._stream_fails():
                         # What was on its way is lost; the next watch begins where the last one was heard.
                         return
                     yield [event]
@@ -108,13 +110,13 @@ class FaultyTransport:
     def _fault(self, call: Call) -> str:
         if not self._odds.on:
             return ""
-        odds = self._odds
+        rates = self._odds
         point = self._rng.random()
         names = (
             ("request_lost",) if call.verb in _READS else ("request_lost", "conflict", "late", "answer_lost", "crash")
         )
         for name in names:
-            point -= getattr(odds, name)
+            point -= getattr(rates, name)
             if point < 0:
                 return name
         return ""
@@ -131,7 +133,7 @@ class FaultyTransport:
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
-    def _breaks(self) -> bool:
+    def _stream_fails(self) -> bool:
         if not self._odds.on:
             return False
         point = self._rng.random()
@@ -139,7 +141,7 @@ class FaultyTransport:
             self._expire_next = True
         return point < self._odds.watch_expired + self._odds.watch_broken
 
-    async def _travel(self) -> None:
+    async def _delay(self) -> None:
         slow = self._odds.on and self._rng.random() < self._odds.slow
         await asyncio.sleep(self._rng.uniform(0.1, 2.0) if slow else self._rng.uniform(0.0, 0.005))
         self._check_alive()

@@ -19,7 +19,7 @@ from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
-from tests.simulation.network import LATE_SECONDS_MAX, FaultyTransport, Odds
+from tests.simulation.network import LATE_SECONDS_MAX, FaultRates, FaultyTransport
 
 # Longer than a request can be late, as a leader's lease makes sure.
 RESTART_SECONDS = (LATE_SECONDS_MAX + 0.5, LATE_SECONDS_MAX + 3.0)
@@ -34,13 +34,13 @@ Program = Callable[[RestClient, random.Random], list[Coroutine[Any, Any, Any]]]
 class Process:
     """One program with its lives."""
 
-    def __init__(self, name: str, program: Program, server: LocalServer, rng: random.Random, odds: Odds) -> None:
+    def __init__(self, name: str, program: Program, server: LocalServer, rng: random.Random, rates: FaultRates) -> None:
         self.name = name
         self.lives = 0
         self._program = program
         self._server = server
         self._rng = rng
-        self._odds = odds
+        self._odds = rates
         self._tasks: list[asyncio.Task[Any]] = []
         self._transport: FaultyTransport | None = None
         self._reviving: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from dray.sim.replica.virtual_time import run_virtually
-from tests.simulation.classic_world import ClassicWorld
+from tests.simulation.classic_simulation import ClassicSimulation
 
 # A run takes a third of a second; seeds that once failed stay in the list.
 SEEDS = (8, 18, 19, 318, *range(100, 117))
@@ -21,15 +21,15 @@ def _seeds() -> list[int]:
     return [int(text) for text in chosen.split(",")] if chosen else list(SEEDS)
 
 
-def simulate(seed: int, *, schedulers: int) -> ClassicWorld:
-    world = ClassicWorld(seed, schedulers=schedulers)
+def simulate(seed: int, *, schedulers: int) -> ClassicSimulation:
+    simulation = ClassicSimulation(seed, schedulers=schedulers)
     try:
-        run_virtually(world.run())
+        run_virtually(simulation.run())
     except BaseException:
         print(f"DRAY_SEED={seed}")
-        print("\n".join(world.story[-120:]))
+        print("\n".join(simulation.story[-120:]))
         raise
-    return world
+    return simulation
 
 
 @pytest.mark.behaviour("CL-12", "CL-24", "CL-29", "CL-30", "CL-32", "CL-40", "CL-41")

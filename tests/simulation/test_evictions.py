@@ -29,7 +29,7 @@ from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.evictions.world import LEASE_NAMESPACE, NODES, PODS, TEAM, World
 from tests.in_process_server import in_process_server
-from tests.simulation.network import Odds
+from tests.simulation.network import FaultRates
 from tests.simulation.processes import Process
 
 NODE_COUNT = 6
@@ -101,22 +101,22 @@ class Story:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._odds = Odds()
+        self._odds = FaultRates()
         self.dead: set[str] = set()
 
     async def run(self) -> None:
         async with in_process_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:
             witness = Witness(inner)
             user = RestClient(InProcessTransport(inner, user="user", groups=("system:masters",), user_agent="user"))
-            world = World(user, Metrics())
-            await self._furnish(world)
+            simulation = World(user, Metrics())
+            await self._create_objects(simulation)
             process = Process("controllers", controllers, witness, self._fork(), self._odds)
             process.start()
-            kubelets = [asyncio.ensure_future(self._kubelet(world, name)) for name in sorted(world.living)]
+            kubelets = [asyncio.ensure_future(self._kubelet(simulation, name)) for name in sorted(simulation.living)]
             try:
-                await self._live(world, process, witness)
+                await self._run_workload(simulation, process, witness)
                 self._odds.on = False
-                await self._heal(world, witness)
+                await self._stop_faults(simulation, witness)
             finally:
                 for task in kubelets:
                     task.cancel()
@@ -128,14 +128,14 @@ class Story:
     def _fork(self) -> random.Random:
         return random.Random(self._rng.random())
 
-    async def _furnish(self, world: World) -> None:
+    async def _create_objects(self, simulation: World) -> None:
         for number in range(NODE_COUNT):
             name = f"n{number}"
-            await world.node(name)
+            await simulation.node(name)
             for index in range(PODS_PER_NODE):
-                await world.pod(f"{name}-{index}", name, ready=True, tolerations=WAIT)
+                await simulation.pod(f"{name}-{index}", name, ready=True, tolerations=WAIT)
 
-    async def _kubelet(self, world: World, name: str) -> None:
+    async def _kubelet(self, simulation: World, name: str) -> None:
         """Heartbeats with delays and losses, but never so many that the node would be dead."""
         rng = self._fork()
         skipped = 0
@@ -147,29 +147,29 @@ class Story:
             skipped = skipped + 1 if skipped < 2 and rng.random() < 0.2 else 0
             if skipped:
                 continue
-            await world.renew(name)
-            node = await world.user.get(NODES, name)
+            await simulation.renew(name)
+            node = await simulation.user.get(NODES, name)
             if any(item["type"] == "Ready" and item["status"] != "True" for item in node["status"]["conditions"]):
-                await world.report(name)
+                await simulation.report(name)
 
-    async def _live(self, world: World, process: Process, witness: Witness) -> None:
+    async def _run_workload(self, simulation: World, process: Process, witness: Witness) -> None:
         ends = asyncio.get_running_loop().time() + LIFE_SECONDS
         while asyncio.get_running_loop().time() < ends:
             await asyncio.sleep(self._rng.uniform(5, 60))
             # Never the last two: with nothing well, nothing is emptied.
             if len(self.dead) < NODE_COUNT // 2 and self._rng.random() < 0.5:
-                name = self._rng.choice(sorted(world.living - self.dead))
+                name = self._rng.choice(sorted(simulation.living - self.dead))
                 self.dead.add(name)
-                world.living.discard(name)
+                simulation.living.discard(name)
             if self._rng.random() < 0.3:
                 process.crash()
             self._check(witness)
 
-    async def _heal(self, world: World, witness: Witness) -> None:
+    async def _stop_faults(self, simulation: World, witness: Witness) -> None:
         """Every Pod of a dead node is on its way out, and stays there: nobody is left to finish it."""
         deadline = asyncio.get_running_loop().time() + HEAL_SECONDS
-        while not await self._all_gone(world):
-            assert asyncio.get_running_loop().time() < deadline, f"still there: {await self._left(world)}"
+        while not await self._all_gone(simulation):
+            assert asyncio.get_running_loop().time() < deadline, f"still there: {await self._left(simulation)}"
             await asyncio.sleep(5)
         await asyncio.sleep(100)
         self._check(witness)
@@ -181,15 +181,15 @@ class Story:
         wronged = set(witness.owners.values()) - self.dead
         assert not wronged, f"Pods were taken from healthy nodes: {sorted(wronged)}"
 
-    async def _left(self, world: World) -> list[str]:
+    async def _left(self, simulation: World) -> list[str]:
         return [
             pod["metadata"]["name"]
-            for pod in (await world.user.list(PODS, TEAM)).items
+            for pod in (await simulation.user.list(PODS, TEAM)).items
             if pod["spec"]["nodeName"] in self.dead and "deletionTimestamp" not in pod["metadata"]
         ]
 
-    async def _all_gone(self, world: World) -> bool:
-        return not await self._left(world)
+    async def _all_gone(self, simulation: World) -> bool:
+        return not await self._left(simulation)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

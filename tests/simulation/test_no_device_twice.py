@@ -10,7 +10,7 @@ import os
 import pytest
 
 from dray.sim.replica.virtual_time import run_virtually
-from tests.simulation.world import World
+from tests.simulation.cluster_simulation import ClusterSimulation
 
 # A run takes a quarter of a second; seeds that once failed stay in the list.
 SEEDS = (7, 8, 13, 15, 18, 20, 22, 23, 46, 52, 75, 1003, 1011, 1050, 1292, *range(100, 125))
@@ -21,15 +21,15 @@ def _seeds() -> list[int]:
     return [int(text) for text in chosen.split(",")] if chosen else list(SEEDS)
 
 
-def simulate(seed: int, *, schedulers: int, extended: bool = False) -> World:
-    world = World(seed, schedulers=schedulers, extended=extended)
+def simulate(seed: int, *, schedulers: int, extended: bool = False) -> ClusterSimulation:
+    simulation = ClusterSimulation(seed, schedulers=schedulers, extended=extended)
     try:
-        run_virtually(world.run())
+        run_virtually(simulation.run())
     except BaseException:
         print(f"DRAY_SEED={seed}")
-        print("\n".join(world.story[-80:]))
+        print("\n".join(simulation.story[-80:]))
         raise
-    return world
+    return simulation
 
 
 @pytest.mark.behaviour("SP-99", "SP-100", "SP-101", "SP-102", "SP-104", "SP-109", "SP-77", "SP-82")

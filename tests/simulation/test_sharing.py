@@ -13,8 +13,8 @@ from dray.client.interface import DeleteOptions
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.in_process_server import in_process_server
+from tests.simulation.cluster_simulation import CLAIMS, PODS, TEAM, ClusterSimulation
 from tests.simulation.processes import SchedulerProgram, controller_program
-from tests.simulation.world import CLAIMS, PODS, TEAM, World
 
 USERS = 256
 
@@ -28,9 +28,9 @@ def _pod(number: int) -> Document:
 async def _share() -> None:
     async with in_process_server(LoopClock(), random.Random(1), TEAM) as server:
         user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))
-        world = World(1, schedulers=1)
-        world.user = user
-        await world.furnish(pods_per_node=USERS + 10)
+        simulation = ClusterSimulation(1, schedulers=1)
+        simulation.user = user
+        await simulation.create_objects(pods_per_node=USERS + 10)
         tasks = [
             asyncio.ensure_future(part)
             for program in (SchedulerProgram("default-scheduler"), controller_program)

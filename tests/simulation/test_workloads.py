@@ -33,7 +33,7 @@ from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.in_process_server import in_process_server
-from tests.simulation.network import Odds
+from tests.simulation.network import FaultRates
 from tests.simulation.processes import Process
 
 TEAM = "team"
@@ -77,19 +77,19 @@ def template(app: str, image: str = "i:1", seconds: float = 0.0, code: int = 0, 
 class CheckedServer:
     """The API server, with what must always hold checked after every Pod that is created or bound."""
 
-    def __init__(self, inner: Any, world: World) -> None:
+    def __init__(self, inner: Any, simulation: WorkloadSimulation) -> None:
         self._inner = inner
-        self._world = world
+        self._simulation = simulation
 
     async def handle(self, request: LocalRequest) -> Document:
         answer: Document = await self._inner.handle(request)
         if request.verb not in ("get", "list") and request.resource in ("pods", "replicasets"):
-            self._world.note(request)
+            self._simulation.note(request)
         if request.verb == "create" and (request.resource, request.subresource) in (("pods", ""), ("pods", "binding")):
             try:
-                await self._world.check()
+                await self._simulation.check()
             except AssertionError as violation:
-                self._world.violation = self._world.violation or violation
+                self._simulation.violation = self._simulation.violation or violation
         return answer
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
@@ -97,12 +97,12 @@ class CheckedServer:
         return stream
 
 
-class World:
+class WorkloadSimulation:
     """`rng` is the only randomness, the loop the only clock."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self.odds = Odds(crash=0.04)
+        self.rates = FaultRates(crash=0.04)
         self.story: list[str] = []
         self.violation: AssertionError | None = None
 
@@ -118,13 +118,13 @@ class World:
             self.eyes = self._client(inner, "eyes")
             self.user = self._client(server, "user")
             steady = [asyncio.ensure_future(work) for work in self._steady(server)]
-            self.process = Process("controllers", controllers, server, self._fork(), self.odds)
+            self.process = Process("controllers", controllers, server, self._fork(), self.rates)
             try:
                 await asyncio.sleep(8)
                 self.process.start()
-                await self._furnish()
-                await self._live()
-                await self._heal()
+                await self._create_objects()
+                await self._run_workload()
+                await self._stop_faults()
             finally:
                 if self.process.alive:
                     await self.process.end()
@@ -152,7 +152,7 @@ class World:
 
     # --- The user. ---
 
-    async def _furnish(self) -> None:
+    async def _create_objects(self) -> None:
         for resource, name, spec in (
             (REPLICA_SETS, "fixed", {"replicas": 5, "template": template("fixed")}),
             (DEPLOYMENTS, "rolling", {"replicas": 4, "template": template("rolling")}),
@@ -176,16 +176,16 @@ class World:
         ):
             await self.user.create(JOBS, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
 
-    async def _live(self) -> None:
+    async def _run_workload(self) -> None:
         for number in range(20):
             await asyncio.sleep(self._rng.uniform(0.0, 4.0))
             self._raise_violation()
             try:
-                await self._act(number)
+                await self._step(number)
             except APIError as refusal:
                 self.story.append(f"          user: {refusal}")
 
-    async def _act(self, number: int) -> None:
+    async def _step(self, number: int) -> None:
         match self._rng.choice(("delete", "delete", "image", "scale", "daemons", "crash")):
             case "delete":
                 pods = await self._pods()
@@ -235,9 +235,9 @@ class World:
         nodes.pop(None, 0)
         assert max(nodes.values(), default=0) <= 1, f"two daemons on a node: {nodes}"
 
-    async def _heal(self) -> None:
+    async def _stop_faults(self) -> None:
         """No more faults: everything must come to rest."""
-        self.odds.on = False
+        self.rates.on = False
         await asyncio.sleep(400)
         self._raise_violation()
         assert self.process.alive
@@ -283,11 +283,11 @@ def _seeds() -> list[int]:
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed_{seed}") for seed in _seeds()])
 def test_controllers_that_crash(seed: int) -> None:
-    world = World(seed)
+    simulation = WorkloadSimulation(seed)
     try:
-        run_virtually(world.run())
+        run_virtually(simulation.run())
     except BaseException:
         print(f"DRAY_SEED={seed}")
-        print("\n".join(world.story[-120:]))
+        print("\n".join(simulation.story[-120:]))
         raise
-    assert world.process.lives > 1
+    assert simulation.process.lives > 1

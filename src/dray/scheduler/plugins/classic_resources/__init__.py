@@ -1,1 +1,1 @@
-"""ClassicResources: has drivers allocate claims of cdi.k8s.io for nodes that fit the Pod, and reserves them."""
+"""ClassicResources: negotiates the allocation of cdi.k8s.io claims with drivers, and reserves the claims."""

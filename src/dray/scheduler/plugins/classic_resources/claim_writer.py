@@ -1,4 +1,4 @@
-"""The plugin's hands: writes claims, and waits for what the informer says about them."""
+"""Writes classic claims, and waits until the informer observes them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
 _log = logging.getLogger(__name__)
 
 
-# client-go's RetryOnConflict: five tries, 10 ms apart.
+# client-go's RetryOnConflict: five attempts, 10 ms apart.
 ATTEMPTS_MAX: Final = 5
 RETRY_SECONDS: Final = 0.01
-# A server that does not answer is asked again this often, for as long as it takes.
+# The interval of retries while the server does not respond.
 SETTLE_SECONDS: Final = 1.0
-# Answers of a server that certainly did not do what it was asked, and will not if asked again.
+# Status codes after which the write was not executed and a retry is useless.
 _REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
 
-# Makes the version to write from the one at hand; None when nothing is left to write.
+# Returns the version to write for the current one; None if nothing is left to write.
 Change = Callable[[ResourceClaim], ResourceClaim | None]
 
 
 class ClassicWriter:
-    """All writes of classic claims; each is bound to the version that it was decided on."""
+    """Writes classic claims; each write is conditional on the version that the decision was based on."""
 
     def __init__(self, client: Client, clock: Clock, tracker: ClassicTracker) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class ClassicWriter:
             try:
                 if attempt:
                     await self._clock.sleep(RETRY_SECONDS)
-                    current = await self._read_again(claim)
+                    current = await self._read_current(claim)
                 return await self._write_once(current, change)
             except APIError as error:
                 if error.code in _REFUSALS or attempt == ATTEMPTS_MAX - 1:
@@ -72,14 +72,14 @@ class ClassicWriter:
         self._tracker.assume(written)
         return written
 
-    async def _read_again(self, claim: ResourceClaim) -> ResourceClaim:
+    async def _read_current(self, claim: ResourceClaim) -> ResourceClaim:
         current = await self._live(claim)
         if current is None or current.metadata.uid != claim.metadata.uid:
             raise ClaimChangedError(f"claim {classic.label(claim)} got deleted in the meantime")
         return current
 
     async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Take the Pod from the claim's users, unless it got its node after all; as long as it takes."""
+        """Remove the Pod from reservedFor, unless it was bound after all; retry without a limit."""
         while True:
             try:
                 current = await self._live(claim)
@@ -99,16 +99,16 @@ class ClassicWriter:
     async def until(
         self, claim: ResourceClaim, is_enough: Callable[[ResourceClaim], bool], seconds_max: float
     ) -> ResourceClaim | None:
-        """The claim when it is what is waited for, or what it is when the time is over; None when it is gone."""
+        """Return the claim when it is as expected, or at the end of the time; None if it was deleted."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def look(_now: ResourceClaim | None) -> None:
-            # The informer may tell of versions before the one that was written.
+        def on_change(_now: ResourceClaim | None) -> None:
+            # The informer may observe versions before the written one.
             current = self._current(claim)
             if not changed.done() and (current is None or is_enough(current)):
                 changed.set_result(None)
 
-        stop = self._tracker.watch(claim, look)
+        stop = self._tracker.watch(claim, on_change)
         try:
             current = self._current(claim)
             if current is not None and not is_enough(current):
@@ -127,6 +127,6 @@ class ClassicWriter:
         )
 
     async def _has_node(self, pod: Pod) -> bool:
-        """Whether the Pod is bound, which an answer that got lost may have hidden."""
+        """Return whether the Pod is bound, even if the response to the binding was lost."""
         live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         return live is not None and live.metadata.uid == pod.metadata.uid and bool(live.spec.node_name)

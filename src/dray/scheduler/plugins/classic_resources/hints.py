@@ -1,4 +1,4 @@
-"""Which changes may help a Pod that waits for its classic claims; pure.
+"""Queueing hints of ClassicResources. Pure.
 
 A Pod that waits for a driver is woken by the driver's answer and by nothing else: neither by the scheduler's own
 writes nor by what happens to nodes it was not promised to.
@@ -20,23 +20,23 @@ from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
 
 
 class Hints:
-    """Answers with what is known about claims now."""
+    """Queueing hints that read the current claims."""
 
     def __init__(self, find: FindClaim, has_structured: HasStructured) -> None:
         self._find = find
         self._has_structured = has_structured
 
     def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """News of the Pod's own claims, or of one that has the name of one of them."""
+        """Queue for changes of the Pod's own claims."""
         if not concerns(pod, old, new):
             return Hint.SKIP
         if old is None or new is None:
             return Hint.QUEUE
-        # That the Pod itself has let go of the claim is no news to it.
+        # The Pod's own unreserve does not requeue it.
         return Hint.QUEUE if is_news(classic.without_user(old, pod.metadata.uid or ""), new) else Hint.SKIP
 
     def node_changed(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
-        """Nodes matter unless a node is selected; then only its end does."""
+        """Queue for changes of nodes; after a node was selected only for its deletion."""
         try:
             wanted = claims_of(pod, self._find, self._has_structured)
         except NotReadyError:
@@ -48,7 +48,7 @@ class Hints:
         return Hint.QUEUE if any(classic.selected_node(claim) == gone for claim in waiting) else Hint.SKIP
 
     def class_added(self, pod: Pod, _old: Any, new: Any) -> Hint:
-        """A class that a claim of the Pod waits for."""
+        """Queue for a class that a claim of the Pod needs."""
         namespace = pod.metadata.namespace or ""
         claims = (self._find(NamespacedName(namespace, name)) for name in classic.claim_names_of(pod))
         classes = {claim.spec.resource_class_name for claim in claims if claim is not None}
@@ -56,7 +56,7 @@ class Hints:
 
 
 def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
-    """Whether somebody else than a scheduler that places Pods has changed something that matters."""
+    """Return whether a relevant field changed that schedulers do not write."""
     before, after = classic.status_of(old), classic.status_of(new)
     if old.metadata.owner_references != new.metadata.owner_references:
         return True
@@ -65,7 +65,7 @@ def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
     if len(after.reserved_for) < len(before.reserved_for) or before.user_limit != after.user_limit:
         return True
     if classic.state_of(new) is State.ALLOCATING:
-        # The driver is at it, whatever else it says meanwhile.
+        # The driver is still working on it.
         return False
     if classic.selected_node(old) and not classic.selected_node(new):
         return True
@@ -75,22 +75,22 @@ def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
 
 
 def concerns(pod: Pod, old: Any, new: Any) -> bool:
-    """Whether a claim that changed is one of the Pod's; keys alone do not tell of what happened during an attempt."""
+    """Return whether the changed claim is one of the Pod's; events during an attempt are not selected by key."""
     return not set(keys_of_change(old, new)).isdisjoint(keys_of_pod(pod))
 
 
 def same_name(pod: Pod, old: Any, new: Any) -> Hint:
-    """A claim of the other group that has the name of one of the Pod's."""
+    """Queue for a claim of the other API group with the name of one of the Pod's."""
     return Hint.QUEUE if concerns(pod, old, new) else Hint.SKIP
 
 
 def keys_of_pod(pod: Pod) -> Iterator[str]:
-    """The claims that concern the Pod."""
+    """Yield the keys of the Pod's claims."""
     return (f"{pod.metadata.namespace}/{name}" for name in classic.claim_names_of(pod))
 
 
 def keys_of_change(old: Any, new: Any) -> tuple[str, ...]:
-    """The claim that changed."""
+    """Return the key of the changed claim."""
     claim = new if new is not None else old
     return (f"{claim.metadata.namespace}/{claim.metadata.name}",)
 

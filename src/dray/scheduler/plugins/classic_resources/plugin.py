@@ -1,4 +1,4 @@
-"""The ClassicResources plugin: each extension point in a few lines; the work is in its neighbours.
+"""The ClassicResources plugin.
 
 Costs a Pod without classic claims one look at its entries. Runs before DynamicResources, so that nothing is
 written for a Pod's other claims before every driver has done its part.
@@ -53,13 +53,13 @@ DEALLOCATING: Final = "deallocation of ResourceClaim requested"
 UNRESERVED: Final = "reservation of ResourceClaim removed"
 ABANDONED: Final = ClusterEvent(CLASSIC_CLAIM, Action.UPDATE, "ClassicClaimAbandoned")
 
-# With their author, so that nobody has to make copies that have one.
+# With the plugin's name, so that no copies are needed.
 _NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
 _UNSUITABLE: Final = unresolvable(UNSUITABLE).with_plugin(NAME)
 
 
 class Shared:
-    """What the plugins of all profiles share."""
+    """The state that the plugins of all profiles share."""
 
     def __init__(self, handle: Handle) -> None:
         claims = handle.informers.informer(CLASSIC_CLAIMS)
@@ -70,12 +70,12 @@ class Shared:
         claims.add_handler(self.tracker.changed)
 
     def has_structured(self, key: NamespacedName) -> bool:
-        """Whether resource.k8s.io has a claim of the name."""
+        """Return whether resource.k8s.io has a claim with the name."""
         return self._structured.get_key(key) is not None
 
 
 def shared_of(handle: Handle) -> Shared:
-    """The part that all profiles of the scheduler share."""
+    """Return the state that all profiles of the scheduler share."""
     shared = handle.shared.get(NAME)
     if shared is None:
         shared = handle.shared[NAME] = Shared(handle)
@@ -84,7 +84,7 @@ def shared_of(handle: Handle) -> Shared:
 
 
 class ClassicResources:
-    """Takes part in every point from PreEnqueue to PreBind."""
+    """Implements the extension points from PreEnqueue to PreBind."""
 
     name = NAME
 
@@ -100,7 +100,7 @@ class ClassicResources:
     # --- The queue. ---
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Claims must be there, be the Pod's, and stay."""
+        """Check that the Pod's claims exist, belong to it, and are not being deleted."""
         if not pod.spec.resource_claims:
             return SUCCESS
         try:
@@ -110,11 +110,11 @@ class ClassicResources:
         return SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The Pod's own claims above all; a Pod that waits for a driver ignores the rest."""
+        """Return the events for claims, classes and nodes."""
         nodes = Action.ADD | Action.UPDATE_NODE_LABEL | Action.DELETE
         return (
             EventRegistration(ClusterEvent(CLASSIC_CLAIM, Action.ALL), self._hints.claim_changed, CLAIM_KEYS),
-            # Of two claims with one name, either may go.
+            # Of two claims with the same name, either may be deleted.
             EventRegistration(ClusterEvent(RESOURCE_CLAIM, Action.DELETE), same_name, CLAIM_KEYS),
             EventRegistration(ClusterEvent(NODE, nodes), self._hints.node_changed),
             EventRegistration(ClusterEvent(CLASSIC_CLASS, Action.ADD), self._hints.class_added),
@@ -126,7 +126,7 @@ class ClassicResources:
     # --- Finding nodes. ---
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Skip Pods without classic claims; what a driver is at work on is waited for."""
+        """Skip Pods without classic claims; wait for claims that a driver is working on."""
         if not pod.spec.resource_claims:
             return None, SKIP
         try:
@@ -137,7 +137,7 @@ class ClassicResources:
                 if not item.optional:
                     problem = self._problem(item.claim, pod)
                     if problem is not None:
-                        # Known to PostFilter, which may have to take a reservation back.
+                        # PostFilter may have to remove a reservation.
                         state[NAME] = PodState(wanted)
                         return None, problem
         except NotReadyError as why:
@@ -146,7 +146,7 @@ class ClassicResources:
         return None, SUCCESS
 
     def _problem(self, claim: ResourceClaim, pod: Pod) -> Status | None:
-        """Why the Pod cannot be placed whatever the node."""
+        """Return why no node can be feasible."""
         match classic.state_of(claim):
             case State.ALLOCATING:
                 return self._waits_for_driver(claim)
@@ -164,7 +164,7 @@ class ClassicResources:
             return self._pending(UNALLOCATED_IMMEDIATE, claim)
         node_name = classic.selected_node(claim)
         if self._handle.snapshot.get(node_name) is None:
-            # Nobody can allocate there any more: another node is selected.
+            # The node does not exist any more: another one is selected.
             return None
         return self._pending(WAIT_ALLOCATION, claim, node_name)
 
@@ -184,7 +184,7 @@ class ClassicResources:
         return Status(Code.PENDING, (waiting(reason, claim, node_name, driver),))
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Allocated claims must reach the node; the others must not have been refused there."""
+        """Check that allocated claims are available on the node, and that the driver has not excluded it."""
         own: PodState = state[NAME]
         answer = SUCCESS
         for position, item in enumerate(own.needed):
@@ -196,23 +196,23 @@ class ClassicResources:
             elif answer is SUCCESS:
                 answer = _UNSUITABLE
         if answer is _UNSUITABLE:
-            # Those that are allocated are of no use here without the others.
+            # The allocated claims are useless here without the others.
             own.blamed.update(position for position, item in enumerate(own.needed) if item.allocated)
         return answer
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
     ) -> tuple[PostFilterResult | None, Status]:
-        """Have one unused claim that kept the Pod from nodes allocated elsewhere; its update wakes the Pod."""
+        """Request deallocation of one unused claim that excluded nodes; its update requeues the Pod."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return None, unschedulable()
         held = [item.claim for item in (*own.needed, *own.optional) if classic.is_reserved_for(item.claim, pod)]
         for claim in held:
-            # Left by an attempt whose end nobody heard of; a Pod without a node uses nothing.
+            # Left by an attempt with unknown result; a Pod without a node uses nothing.
             await self._binder.unreserve(claim, pod)
-        # Seeded, so that the choice can be repeated; random, so that no claim is freed over and over.
-        order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - guards nothing
+        # Seeded, so that the choice is reproducible; random, so that it is not always the same claim.
+        order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - not for security
         candidates = [own.needed[position].claim for position in sorted(own.blamed)]
         candidates = [claim for claim in candidates if writes.may_reallocate(claim)]
         order.shuffle(candidates)
@@ -229,7 +229,7 @@ class ClassicResources:
     # --- Preferring nodes. ---
 
     def pre_score(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
-        """Remember the nodes for the driver; claims that are yet to be allocated prefer nodes where few others wait."""
+        """Record the feasible nodes for the driver."""
         own: PodState | None = state.get(NAME)
         if own is None:
             return SKIP
@@ -237,11 +237,11 @@ class ClassicResources:
         return SUCCESS if own.pending else SKIP
 
     def score(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> int:
-        """The fewer wait, the better: Pods that wait for a driver are on no node yet, and all would go to the same."""
+        """Return a higher score for nodes selected for fewer claims: waiting Pods do not count on a node yet."""
         return -self._tracker.waiting_on(node.name)
 
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
-        """The worst node gets 0 and the best 100; when all are the same, all get 100."""
+        """Scale so that the worst node has 0 and the best 100; equal scores are all 100."""
         least, most = min(scores), max(scores)
         spread = most - least
         scores[:] = [(score - least) * SCORE_MAX // spread if spread else SCORE_MAX for score in scores]
@@ -249,7 +249,7 @@ class ClassicResources:
     # --- Taking and giving back. ---
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Tell other attempts what this one is about to do; nothing is written yet."""
+        """Announce the intended writes to other attempts; nothing is written yet."""
         own: PodState | None = state.get(NAME)
         if own is not None:
             own.touched = [item.claim for item in own.pending or own.needed]
@@ -258,12 +258,12 @@ class ClassicResources:
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, _node_name: str) -> None:
-        """The attempt is over; whoever held back for it may think again."""
+        """Withdraw the announcement, and requeue Pods that waited for it."""
         own: PodState | None = state.get(NAME)
         for claim in own.touched if own is not None else ():
             if self._tracker.end(claim, pod.metadata.uid or ""):
                 current = self._tracker.get(key_of(claim)) or claim
-                # As if the Pod had been a user and left: no change of the claim would tell the others.
+                # As if the Pod had been removed from reservedFor: there is no other event for the waiting Pods.
                 self._handle.notify(ABANDONED, classic.with_user(current, pod), current)
 
     async def unreserve_writes(self, state: CycleState, pod: Pod, _node_name: str) -> None:
@@ -278,20 +278,20 @@ class ClassicResources:
         return SUCCESS if own is None else await self._binder.pre_bind(own, pod, node_name)
 
     def post_bind(self, state: CycleState, pod: Pod, _node_name: str) -> None:
-        """What was meant is written."""
+        """Withdraw the announcement; the claims are written."""
         own: PodState | None = state.get(NAME)
         for claim in own.touched if own is not None else ():
             self._tracker.end(claim, pod.metadata.uid or "")
 
 
 class SwitchedOff:
-    """Stands in while the feature is off: Pods are placed as if they had no classic claims."""
+    """Used while the feature is disabled: classic claims are ignored."""
 
     name = NAME
 
 
 def make_classic_resources(given: Mapping[str, Any], handle: Handle) -> ClassicResources | SwitchedOff:
-    """The plugin's factory."""
+    """Return the plugin, or its replacement if the feature is disabled."""
     features = handle.features
     if features.enabled("DynamicResourceAllocation") and features.enabled("DRAControlPlaneController"):
         return ClassicResources(given, handle)
@@ -303,9 +303,9 @@ _META: Final = frozenset({"apiVersion", "kind"})
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How long things may take."""
+    """The timeouts of the plugin."""
 
-    # For a driver to allocate what a Pod can do without; the Pod keeps its place on the node meanwhile.
+    # For a driver to allocate optional claims; the Pod stays assumed on the node meanwhile.
     optional_timeout_seconds: float = 10.0
 
 

@@ -1,4 +1,4 @@
-"""What the plugin keeps for one attempt to place one Pod."""
+"""The plugin's state for one scheduling attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, ambig
 
 
 class Placed:
-    """A claim with where it is, or may come to be."""
+    """A claim and the nodes where it is available, or may be allocated."""
 
     __slots__ = ("allocated", "claim", "optional", "reaches", "unsuitable")
 
@@ -27,18 +27,18 @@ class Placed:
         driver = classic.driver_status(wanted.claim)
         selector = driver.available_on_nodes
         self.reaches: NodeMatcher | None = None if selector is None else compile_selector(selector)
-        # What the driver said while the claim was not allocated; a deny-list, for nodes without information may do.
+        # The nodes that the driver excluded; nodes without information are allowed.
         self.unsuitable = frozenset() if self.allocated else frozenset(driver.unsuitable_nodes)
 
     def may_be_on(self, node: NodeInfo) -> bool:
-        """Whether the claim is, or may be allocated, where the node can use it."""
+        """Return whether the claim is available, or may be allocated, on the node."""
         if node.name in self.unsuitable:
             return False
         return self.reaches is None or self.reaches(node)
 
 
 class PodState:
-    """Made by PreFilter; claims are in the order of the Pod's entries."""
+    """Created by PreFilter; claims are in the order of the Pod's entries."""
 
     __slots__ = ("blamed", "needed", "nodes", "optional", "touched", "written")
 
@@ -46,36 +46,36 @@ class PodState:
         placed = [Placed(item) for item in wanted]
         self.needed = tuple(item for item in placed if not item.optional)
         self.optional = tuple(item for item in placed if item.optional)
-        # Positions in `needed` of allocated claims that kept the Pod from a node, or are kept in vain for it there.
+        # Positions in `needed` of allocated claims that excluded a node, or are useless there.
         self.blamed: set[int] = set()
-        # The nodes that fit, as PreScore saw them; empty when there was but one.
+        # The feasible nodes of PreScore; empty if there was only one.
         self.nodes: tuple[str, ...] = ()
-        # Claims whose users this attempt has changed, or may have, by uid.
+        # Claims whose reservedFor this attempt has changed, or may have, by uid.
         self.written: dict[str, ResourceClaim] = {}
-        # Claims that Reserve announced to other attempts.
+        # Claims announced by Reserve.
         self.touched: list[ResourceClaim] = []
 
     @property
     def pending(self) -> tuple[Placed, ...]:
-        """The needed claims that are not allocated."""
+        """Return the needed claims that are not allocated."""
         return tuple(item for item in self.needed if not item.allocated)
 
 
 FindClaim = Callable[[NamespacedName], ResourceClaim | None]
-# Whether resource.k8s.io has a claim of the name.
+# Returns whether resource.k8s.io has a claim with the name.
 HasStructured = Callable[[NamespacedName], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A claim that the Pod is to have, or would like to have."""
+    """A required or optional claim of the Pod."""
 
     claim: ResourceClaim
     optional: bool = False
 
 
 def claims_of(pod: Pod, find: FindClaim, has_structured: HasStructured) -> list[Wanted]:
-    """The Pod's classic claims in the order of its entries, each once; raises `NotReadyError`.
+    """Return the Pod's classic claims in the order of its entries, each once; raises `NotReadyError`.
 
     Optional ones that cannot be had are left out, but one that is about to be made is waited for.
     """

@@ -1,4 +1,4 @@
-"""Has claims allocated for the chosen node, or reserves those that are; and takes reservations back."""
+"""The PreBind step of ClassicResources: requests allocations, reserves claims, and undoes reservations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NORMAL: Final = "Normal"
 
 
 class ClassicBinder:
-    """PreBind and its undoing; `optional_seconds` is how long a driver may take for what a Pod can do without."""
+    """Runs PreBind and undoes it; `optional_seconds` is how long a driver may take for optional claims."""
 
     def __init__(self, handle: Handle, writer: ClassicWriter, optional_seconds: float) -> None:
         self._handle = handle
@@ -35,7 +35,7 @@ class ClassicBinder:
         self._optional_seconds = optional_seconds
 
     async def pre_bind(self, own: PodState, pod: Pod, node_name: str) -> Status:
-        """Success when all claims are the Pod's; Pending when a driver has been asked to do its part."""
+        """Return Success if all claims are reserved; Pending if a driver must allocate first."""
         try:
             if own.pending:
                 return await self._ask(own, node_name)
@@ -53,7 +53,7 @@ class ClassicBinder:
     # --- Allocation. ---
 
     async def _ask(self, own: PodState, node_name: str) -> Status:
-        """With several drivers to agree, all are asked what they think before a node is selected."""
+        """Return whether several drivers must report unsuitable nodes before a node is selected."""
         pending = own.pending
         select = len(pending) == 1 or all(classic.has_driver_status(item.claim) for item in pending)
         potential = writes.potential_nodes(own.nodes, node_name)
@@ -71,28 +71,28 @@ class ClassicBinder:
     # --- What the Pod can do without. ---
 
     async def _optional_claims(self, own: PodState, pod: Pod, node_name: str) -> list[ResourceClaim] | Status:
-        """Those that are there, or are there in time; a driver's no has the Pod look for another node."""
+        """Reserve the optional claims that are allocated in time; reject the node if a driver excludes it."""
         node = self._handle.snapshot.get(node_name)
         potential = writes.potential_nodes(own.nodes, node_name)
         got: list[ResourceClaim] = []
         for item in own.optional:
             if node is None or not item.may_be_on(node):
-                self._tell(pod, item.claim)
+                self._record(pod, item.claim)
                 continue
             found = item.claim if item.allocated else await self._allocated(item, potential, node_name)
             if found is None:
-                self._tell(pod, item.claim)
+                self._record(pod, item.claim)
             elif not classic.is_allocated(found) or not Placed(Wanted(found)).may_be_on(node):
-                # More is known than when the node was chosen.
+                # The driver may have reported since the node was chosen.
                 return _pending(WAIT_ALLOCATION, found, node_name)
             elif classic.is_reservable(found) or classic.is_reserved_for(found, pod):
                 got.append(found)
             else:
-                self._tell(pod, item.claim)
+                self._record(pod, item.claim)
         return got
 
     async def _allocated(self, item: Placed, potential: tuple[str, ...], node_name: str) -> ResourceClaim | None:
-        """Have the claim allocated for the node and wait, but not for long."""
+        """Request the allocation for the node, and wait for a limited time."""
         claim = item.claim
         if classic.is_immediate(claim) or classic.selected_node(claim):
             asked = claim
@@ -101,11 +101,11 @@ class ClassicBinder:
         found = await self._writer.until(asked, _is_answered, self._optional_seconds)
         if found is None or _is_answered(found):
             return found
-        # Too late, unless the driver is faster than this.
+        # The deadline has passed; deselect the node unless the driver was faster.
         found = await self._writer.write(found, writes.deselected)
         return found if classic.is_allocated(found) else None
 
-    def _tell(self, pod: Pod, claim: ResourceClaim) -> None:
+    def _record(self, pod: Pod, claim: ResourceClaim) -> None:
         text = f"Placed without optional resource claim {classic.label(claim)}."
         self._handle.record(pod, _NORMAL, WITHOUT, text)
 
@@ -114,22 +114,22 @@ class ClassicBinder:
     async def _reserve(self, own: PodState, claim: ResourceClaim, pod: Pod) -> None:
         if classic.is_reserved_for(claim, pod):
             return
-        # Noted first: whatever the answer, the write may have got through.
+        # Recorded first, because the write may succeed without a response.
         own.written[claim.metadata.uid or ""] = claim
         await self._writer.write(claim, lambda now: writes.reserved(now, claim, pod))
 
     async def undo(self, own: PodState, pod: Pod) -> None:
-        """Take back the reservations that were written, or may have been."""
+        """Remove the reservations that were written, or may have been."""
         for claim in own.written.values():
             await self.unreserve(claim, pod)
         own.written.clear()
 
     async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Take back one reservation."""
+        """Remove one reservation."""
         try:
             await self._writer.unreserve(claim, pod)
         except APIError as failure:
-            # The entry is harmless: the Pod will be tried again, or the claim controller removes it.
+            # The entry is harmless: the Pod is retried, or the claim controller removes it.
             _log.info("not unreserved", extra=fields(claim=classic.label(claim), error=str(failure)))
 
 
@@ -146,7 +146,7 @@ def _pending(reason: str, claim: ResourceClaim, node_name: str = "") -> Status:
 
 
 def waiting(reason: str, claim: ResourceClaim, node_name: str = "", driver: str = "") -> str:
-    """What a Pod waits for, for its user."""
+    """Return what the Pod waits for."""
     parts = [f"resourceclaim {classic.label(claim)}"]
     if driver:
         parts.append(f"driver {driver}")

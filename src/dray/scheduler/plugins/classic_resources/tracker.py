@@ -1,4 +1,4 @@
-"""What is known about classic claims: what the informer says, what was written and is not told of yet, what is meant.
+"""Tracks classic claims: observed by the informer, assumed after a write, or announced.
 
 Pure. Every write is guarded by the claim's version, so nothing here is needed for safety: it keeps Pods from trying
 what another Pod of this scheduler is already doing.
@@ -16,26 +16,26 @@ from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
 from dray.scheduler.plugins.claim_watch import ClaimWatchers, is_older
 
-# Told of a claim as it is now; None when it is gone.
+# Called with the changed claim; None if it was deleted.
 Watcher = Callable[[ResourceClaim | None], None]
 
 
 class ClassicTracker:
-    """One for all profiles of a scheduler; `find` reads the informer's cache."""
+    """One per scheduler; `find` reads the informer's cache."""
 
     def __init__(self, find: Callable[[NamespacedName], ResourceClaim | None]) -> None:
         self._find = find
-        # Claims as the server answered to a write, until the informer has caught up with it.
+        # Written claims, until the informer observes the write.
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
         # Uid of a claim -> uids of the Pods that are about to select a node for it or to use it.
         self._meant: dict[str, dict[str, None]] = {}
-        # Uid of a claim -> the node that is selected for it, or about to be; and how many of those each node has.
+        # Uid of a claim -> its selected node, written or announced; and the number of such claims by node.
         self._selected: dict[str, str] = {}
         self._waiting: Counter[str] = Counter()
         self._watchers: ClaimWatchers[ResourceClaim] = ClaimWatchers()
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Handler of the informer of claims."""
+        """Handle a change observed by the informer."""
         claim = new if new is not None else old
         assert claim is not None
         assumed = self._assumed.get(key_of(claim))
@@ -45,27 +45,27 @@ class ClassicTracker:
         self._watchers.notify(claim.metadata.uid or "", new)
 
     def assume(self, claim: ResourceClaim) -> None:
-        """The server answered a write with this claim; skipped when the informer already knows better."""
+        """Assume a written claim, unless the informer has already observed it or a later version."""
         observed = self._find(key_of(claim))
         if observed is not None and observed.metadata.uid == claim.metadata.uid and is_older(observed, claim):
             self._assumed[key_of(claim)] = claim
             self._note_selected(claim, claim)
 
     def get(self, key: NamespacedName) -> ResourceClaim | None:
-        """The claim as last written or last told of, whichever is newer."""
+        """Return the claim as last written or observed, whichever is newer."""
         assumed = self._assumed.get(key)
         return assumed if assumed is not None else self._find(key)
 
     # --- What Pods are about to do. ---
 
     def start(self, claim: ResourceClaim, pod_uid: str, node_name: str) -> None:
-        """The Pod's attempt is about to write the claim, for use on the node."""
+        """Announce that the Pod's attempt is about to write the claim for the node."""
         self._meant.setdefault(claim.metadata.uid or "", {})[pod_uid] = None
         if not is_allocated(claim):
             self._set_selected(claim.metadata.uid or "", node_name)
 
     def end(self, claim: ResourceClaim, pod_uid: str) -> bool:
-        """The attempt's write has ended; says whether there was one."""
+        """Withdraw the announcement; return whether there was one."""
         uid = claim.metadata.uid or ""
         pods = self._meant.get(uid, {})
         if pod_uid not in pods:
@@ -77,11 +77,11 @@ class ClassicTracker:
         return True
 
     def is_meant_by_others(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Whether another Pod is about to write the claim."""
+        """Return whether another Pod is about to write the claim."""
         return any(uid != pod.metadata.uid for uid in self._meant.get(claim.metadata.uid or "", ()))
 
     def has_room_for(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Whether the Pod may still use the claim when all others have it that are about to."""
+        """Return whether the Pod may still use the claim in addition to the announced users."""
         if is_reserved_for(claim, pod) or user_limit(claim) == UNLIMITED:
             return True
         users = {user.uid for user in status_of(claim).reserved_for} | self._meant.get(
@@ -90,7 +90,7 @@ class ClassicTracker:
         return len(users - {pod.metadata.uid}) < user_limit(claim)
 
     def waiting_on(self, node_name: str) -> int:
-        """For how many claims the node is selected, as yet in vain."""
+        """Return the number of unallocated claims with this selected node."""
         return self._waiting[node_name]
 
     def _note_selected(self, claim: ResourceClaim, now: ResourceClaim | None) -> None:
@@ -109,5 +109,5 @@ class ClassicTracker:
     # --- Waiting. ---
 
     def watch(self, claim: ResourceClaim, watcher: Watcher) -> Callable[[], None]:
-        """Tell the watcher of every change from now on; returns what ends it."""
+        """Call the watcher for every change from now on; return a function that removes it."""
         return self._watchers.add(claim, watcher)

@@ -1,4 +1,4 @@
-"""Which version of a classic claim to write; None means that it already says so. Pure."""
+"""The contents of writes of classic claims; None if the claim already has them. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dray.api.classic_claims import State
 from dray.api.types.cdi_v1alpha1 import ResourceClaim, SchedulerSchedulingStatus, SchedulingStatus
 from dray.api.types.core_v1 import Pod
 
-# A claim's list of nodes: enough for a driver to say no to many, not so many that the claim grows with the cluster.
+# The maximum number of potential nodes, so that the claim does not grow with the cluster.
 POTENTIAL_NODES_MAX: Final = 128
 
 
 class ClaimChangedError(Exception):
-    """The claim is no longer what the attempt was decided on."""
+    """The claim has changed since the decision."""
 
 
 class InUseError(ClaimChangedError):
-    """Others use the claim, and there is no room for one more."""
+    """The claim is in use and cannot be shared with another Pod."""
 
 
 def potential_nodes(names: Iterable[str], chosen: str) -> tuple[str, ...]:
-    """The nodes to ask the driver about: the chosen one, and as many others as may be."""
+    """Return the potential nodes: the chosen one, and others up to the limit."""
     listed = dict.fromkeys((chosen, *names))
     return tuple(sorted(list(listed)[:POTENTIAL_NODES_MAX]))
 
@@ -33,7 +33,7 @@ def potential_nodes(names: Iterable[str], chosen: str) -> tuple[str, ...]:
 def asked(
     claim: ResourceClaim, planned: ResourceClaim, nodes: Sequence[str], node_name: str = ""
 ) -> ResourceClaim | None:
-    """The claim with its potential nodes, and with the selected one if there is one.
+    """Return the claim with its potential nodes, and with the selected one if there is one.
 
     A list that has all these nodes already stays: the driver's answer covers them. A node that another scheduler
     has selected meanwhile stays as well, and whatever the driver has made of it.
@@ -45,13 +45,13 @@ def asked(
     before = classic.scheduler_status(claim)
     listed = before.potential_nodes
     if not set(nodes) <= set(listed):
-        # What was asked before stays asked: a node that was refused must not look like a new one.
+        # Earlier nodes stay, so that an excluded node does not look like a new one.
         listed = tuple(sorted(tuple(dict.fromkeys((*nodes, *listed)))[:POTENTIAL_NODES_MAX]))
     return _with_scheduler(claim, SchedulerSchedulingStatus(selected_node=node_name or None, potential_nodes=listed))
 
 
 def deselected(claim: ResourceClaim) -> ResourceClaim | None:
-    """The claim without a selected node, unless the driver was faster."""
+    """Return the claim without a selected node, unless the driver has allocated it."""
     if classic.state_of(claim) is not State.ALLOCATING or not classic.selected_node(claim):
         return None
     return _with_scheduler(claim, msgspec.structs.replace(classic.scheduler_status(claim), selected_node=None))
@@ -66,7 +66,7 @@ def _with_scheduler(claim: ResourceClaim, part: SchedulerSchedulingStatus) -> Re
 
 
 def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> ResourceClaim | None:
-    """The claim with the Pod among its users; raises `ClaimChangedError` when it is not what was planned with."""
+    """Return the claim reserved for the Pod; raises `ClaimChangedError` if it has changed."""
     name = classic.label(claim)
     if classic.state_of(claim) not in (State.ALLOCATED, State.IN_USE):
         raise ClaimChangedError(f"claim {name} got deallocated elsewhere in the meantime")
@@ -80,17 +80,17 @@ def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> Resource
 
 
 def unreserved(claim: ResourceClaim, pod: Pod) -> ResourceClaim | None:
-    """The claim without the Pod among its users."""
+    """Return the claim without the Pod in reservedFor."""
     return classic.without_user(claim, pod.metadata.uid or "") if classic.is_reserved_for(claim, pod) else None
 
 
 def may_reallocate(claim: ResourceClaim) -> bool:
-    """Whether the resource can be asked for elsewhere: nobody uses it, and no user chose the time of its allocation."""
+    """Return whether the claim may be deallocated: it is unused, and allocated on first use."""
     return classic.state_of(claim) is State.ALLOCATED and not classic.is_immediate(claim)
 
 
 def reallocated(claim: ResourceClaim) -> ResourceClaim | None:
-    """The claim with the request to free its resource."""
+    """Return the claim with a request for deallocation."""
     if not may_reallocate(claim):
         raise ClaimChangedError(f"claim {classic.label(claim)} is used in the meantime")
     status = msgspec.structs.replace(classic.status_of(claim), phase=classic.REALLOCATE_PHASE)

@@ -16,7 +16,7 @@ from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 from tests.simulation import checks
-from tests.simulation.network import Odds
+from tests.simulation.network import FaultRates
 from tests.simulation.processes import Process, SchedulerProgram, controller_program
 
 CORE, DRA = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1")
@@ -41,21 +41,21 @@ _NOW = DeleteOptions(grace_period_seconds=0)
 
 
 class CheckedServer:
-    """The API server, with the world's safety checked after every write."""
+    """The API server, with the safety checks run after every write."""
 
-    def __init__(self, inner: Any, world: World) -> None:
+    def __init__(self, inner: Any, simulation: ClusterSimulation) -> None:
         self._inner = inner
-        self._world = world
+        self._simulation = simulation
 
     async def handle(self, request: LocalRequest) -> Document:
         answer: Document = await self._inner.handle(request)
         if request.verb not in ("get", "list") and request.resource in ("pods", "resourceclaims"):
-            self._world.note(request)
+            self._simulation.note(request)
             try:
-                await self._world.check()
+                await self._simulation.check()
             except AssertionError as violation:
                 # Whoever sent the request must not be the one to hear of it: it would be logged and forgotten.
-                self._world.violation = self._world.violation or violation
+                self._simulation.violation = self._simulation.violation or violation
         return answer
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
@@ -63,14 +63,14 @@ class CheckedServer:
         return stream
 
 
-class World:
+class ClusterSimulation:
     """`rng` is the only randomness, the loop the only clock."""
 
     def __init__(self, seed: int, *, schedulers: int, extended: bool = False) -> None:
         self._rng = random.Random(seed)
         # With Pods that ask for an extended resource, and a node where a device plugin has it.
         self.extended = extended
-        self.odds = Odds()
+        self.rates = FaultRates()
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.programs = [SchedulerProgram(name) for name in self.scheduler_names]
         self.processes: list[Process] = []
@@ -93,19 +93,19 @@ class World:
             self._eyes = RestClient(
                 InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
             )
-            await self.furnish()
+            await self.create_objects()
             for name, program in zip(self.scheduler_names, self.programs, strict=True):
-                self.processes.append(Process(name, program, server, self._fork(), self.odds))
+                self.processes.append(Process(name, program, server, self._fork(), self.rates))
             for number in range(len(self.scheduler_names)):
                 self.processes.append(
-                    Process(f"controller-{number}", controller_program, server, self._fork(), self.odds)
+                    Process(f"controller-{number}", controller_program, server, self._fork(), self.rates)
                 )
             for process in self.processes:
                 process.start()
             kubelet = asyncio.ensure_future(self._kubelet())
             try:
-                await self._live()
-                await self._heal()
+                await self._run_workload()
+                await self._stop_faults()
             finally:
                 kubelet.cancel()
                 await asyncio.gather(kubelet, return_exceptions=True)
@@ -143,7 +143,7 @@ class World:
 
     # --- Users. ---
 
-    async def furnish(self, pods_per_node: int = 110) -> None:
+    async def create_objects(self, pods_per_node: int = 110) -> None:
         expression = f'device.driver == "{DRIVER}"'
         class_spec: Document = {"selectors": [{"cel": {"expression": expression}}]}
         if self.extended:
@@ -161,16 +161,16 @@ class World:
             status = {"allocatable": amounts, "capacity": amounts}
             await self.user.create(NODES, {"metadata": {"name": PLUGIN_NODE}, "status": status})
 
-    async def _live(self) -> None:
+    async def _run_workload(self) -> None:
         for _ in range(ACTIONS):
             await asyncio.sleep(self._rng.uniform(0.0, 1.5))
             self._raise_violation()
             try:
-                await self._act()
+                await self._step()
             except APIError as refusal:
                 self.story.append(f"          user: {refusal}")
 
-    async def _act(self) -> None:
+    async def _step(self) -> None:
         name = self._rng.choice(POD_NAMES)
         match self._rng.choices(
             ("create", "create shared", "delete", "finish", "shared claim", "delete claim", "crash", "extended"),
@@ -276,9 +276,9 @@ class World:
 
     # --- Liveness. ---
 
-    async def _heal(self) -> None:
+    async def _stop_faults(self) -> None:
         """No more faults: everything must come to rest before the queue's flush could have hidden a lost wake-up."""
-        self.odds.on = False
+        self.rates.on = False
         await asyncio.sleep(200)
         self._raise_violation()
         for process in self.processes:

@@ -27,7 +27,7 @@ from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 from tests.simulation import classic_checks as checks
-from tests.simulation.network import Odds
+from tests.simulation.network import FaultRates
 from tests.simulation.processes import Process
 
 CORE, CDI = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
@@ -63,9 +63,9 @@ class Boards(ClassicController):
 
     name = DRIVER
 
-    def __init__(self, world: ClassicWorld, rng: random.Random) -> None:
-        self._world = world
-        self._hardware = world.hardware
+    def __init__(self, simulation: ClassicSimulation, rng: random.Random) -> None:
+        self._simulation = simulation
+        self._hardware = simulation.hardware
         self._rng = rng
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
@@ -76,41 +76,41 @@ class Boards(ClassicController):
         self, claim: Claim, class_parameters: Mapping[str, Any], claim_parameters: Mapping[str, Any], node: str | None
     ) -> Allocation:
         await self._work("allocate")
-        self._world.expect(claim.uid not in self._hardware.held, f"{claim} is allocated twice")
-        await self._world.expect_finalizer(claim)
+        self._simulation.expect(claim.uid not in self._hardware.held, f"{claim} is allocated twice")
+        await self._simulation.expect_finalizer(claim)
         chosen = node or next((name for name in NODE_NAMES if self._hardware.free_on(name)), None)
         if chosen is None or not self._hardware.free_on(chosen):
             raise NoRoomError(f"no board on {chosen}")
         self._hardware.held[claim.uid] = chosen
-        self._world.tell(f"driver: {claim} on {chosen}")
+        self._simulation.log(f"driver: {claim} on {chosen}")
         await self._work("allocate, after")
         return Allocation({"node": chosen}, nodes=[chosen], user_limit=claim_parameters.get("users", 1))
 
     async def deallocate(self, claim: Claim) -> None:
         await self._work("deallocate")
-        await self._world.expect_unused(claim)
+        await self._simulation.expect_unused(claim)
         node = self._hardware.held.pop(claim.uid, None)
-        self._world.tell(f"driver: {claim} freed from {node}")
+        self._simulation.log(f"driver: {claim} freed from {node}")
         await self._work("deallocate, after")
 
     async def _work(self, what: str) -> None:
         await asyncio.sleep(self._rng.uniform(0.0, 0.02))
-        if self._world.odds.on and self._rng.random() < 0.03:
+        if self._simulation.rates.on and self._rng.random() < 0.03:
             raise OSError(f"{what} broke")
 
 
 class CheckedServer:
-    """The API server, with the world's safety checked after every write."""
+    """The API server, with the safety checks run after every write."""
 
-    def __init__(self, inner: Any, world: ClassicWorld) -> None:
+    def __init__(self, inner: Any, simulation: ClassicSimulation) -> None:
         self._inner = inner
-        self._world = world
+        self._simulation = simulation
 
     async def handle(self, request: LocalRequest) -> Document:
         answer: Document = await self._inner.handle(request)
         if request.verb not in ("get", "list") and request.resource in ("pods", "resourceclaims"):
-            self._world.note(request, answer)
-            await self._world.check()
+            self._simulation.note(request, answer)
+            await self._simulation.check()
         return answer
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
@@ -118,12 +118,12 @@ class CheckedServer:
         return stream
 
 
-class ClassicWorld:
+class ClassicSimulation:
     """`rng` is the only randomness, the loop the only clock."""
 
     def __init__(self, seed: int, *, schedulers: int) -> None:
         self._rng = random.Random(seed)
-        self.odds = Odds()
+        self.rates = FaultRates()
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.hardware = Hardware()
         self.processes: list[Process] = []
@@ -144,17 +144,17 @@ class ClassicWorld:
             self._eyes = RestClient(
                 InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
             )
-            await self._furnish()
+            await self._create_objects()
             for name in self.scheduler_names:
-                self.processes.append(Process(name, _scheduler(name), server, self._fork(), self.odds))
-            self.processes.append(Process("controller", _controller, server, self._fork(), self.odds))
-            self.processes.append(Process("driver", self._driver, server, self._fork(), self.odds))
+                self.processes.append(Process(name, _scheduler(name), server, self._fork(), self.rates))
+            self.processes.append(Process("controller", _controller, server, self._fork(), self.rates))
+            self.processes.append(Process("driver", self._driver, server, self._fork(), self.rates))
             for process in self.processes:
                 process.start()
             kubelet = asyncio.ensure_future(self._kubelet())
             try:
-                await self._live()
-                await self._heal()
+                await self._run_workload()
+                await self._stop_faults()
             finally:
                 kubelet.cancel()
                 await asyncio.gather(kubelet, return_exceptions=True)
@@ -172,7 +172,7 @@ class ClassicWorld:
 
     # --- The story. ---
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.story.append(f"{asyncio.get_running_loop().time():9.3f} {text}")
 
     def note(self, request: LocalRequest, answer: Document) -> None:
@@ -184,7 +184,7 @@ class ClassicWorld:
         status = status if isinstance(status, dict) and request.resource == "resourceclaims" else {}
         scheduler = (status.get("scheduling") or {}).get("scheduler") or {}
         users = [user["name"] for user in status.get("reservedFor") or ()]
-        self.tell(
+        self.log(
             f"{request.user_agent:18} {request.verb:7} {place} {status.get('phase', '')} "
             f"{scheduler.get('selectedNode', '')} {users or ''}"
         )
@@ -194,7 +194,7 @@ class ClassicWorld:
     def expect(self, condition: bool, text: str) -> None:
         """Whoever runs this must not be the one to hear of it: it would be logged and forgotten."""
         if not condition:
-            self.tell(f"VIOLATION {text}")
+            self.log(f"VIOLATION {text}")
             self.violation = self.violation or AssertionError(text)
 
     async def expect_finalizer(self, claim: Claim) -> None:
@@ -234,7 +234,7 @@ class ClassicWorld:
 
     # --- Users. ---
 
-    async def _furnish(self) -> None:
+    async def _create_objects(self) -> None:
         await self.user.create(CLASSES, {"metadata": {"name": "board"}, "driverName": DRIVER})
         for name in NODE_NAMES:
             await self._add_node(name)
@@ -246,16 +246,16 @@ class ClassicWorld:
         # Nobody here looks after nodes: they are ready from the beginning.
         await self.user.patch(NODES, name, "", Patch(PatchType.MERGE, {"spec": {"taints": None}}))
 
-    async def _live(self) -> None:
+    async def _run_workload(self) -> None:
         for _ in range(ACTIONS):
             await asyncio.sleep(self._rng.uniform(0.0, 1.5))
             self._raise_violation()
             try:
-                await self._act()
+                await self._step()
             except APIError as refusal:
-                self.tell(f"user: {refusal}")
+                self.log(f"user: {refusal}")
 
-    async def _act(self) -> None:
+    async def _step(self) -> None:
         name = self._rng.choice(POD_NAMES)
         match self._rng.choices(
             (
@@ -380,9 +380,9 @@ class ClassicWorld:
 
     # --- Liveness. ---
 
-    async def _heal(self) -> None:
+    async def _stop_faults(self) -> None:
         """No more faults: everything must come to rest before the queue's flush could have hidden a lost wake-up."""
-        self.odds.on = False
+        self.rates.on = False
         await asyncio.sleep(200)
         self._raise_violation()
         for process in self.processes:
