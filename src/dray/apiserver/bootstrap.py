@@ -1,4 +1,4 @@
-"""What every cluster has from the start: system namespaces, default roles, system priority classes."""
+"""Creates the objects that every cluster starts with: system namespaces, default roles and priority classes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _RBAC_KINDS: Final = {
 
 
 class Bootstrap:
-    """Makes what is missing; safe to run at every start, and by several servers at once."""
+    """Creates what is missing; safe to run at every start, and by several servers at once."""
 
     def __init__(self, server: LocalTransport) -> None:
         self._server = server
 
     async def run(self) -> None:
-        """Bring the cluster to its starting state."""
+        """Create the initial objects."""
         await asyncio.gather(*(self._create("", "v1", "namespaces", _namespace(name)) for name in _NAMESPACES))
         await asyncio.gather(
             self._roles(),
@@ -52,7 +52,7 @@ class Bootstrap:
         for kind, resource in _RBAC_KINDS.items():
             listing = await self._server.handle(_request("list", *_RBAC, resource))
             existing.extend(item | {"kind": kind} for item in listing["items"])
-        # Writes about one object keep their order; different objects share the store's group commits.
+        # Writes to one object keep their order; writes to different objects share group commits.
         planned: dict[tuple[str, str], list[BootstrapWrite]] = {}
         for write in plan_bootstrap(existing):
             planned.setdefault((write.document["kind"], write.document["metadata"]["name"]), []).append(write)

@@ -1,4 +1,4 @@
-"""One request on its way through the server, and the results it may end in; plain values, no I/O."""
+"""A request to a handler, and the results that handlers return. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dray.store.interface import Entry
 
 
 class Call(msgspec.Struct):
-    """A request: who asks what, with which body. `warnings` collects texts for Warning headers."""
+    """One authenticated request; `warnings` collects texts for Warning headers."""
 
     info: RequestInfo
     query: Mapping[str, str]
@@ -30,7 +30,7 @@ class Call(msgspec.Struct):
 
     @property
     def manager(self) -> str:
-        """The field manager: the one named, else the user agent's first word, as Kubernetes does it."""
+        """The field manager: the query parameter, else the first word of the user agent."""
         named = self.query.get("fieldManager")
         return named or self.user_agent.partition("/")[0][:128] or "unknown"
 
@@ -102,7 +102,7 @@ Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | T
 
 
 def success(details: Document | None = None, *, code: int | None = None) -> Document:
-    """A `Status` that says all went well."""
+    """Return a `Status` of success."""
     status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details:
         status["details"] = details

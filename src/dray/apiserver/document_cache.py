@@ -1,4 +1,4 @@
-"""The documents of values that were written or read a moment ago, so that a thousand watchers parse an event once.
+"""Decoded documents of recently written or read values, so that an event is parsed once for all watchers.
 
 Its documents are shared: whoever gets one must not change it, nor anything in it.
 """
@@ -15,20 +15,20 @@ from dray.store.interface import Entry
 
 # A burst of events; older ones are parsed again, which is only slower.
 SIZE_MAX: Final = 512
-# Of values together, the newest excepted; their documents take several times as much.
+# Total size of the values, without the newest; their documents take several times as much.
 BYTES_MAX: Final = 2 * 1024 * 1024
 
 
 class _Known(msgspec.Struct):
-    # Kept, so that no other value can have its identity.
+    # Referenced, so that no other value can get its identity.
     value: bytes
     document: Document
-    # None while nobody has asked: then the document has no resourceVersion yet, and is nobody else's.
+    # None until first use: the document has no resourceVersion yet and is not shared.
     revision: int | None
 
 
 class DocumentCache:
-    """Remembers hub documents by the stored value they are the content of; one for the whole server."""
+    """Caches hub documents by the identity of their stored value."""
 
     def __init__(self, size_max: int = SIZE_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._size_max = size_max
@@ -38,7 +38,7 @@ class DocumentCache:
         self._known: dict[int, _Known] = {}
 
     def document(self, entry: Entry) -> Document:
-        """The entry's hub document, with its resourceVersion."""
+        """Return the hub document of an entry, with its resourceVersion."""
         value, revision = entry.value, entry.revision
         known = self._known.get(id(value))
         if known is None:
@@ -49,7 +49,7 @@ class DocumentCache:
         return known.document
 
     def written(self, value: bytes, document: Document) -> None:
-        """Note the content of a value that is about to be stored; from now on it is nobody else's to change."""
+        """Cache the content of a value that is about to be stored; it must not be changed any more."""
         self._remember(_Known(value, document, None))
 
     def _remember(self, known: _Known) -> None:

@@ -1,9 +1,10 @@
-"""Asks nodes for the output of containers, over HTTPS with a client certificate."""
+"""Reads container logs from node agents, over HTTPS with a client certificate."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -21,7 +22,7 @@ _FAILURES: Final = 400
 
 
 class KubeletClient:
-    """Implements `LogSource`; one for the whole server."""
+    """Implements `LogSource`."""
 
     def __init__(self, tls: KubeletTLS) -> None:
         self._tls = tls
@@ -32,10 +33,10 @@ class KubeletClient:
         for client in tuple(self._streams):
             await client.close()
 
-    async def open(self, node: Document, place: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Start reading a log; refusals come as errors before the first byte."""
+    async def open(self, node: Document, container: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Start reading a log; a refusal raises before the first byte."""
         address = node_address(node)
-        target = f"/containerLogs/{quote(place)}"
+        target = f"/containerLogs/{quote(container)}"
         client = self._client(address)
         self._streams.add(client)
         try:
@@ -50,8 +51,8 @@ class KubeletClient:
         return self._pieces(client, answer)
 
     def _client(self, address: NodeAddress) -> HttpClient:
-        """One for each stream: logs are asked for rarely, and a node's fingerprint belongs to its connections."""
-        # The fingerprint of a pinned node is compared; either context shows our certificate.
+        """Return a client for one stream; a fingerprint belongs to the connections of one node."""
+        # A pinned node is verified by its fingerprint; both contexts present the client certificate.
         tls = self._tls.pinned if address.fingerprint else self._tls.certified
         origin = Origin("https", address.host, address.port)
         return HttpClient(Route(origin, tls, fingerprint=address.fingerprint), keep=False)
@@ -61,7 +62,7 @@ class KubeletClient:
             while piece := await answer.more():
                 yield piece
         except HttpError:
-            # The node went away in the middle: what was read stands.
+            # The node disconnected: the log ends with what was read.
             return
         finally:
             answer.close()
@@ -73,21 +74,21 @@ async def _check(answer: Answer) -> None:
         return
     with answer:
         text = (await answer.read(MESSAGE_BYTES_MAX)).decode(errors="replace").strip()
-    if answer.status == 400:  # noqa: PLR2004 - Bad Request
+    if answer.status == HTTPStatus.BAD_REQUEST:
         raise BadRequestError(text)
-    if answer.status == 404:  # noqa: PLR2004 - Not Found
+    if answer.status == HTTPStatus.NOT_FOUND:
         raise PathNotFoundError
     raise InternalError(text)
 
 
-# Only the node itself may write its annotations: whoever has this certificate is the node.
+# Only the node itself may write its annotations, so that the certificate with this fingerprint is the node's.
 FINGERPRINT_ANNOTATION: Final = "dray.dev/serving-certificate-sha256"
 _PREFERENCE: Final = ("InternalIP", "Hostname", "InternalDNS", "ExternalDNS", "ExternalIP")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """A node's HTTPS endpoint; an empty fingerprint means that the cluster's authority certified it."""
+    """A node's HTTPS endpoint; without a fingerprint the cluster's CA has signed its certificate."""
 
     host: str
     port: int
@@ -95,13 +96,13 @@ class NodeAddress:
 
     @property
     def url(self) -> str:
-        """The beginning of all its paths."""
+        """The base URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{host}:{self.port}"
 
 
 def node_address(node: Document) -> NodeAddress:
-    """Read a Node; one that nobody can be asked at is not available."""
+    """Return the address of a Node; raise ServiceUnavailableError if it has none."""
     name = node["metadata"]["name"]
     status = node.get("status") or {}
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0

@@ -1,4 +1,4 @@
-"""The API server for callers in its own process: no HTTP, no JSON, no TLS; the same flow, the same rules."""
+"""The transport of in-process clients: no HTTP, JSON or TLS; the same handlers and rules."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _METHODS: Final = {
 
 
 class LocalTransport:
-    """Implements the client room's `LocalServer` on an API server."""
+    """Implements `LocalServer` of `dray.client` on an API server."""
 
     def __init__(self, server: APIServer) -> None:
         self._server = server
         self.documents = server.documents
-        # Watches of one kind that hear of a commit do so one after the other.
+        # Watches of one resource get the same batch in turn.
         self._batches: LatestMemo[Sequence[WatchFrame], Endpoint, WatchBatch] = LatestMemo(self._batch)
 
     async def handle(self, request: LocalRequest) -> Document:
-        """Answer anything but a watch."""
+        """Handle any request but a watch."""
         result = await self._server.execute(_call(request))
         if request.read_only and isinstance(result, ObjectResult):
             return _shared_document(result.endpoint, result.entry, self.documents)
@@ -58,7 +58,7 @@ class LocalTransport:
         return _document(result)
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
-        """Start a watch; no event is missed once this has returned."""
+        """Start a watch; no event after the return is missed."""
         result = await self._server.execute(_call(request))
         assert isinstance(result, WatchResult)
         return self._events(result)
@@ -86,7 +86,7 @@ def _call(request: LocalRequest) -> Call:
 
 @lru_cache(maxsize=1024)
 def _user(name: str, groups: tuple[str, ...]) -> UserInfo:
-    """The same components ask again and again."""
+    """Return the user of a component; there are few, with many requests each."""
     return UserInfo(name, groups=(*groups, "system:authenticated"))
 
 
@@ -108,7 +108,7 @@ def _info(request: LocalRequest) -> RequestInfo:
 
 
 def _shared_document(endpoint: Endpoint, entry: Entry, documents: DocumentCache) -> Document:
-    """The entry's document, the same for all who ask for the stored version."""
+    """Return the document of an entry, shared by all callers that use the storage version."""
     return documents.document(entry) if endpoint.is_storage_version else served_document(endpoint, entry)
 
 
@@ -119,7 +119,7 @@ def _document(result: Result) -> Document:
         documents = [served_document(result.endpoint, entry) for entry in result.entries]
         return list_document(result.endpoint, documents, result.metadata())
     if isinstance(result, DocumentResult):
-        # What was deleted shares its parts with what others hear of the deletion.
+        # A deleted object shares parts with the events of its deletion.
         return copy_document(result.document)
     assert isinstance(result, TextResult)
     document: Document = orjson.loads(result.body)

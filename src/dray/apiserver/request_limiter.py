@@ -1,4 +1,4 @@
-"""Waits for a seat: the hand beside the fair queue's decisions."""
+"""Limits concurrent requests: waits for the seats that the fair queue assigns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dray.lib.clock import Clock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How often tickets that have waited too long are looked for while anyone waits.
+# How often tickets that have waited too long are removed while there are any.
 _SWEEP_SECONDS: Final = 1.0
 
 
 class RequestLimiter:
-    """Lets requests in one by one when the server is full."""
+    """Admits requests; those beyond the limit wait in the fair queue or are rejected."""
 
     def __init__(self, queue: FairQueue, clock: Clock) -> None:
         self._queue = queue
@@ -30,7 +30,7 @@ class RequestLimiter:
 
     @asynccontextmanager
     async def seat(self, user: UserInfo, path: str) -> AsyncIterator[None]:
-        """Hold a seat for the time of one request."""
+        """Hold a seat while one request is served."""
         admission = self._queue.admit(user, self._clock.monotonic(), path=path)
         if isinstance(admission, Rejected):
             raise TooManyRequestsError(admission.message, admission.retry_after_seconds)
@@ -47,7 +47,7 @@ class RequestLimiter:
 
     @contextmanager
     def watch(self, user: UserInfo) -> Iterator[None]:
-        """Count a watch for as long as it runs."""
+        """Count a watch while it is open."""
         admission = self._queue.admit_watch(user)
         if isinstance(admission, Rejected):
             raise TooManyRequestsError(admission.message, admission.retry_after_seconds)

@@ -1,4 +1,4 @@
-"""A component as a process of its own: a client of any API server, with a health page, that works while it leads."""
+"""Runs a component as its own process: a client of any API server, with health checks and leader election."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import random
 import socket
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
@@ -19,7 +20,6 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Access
 from dray.client.leader_election import LeaderElector
-from dray.cmd.served import served_features
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.http.server import serve_health
@@ -29,33 +29,33 @@ from dray.runtime.tasks import TaskGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a component's tasks work with."""
+class Dependencies:
+    """The dependencies of a component's tasks."""
 
     client: Client
     access: Access
     clock: Clock
     metrics: Metrics
-    # Those asked for that the server has the kinds for.
+    # Enabled features whose resources the server serves.
     gates: FeatureGates
 
 
 # Starts the component's tasks in the group.
-Spawn = Callable[[TaskGroup, Surroundings], object]
+Spawn = Callable[[TaskGroup, Dependencies], object]
 
 
 async def run_component(
     name: str, settings: ControllerManagerSettings | SchedulerSettings, stop: asyncio.Event, spawn: Spawn
 ) -> None:
-    """Run the tasks, while leading under the name if asked to, until told to stop."""
+    """Run the tasks, with leader election under the name if enabled, until stopped."""
     clock, metrics = SystemClock(), Metrics()
     access = load_access(os.environ, path=settings.kubeconfig)
     client = http_client(access, clock, user_agent=f"{name}/dray")
     try:
-        # The first answer shows that the server can be reached before anyone is told that we are ready.
+        # Readiness is reported only after the server has answered.
         await client.get_path("/version")
         gates = await served_features(client, settings.feature_gates)
-        work = partial(_work, name, spawn, Surroundings(client, access, clock, metrics, gates))
+        work = partial(_work, name, spawn, Dependencies(client, access, clock, metrics, gates))
         async with TaskGroup(name) as group:
             port = await serve_health(group, settings.host, settings.port, metrics.exposition)
             group.spawn(_elector(name, client, clock).run(work) if settings.leader_elect else work(), "lead")
@@ -66,9 +66,9 @@ async def run_component(
         await client.close()
 
 
-async def _work(name: str, spawn: Spawn, surroundings: Surroundings) -> None:
+async def _work(name: str, spawn: Spawn, dependencies: Dependencies) -> None:
     async with TaskGroup(f"{name} tasks") as group:
-        spawn(group, surroundings)
+        spawn(group, dependencies)
         await group.wait()
 
 
@@ -76,3 +76,17 @@ def _elector(name: str, client: Client, clock: Clock) -> LeaderElector:
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     return LeaderElector(client, clock, rng, lease=NamespacedName("kube-system", name), identity=identity)
+
+
+# Feature gates that need a resource (group, version, plural); without it their informers would never sync.
+_NEEDED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "DRADeviceTaintRules": ("resource.k8s.io", "v1beta2", "devicetaintrules"),
+    "DRAControlPlaneController": ("cdi.k8s.io", "v1alpha1", "resourceclaims"),
+}
+
+
+async def served_features(client: Client, features: FeatureGates) -> FeatureGates:
+    """Return the features without those whose resources the server does not serve."""
+    served = {(item.group, item.version, item.plural) for item in await client.resources()}
+    missing = {gate: False for gate, kind in _NEEDED.items() if kind not in served}
+    return FeatureGates({**features.overrides, **missing})

@@ -1,4 +1,4 @@
-"""`dray controller-manager`: the controllers alone, as clients of any Kubernetes API server."""
+"""`dray controller-manager`: the controllers as a client of any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import asyncio
 from pathlib import Path
 
 from dray.client.kubeconfig import Access
-from dray.cmd.component import Surroundings, run_component
+from dray.cmd.component import Dependencies, run_component
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.settings import ControllerManagerSettings
 from dray.runtime.tasks import TaskGroup
 
 
 async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
-    """Run the controllers, while leading if asked to, until told to stop."""
+    """Run the controllers, with leader election if enabled, until stopped."""
 
-    def spawn(group: TaskGroup, around: Surroundings) -> None:
+    def spawn(group: TaskGroup, dependencies: Dependencies) -> None:
         spawn_controllers(
             group,
-            around.client,
-            around.clock,
-            around.metrics,
-            root_ca=_root_ca(around.access),
-            gates=around.gates,
+            dependencies.client,
+            dependencies.clock,
+            dependencies.metrics,
+            root_ca=_root_ca(dependencies.access),
+            gates=dependencies.gates,
             nodes=settings,
         )
 

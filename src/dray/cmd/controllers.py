@@ -1,4 +1,4 @@
-"""The controllers of a cluster, wired to a client: shared by `dray up` and `dray controller-manager`."""
+"""Composes the controllers of a cluster, for `dray up` and `dray controller-manager`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     gates: FeatureGates | None = None,
     nodes: NodeControl | None = None,
 ) -> None:
-    """Run every controller in the group; `root_ca` is what workloads trust the API server by."""
+    """Run every controller in the group; `root_ca` is the CA certificate that Pods verify the API server with."""
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     gates = gates or FeatureGates()
     informers = SharedInformerFactory(client, clock, rng)

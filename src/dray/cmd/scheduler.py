@@ -1,4 +1,4 @@
-"""`dray scheduler`: the scheduler alone, as a client of any Kubernetes API server."""
+"""`dray scheduler`: the scheduler as a client of any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -37,13 +37,20 @@ def spawn_scheduler(
 
 
 async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
-    """Schedule, while leading if asked to, until told to stop."""
-    # Only a process of its own needs HTTP; `dray up` starts faster and smaller without.
-    from dray.cmd.component import Surroundings, run_component
+    """Run the scheduler, with leader election if enabled, until stopped."""
+    # Imported here: `dray up` does not need the HTTP client and starts faster without it.
+    from dray.cmd.component import Dependencies, run_component
 
     config = read_config(settings.scheduler_config)
 
-    def spawn(group: TaskGroup, around: Surroundings) -> None:
-        spawn_scheduler(group, around.client, around.clock, around.metrics, config=config, features=around.gates)
+    def spawn(group: TaskGroup, dependencies: Dependencies) -> None:
+        spawn_scheduler(
+            group,
+            dependencies.client,
+            dependencies.clock,
+            dependencies.metrics,
+            config=config,
+            features=dependencies.gates,
+        )
 
     await run_component("kube-scheduler", settings, stop, spawn)

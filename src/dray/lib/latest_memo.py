@@ -1,4 +1,4 @@
-"""What is made of the newest of a row of things, once for all who ask for it one after the other."""
+"""A memo of results for the latest source only."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ M = TypeVar("M")
 
 
 class LatestMemo(Generic[S, P, M]):
-    """Makes something of a source for a purpose, and keeps it until another source comes.
+    """Computes a value from a source and a key, and keeps the values of the latest source.
 
-    Sources are told apart by their identity: neither they nor what is made of them may be changed.
+    Sources are compared by identity; neither they nor the values may be changed.
     """
 
-    def __init__(self, make: Callable[[S, P], M]) -> None:
-        self._make = make
+    def __init__(self, compute: Callable[[S, P], M]) -> None:
+        self._compute = compute
         self._source: S | None = None
-        self._made: dict[P, M] = {}
+        self._values: dict[P, M] = {}
 
-    def get(self, source: S, purpose: P) -> M:
-        """What is made of the source for the purpose."""
+    def get(self, source: S, key: P) -> M:
+        """Return the value for the source and the key, computed at most once while the source is the latest."""
         if source is not self._source:
-            self._source, self._made = source, {}
-        made = self._made.get(purpose)
-        if made is None:
-            made = self._made[purpose] = self._make(source, purpose)
-        return made
+            self._source, self._values = source, {}
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = self._compute(source, key)
+        return value
