@@ -1,11 +1,11 @@
-"""The informer's decisions: what to ask the server next, what the cache becomes, what the handlers hear.
+"""The state of an informer: the next request, the cache, and the notifications of handlers.
 
-Pure: `client.loop` performs the actions and feeds the outcomes back. Promises, whatever the faults between:
+Pure: `client.shared_informers` performs the actions and feeds the outcomes back. Guarantees, whatever faults occur:
 
 * The cache follows the server's history; once faults stop it equals the server's state.
-* A handler hears an unbroken chain per object: `(None, new)`, then `(old, new)` with `old` what it heard last,
-  then `(old, None)`. An object deleted and made again under the same name is a deletion and an addition.
-* Nothing is told twice: an object seen again at the same resource version is silent (resync excepted).
+* A handler is called with an unbroken chain per object: `(None, new)`, then `(old, new)` with the `old` of the last
+  call, then `(old, None)`. An object deleted and created again with the same name is a deletion and an addition.
+* An object received again with the same resource version causes no call (except by resync).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dray.client.objects import key_of, state_of
 
 T = TypeVar("T")
 
-# Told (old, new) of every change, in order; must only note what to do, never wait.
+# Called with (old, new) for every change, in order; must not block.
 Handler: TypeAlias = Callable[[T | None, T | None], None]
 
 # The page size client-go uses; one page of 500 keeps the server's answer in memory bounds.
 PAGE_LIMIT: Final = 500
 BACKOFF_FIRST_SECONDS: Final = 0.05
 BACKOFF_MAX_SECONDS: Final = 10.0
-# A watch that lived this long was healthy: its end is no reason to wait.
+# The end of a watch that lasted this long needs no backoff.
 WATCH_HEALTHY_SECONDS: Final = 1.0
-# client-go's range: watches of many clients must not all end at once.
+# As in client-go: the watches of many clients must not end at the same time.
 WATCH_TIMEOUT_SECONDS: Final = (300, 600)
 
 _GONE: Final = 410
@@ -41,7 +41,7 @@ _UNPROCESSABLE: Final = frozenset({400, 422})
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource an informer follows."""
+    """The objects of a resource that an informer watches."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -50,7 +50,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class DoList:
-    """Ask for a page, after waiting."""
+    """Request a page after a delay."""
 
     options: ListOptions
     delay_seconds: float = 0.0
@@ -58,7 +58,7 @@ class DoList:
 
 @dataclass(frozen=True, slots=True)
 class DoWatch:
-    """Open a watch, after waiting."""
+    """Open a watch after a delay."""
 
     options: WatchOptions
     delay_seconds: float = 0.0
@@ -68,7 +68,7 @@ Action: TypeAlias = DoList | DoWatch
 
 
 class Informer(Generic[T]):
-    """The state of one informer; see the module's promises."""
+    """The state of one informer, with the guarantees of this module."""
 
     def __init__(
         self,
@@ -85,21 +85,21 @@ class Informer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         # Streams the list through the watch; switched off for good when the server refuses.
         self._watch_list = watch_list
-        # Everything up to here is in the cache; empty until the first list, and after an expiry.
+        # The resource version of the cache; empty until the first list, and after an expiry.
         self._resource_version = ""
-        # What a list in progress has brought so far; None when no list is in progress.
-        self._arriving: Indexer[T] | None = None
+        # The objects of a list in progress; None when there is none.
+        self._listing: Indexer[T] | None = None
         self._failures = 0
         self._watch_started = 0.0
-        # Whether the running watch has brought anything.
-        self._watch_brought = False
-        # Set by the first complete list, for good.
+        # Whether the running watch has received an event.
+        self._watch_received = False
+        # Set by the first complete list and never reset.
         self.synced = False
 
-    # --- What the owner calls. ---
+    # --- Called by the owner. ---
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Tell the handler of all changes from now on, beginning with what is cached as additions."""
+        """Call the handler on all further changes, beginning with the cached objects as additions."""
         self._handlers.append(handler)
         for obj in self._cache.values():
             handler(None, obj)
@@ -109,65 +109,65 @@ class Informer(Generic[T]):
         self._cache.add_index(name, function)
 
     def resync(self) -> None:
-        """Tell the handlers of every cached object again, as an update without change."""
+        """Call the handlers for every cached object, as an update without change."""
         for obj in self._cache.values():
-            self._tell(obj, obj)
+            self._notify(obj, obj)
 
-    # --- What the loop feeds in; each returns what to do next. ---
+    # --- Outcomes of actions; each method returns the next action. ---
 
     def start(self) -> Action:
-        """The first action."""
+        """Return the first action."""
         if self._watch_list:
             return self._relist()
-        self._arriving = Indexer()
+        self._listing = Indexer()
         # "0" lets the server answer from its cache; nothing is known yet that it could be older than.
         return DoList(self._list_options(limit=PAGE_LIMIT, resource_version="0"))
 
     def page_received(self, page: ListPage[T]) -> Action:
-        """Take in a page; after the last one the cache becomes what was listed."""
-        assert self._arriving is not None, "a page without a list in progress"
+        """Add a page; after the last one the cache is replaced by the list."""
+        assert self._listing is not None, "a page without a list in progress"
         for obj in page.items:
-            self._arriving.put(key_of(obj), obj)
+            self._listing.put(key_of(obj), obj)
         if page.continue_token:
             return DoList(self._list_options(limit=PAGE_LIMIT, continue_token=page.continue_token))
         self._replace_all(page.resource_version)
         return self._watch_action()
 
     def list_failed(self, error: APIError) -> Action:
-        """Try again later; a snapshot that expired between pages is asked for in one piece."""
+        """Retry later; after an expired continue token the list is requested without pages."""
         delay = self._backoff(error)
-        if error.code == _GONE and self._arriving:
-            self._arriving = Indexer()
+        if error.code == _GONE and self._listing:
+            self._listing = Indexer()
             return DoList(self._list_options(limit=0), delay)
         return self._relist(delay)
 
     def watch_opened(self, now: float) -> None:
-        """The loop is about to open the watch it was told to; `now` is monotonic."""
+        """Record that a watch is being opened; `now` is monotonic."""
         self._watch_started = now
-        self._watch_brought = False
+        self._watch_received = False
 
     def event_received(self, event: WatchEvent[T] | Bookmark) -> None:
-        """Take in one event of the watch."""
-        self._watch_brought = True
+        """Apply one event of the watch."""
+        self._watch_received = True
         if isinstance(event, Bookmark):
-            if self._arriving is not None and event.initial_events_end:
+            if self._listing is not None and event.initial_events_end:
                 self._replace_all(event.resource_version)
-            elif self._arriving is None:
+            elif self._listing is None:
                 self._resource_version = event.resource_version
             return
-        if self._arriving is not None:
-            self._arrive(event)
+        if self._listing is not None:
+            self._add_to_listing(event)
             return
         self._apply(event)
         self._resource_version = event.resource_version
 
     def watch_ended(self, error: APIError | None, now: float) -> Action:
-        """Resume where the watch left off; list again when that place is no longer kept."""
-        healthy = self._watch_brought or now - self._watch_started >= WATCH_HEALTHY_SECONDS
+        """Resume the watch, or relist when its resource version has expired."""
+        healthy = self._watch_received or now - self._watch_started >= WATCH_HEALTHY_SECONDS
         if error is None and healthy:
             self._failures = 0
         delay = 0.0 if error is None and healthy else self._backoff(error)
-        if self._arriving is not None:
+        if self._listing is not None:
             return self._streamed_list_broke(error, delay)
         if error is not None and (error.code == _GONE or _is_too_large_version(error)):
             # The first expiry needs no wait: nothing is wrong with the server.
@@ -175,10 +175,10 @@ class Informer(Generic[T]):
             return self._relist(0.0 if self._failures == 1 else delay)
         return self._watch_action(delay)
 
-    # --- Deciding. ---
+    # --- Decisions. ---
 
     def _relist(self, delay: float = 0.0) -> Action:
-        self._arriving = Indexer()
+        self._listing = Indexer()
         if self._watch_list:
             return DoWatch(self._watch_options(initial=True), delay)
         return DoList(self._list_options(limit=PAGE_LIMIT), delay)
@@ -223,21 +223,21 @@ class Informer(Generic[T]):
 
     # --- Changing the cache. ---
 
-    def _arrive(self, event: WatchEvent[T]) -> None:
-        assert self._arriving is not None
+    def _add_to_listing(self, event: WatchEvent[T]) -> None:
+        assert self._listing is not None
         if event.type is EventType.DELETED:
-            self._arriving.remove(event.key)
+            self._listing.remove(event.key)
         else:
-            self._arriving.put(event.key, event.object)
+            self._listing.put(event.key, event.object)
 
     def _replace_all(self, resource_version: str) -> None:
-        arrived: Indexer[T] = self._arriving or Indexer()
-        self._arriving = None
+        arrived: Indexer[T] = self._listing or Indexer()
+        self._listing = None
         self._resource_version = resource_version
         self._failures = 0
         self.synced = True
         for key in self._cache.keys_outside(arrived):
-            self._tell(self._cache.remove(key), None)
+            self._notify(self._cache.remove(key), None)
         for key, obj in arrived.items():
             self._put(key, obj)
 
@@ -247,7 +247,7 @@ class Informer(Generic[T]):
             return
         old = self._cache.remove(event.key)
         if old is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     def _put(self, key: NamespacedName, obj: T) -> None:
         old = self._cache.get(key)
@@ -258,17 +258,17 @@ class Informer(Generic[T]):
                 return
             if old_uid != uid:
                 self._cache.remove(key)
-                self._tell(old, None)
+                self._notify(old, None)
                 old = None
         self._cache.put(key, obj)
-        self._tell(old, obj)
+        self._notify(old, obj)
 
-    def _tell(self, old: T | None, new: T | None) -> None:
+    def _notify(self, old: T | None, new: T | None) -> None:
         for handler in self._handlers:
             handler(old, new)
 
 
 def _is_too_large_version(error: APIError) -> bool:
-    """A server restored from a backup is behind what the informer knows; only a fresh list helps."""
+    """Whether the server, restored from a backup, is behind the informer, which must then relist."""
     causes: Sequence[Mapping[str, str]] = (error.details or {}).get("causes") or ()
     return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)

@@ -1,10 +1,10 @@
-"""The one client interface that components are written against, and the seam to a server in the same process.
+"""The client interface of all components, and the interface of a server in the same process.
 
-Promises of every implementation:
+Guarantees of every implementation:
 
 * Failures are `dray.api.errors.APIError`; a server that cannot be reached is a `ServiceUnavailableError`.
-* Objects handed out are never changed afterwards, and may be shared: copy before changing one.
-* A watch yields events in the server's order and ends quietly when the server ends it; a refused or
+* Returned objects are never changed by the client and may be shared: copy before changing one.
+* A watch yields events in the server's order and ends without an error when the server ends it; a refused or
   expired watch raises (410 is `ExpiredError` or `GoneError`).
 """
 
@@ -50,12 +50,12 @@ class Resource(Generic[T]):
 
     @property
     def group_version_kind(self) -> GroupVersionKind:
-        """The kind of one object."""
+        """The group, version and kind of one object."""
         return GroupVersionKind(self.group, self.version, self.kind)
 
     @property
     def group_resource(self) -> GroupResource:
-        """The name that error messages use."""
+        """The group and resource, as in error messages."""
         return GroupResource(self.group, self.plural)
 
     @property
@@ -64,7 +64,7 @@ class Resource(Generic[T]):
         return Resource(self.group, self.version, self.plural, self.kind, dict, self.namespaced, self.metadata_only)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, or of one object."""
+        """Return the URL path of the collection or of one object."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if namespace and self.namespaced:
@@ -77,12 +77,12 @@ class Resource(Generic[T]):
 def unstructured(
     group_version: GroupVersion, plural: str, kind: str, *, namespaced: bool = True, metadata_only: bool = False
 ) -> Resource[Document]:
-    """A resource whose objects are plain documents."""
+    """Return a resource whose objects are plain documents."""
     return Resource(group_version.group, group_version.version, plural, kind, dict, namespaced, metadata_only)
 
 
 class EventType(enum.StrEnum):
-    """What a watch says about an object."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -128,7 +128,7 @@ class ListOptions:
     resource_version_match: str = ""
 
     def query(self) -> dict[str, str]:
-        """The URL query."""
+        """Return the URL query."""
         return _present(
             labelSelector=self.label_selector,
             fieldSelector=self.field_selector,
@@ -140,7 +140,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What to watch, and from where."""
+    """What to watch, and from which resource version."""
 
     label_selector: str = ""
     field_selector: str = ""
@@ -153,7 +153,7 @@ class WatchOptions:
     send_initial_events: bool = False
 
     def query(self) -> dict[str, str]:
-        """The URL query."""
+        """Return the URL query."""
         return _present(
             watch="true",
             labelSelector=self.label_selector,
@@ -175,11 +175,11 @@ class WriteOptions:
     subresource: str = ""
     # "Strict", "Warn" or "Ignore"; empty leaves it to the server.
     field_validation: str = ""
-    # Takes over fields that others own; apply patches only.
+    # Takes over fields of other managers; apply patches only.
     force: bool = False
 
     def query(self) -> dict[str, str]:
-        """The URL query."""
+        """Return the URL query."""
         return _present(
             fieldManager=self.field_manager,
             dryRun="All" if self.dry_run else "",
@@ -189,7 +189,7 @@ class WriteOptions:
 
 
 class PatchType(enum.StrEnum):
-    """How a patch is to be read; the value is its media type."""
+    """The type of a patch; the value is its media type."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -224,7 +224,7 @@ class DeleteOptions:
     dry_run: bool = False
 
     def document(self) -> Document:
-        """The `DeleteOptions` body."""
+        """Return the `DeleteOptions` body."""
         body: Document = {"kind": "DeleteOptions", "apiVersion": "v1"}
         preconditions = _present(uid=self.uid, resourceVersion=self.resource_version)
         if preconditions:
@@ -246,7 +246,7 @@ DELETE = DeleteOptions()
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """A resource the server has, from discovery; subresources are not among them."""
+    """A resource of the server, from discovery."""
 
     group: str
     version: str
@@ -262,7 +262,7 @@ class ServedResource:
     subresources: tuple[str, ...] = ()
 
     def resource(self, *, metadata_only: bool = False) -> Resource[Document]:
-        """For reading and writing its objects as documents."""
+        """Return the resource with plain documents as objects."""
         return unstructured(
             GroupVersion(self.group, self.version),
             self.plural,
@@ -308,7 +308,7 @@ class Client(Protocol):
     async def delete(
         self, resource: Resource[Any], name: str, namespace: str = "", options: DeleteOptions = DELETE
     ) -> Document:
-        """Delete; the answer is the object while it waits for something, else a `Status`."""
+        """Delete; return the object while finalizers or a grace period delay its removal, else a `Status`."""
 
     async def delete_collection(
         self,
@@ -331,10 +331,10 @@ class Client(Protocol):
         """Read a path that is not an object: discovery, version, openapi."""
 
     async def resources(self) -> tuple[ServedResource, ...]:
-        """Every resource served now, all versions, in the server's order."""
+        """Return every served resource in all versions, in the server's order."""
 
     async def close(self) -> None:
-        """Release connections; safe to call twice."""
+        """Release connections; may be called twice."""
 
 
 async def ignore_not_found(call: Awaitable[T]) -> T | None:
@@ -348,8 +348,7 @@ async def ignore_not_found(call: Awaitable[T]) -> T | None:
 # --- The interface of a server in the same process. ---
 
 LocalBody: TypeAlias = "Document | list[Document] | bytes | None"
-# What a watch brings at once: (type, object) as its stream has them, ADDED MODIFIED DELETED BOOKMARK, or ERROR with a
-# `Status`.
+# The events that a watch received at once as (type, object): ADDED MODIFIED DELETED BOOKMARK, or ERROR with a `Status`.
 WatchBatch: TypeAlias = Sequence[tuple[str, Document]]
 
 
@@ -375,9 +374,9 @@ class LocalRequest(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: LocalBody = None
     content_type: str = "application/json"
-    # Asks for metadata alone; the server may answer with whole objects.
+    # Requests metadata only; the server may return whole objects.
     metadata_only: bool = False
-    # Promises not to change the answer, which may then be shared with others.
+    # The caller does not change the response, which may then be shared.
     read_only: bool = False
     user_agent: str = ""
 
@@ -386,10 +385,10 @@ class LocalServer(Protocol):
     """An API server in this process; raises `APIError` subclasses."""
 
     async def handle(self, request: LocalRequest) -> Document:
-        """Answer anything but a watch; lists are `…List` documents."""
+        """Handle any request but a watch; lists are `…List` documents."""
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
         """Start a watch; no event is missed once this has returned. The client calls `aclose` when it leaves early.
 
-        Those who watch the same may be given the very same batches, which nobody changes.
+        Watches of the same objects may yield identical batches, which must not be changed.
         """
