@@ -12,7 +12,7 @@ from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import RETRY_SECONDS, PodWorkers
 from dray.node.agent.probes.prober import Prober
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
-from dray.runtime.clock import SystemClock
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 from tests.unit.node.agent.builders import UID, pod
 
