@@ -15,7 +15,7 @@ from dray.client.interface import DeleteOptions, Patch, PatchType
 from dray.controllers.daemon_set.placement import HASH_LABEL
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.world import (
+from tests.conformance.controllers.cluster import (
     DAEMON_SETS,
     NODES,
     PODS,

@@ -14,7 +14,7 @@ from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.deployment.revisions import DESIRED_REPLICAS, HASH_LABEL, MAX_REPLICAS, REVISION, REVISION_HISTORY
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.world import DEPLOYMENTS, PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
+from tests.conformance.controllers.cluster import DEPLOYMENTS, PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
 
 LABELS = {"app": "web"}
 

@@ -18,7 +18,7 @@ from dray.controllers.job.indexes import INDEX
 from dray.controllers.job.pod_templates import TRACKING
 from dray.controllers.job.reconciler import JobController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.world import JOBS, PODS, TEAM, Cluster, cluster, template
+from tests.conformance.controllers.cluster import JOBS, PODS, TEAM, Cluster, cluster, template
 
 RUN = "simulation.dray.dev/run-seconds"
 CODE = "simulation.dray.dev/exit-code"

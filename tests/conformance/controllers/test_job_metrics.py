@@ -18,8 +18,8 @@ from dray.controllers.reconciler import ControllerContext
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
+from tests.conformance.controllers.cluster import CORE, JOBS, PODS, TEAM, Cluster, cluster, template
 from tests.conformance.controllers.test_job import ended, spec
-from tests.conformance.controllers.world import CORE, JOBS, PODS, TEAM, Cluster, cluster, template
 from tests.fake_local_server import FakeLocalServer, served
 
 EVENTS = unstructured(CORE, "events", "Event")

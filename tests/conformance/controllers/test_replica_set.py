@@ -9,7 +9,7 @@ from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.rest import Call
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.world import PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
+from tests.conformance.controllers.cluster import PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
 
 LABELS = {"app": "web"}
 

@@ -9,7 +9,7 @@ from dray.controllers.job.reconciler import JobController
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.world import JOBS, PODS, Cluster, cluster, template
+from tests.conformance.controllers.cluster import JOBS, PODS, Cluster, cluster, template
 
 
 def body(seconds: int | None) -> dict[str, Any]:

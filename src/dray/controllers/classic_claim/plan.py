@@ -154,8 +154,8 @@ def plan_claim(claim: ResourceClaim | None, find_pod: FindPod, is_deleted: Calla
     before = status_of(claim).reserved_for
     users = tuple(user for user in before if not is_pod_reference(user) or _is_alive(user, find_pod, is_deleted))
     owner = owning_pod(claim)
-    going = claim.metadata.deletion_timestamp is not None
-    delete = owner is not None and not going and not users and not _is_alive(owner, find_pod, is_deleted)
+    deleting = claim.metadata.deletion_timestamp is not None
+    delete = owner is not None and not deleting and not users and not _is_alive(owner, find_pod, is_deleted)
     return ClaimPlan(users if len(users) < len(before) else None, delete=delete)
 
 

@@ -108,9 +108,9 @@ def plan_owned(live: Observed, states: Mapping[UID, OwnerState], dependents: Seq
     assert not live.being_deleted
     if not live.owners:
         return Nothing()
-    going = frozenset(uid for uid, state in states.items() if state is not OwnerState.PRESENT)
-    if len(going) < len(states):
-        return DropOwners(going) if going else Nothing()
+    absent = frozenset(uid for uid, state in states.items() if state is not OwnerState.PRESENT)
+    if len(absent) < len(states):
+        return DropOwners(absent) if absent else Nothing()
     waiting = any(state is OwnerState.DELETING_DEPENDENTS for state in states.values())
     if waiting and dependents:
         # An owner waits, so this object must be deleted after its own dependents. If one of them waits for its

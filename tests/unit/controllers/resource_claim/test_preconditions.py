@@ -16,7 +16,7 @@ from dray.client.rest import Call
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import (
     FROM_TEMPLATE,
     TEAM,
-    World,
+    ClusterHarness,
     running,
     until,
 )
@@ -25,7 +25,10 @@ FORCE = DeleteOptions(grace_period_seconds=0)
 
 
 def before(
-    world: World, resource: Resource[Pod] | Resource[ResourceClaim], verb: str, act: Callable[[], Awaitable[object]]
+    world: ClusterHarness,
+    resource: Resource[Pod] | Resource[ResourceClaim],
+    verb: str,
+    act: Callable[[], Awaitable[object]],
 ) -> None:
     """Act once, before the server receives the controller's first such request."""
     send = world.transport.inner.send
@@ -39,14 +42,14 @@ def before(
     world.transport.inner.send = delayed  # type: ignore[method-assign]
 
 
-async def idle(world: World) -> None:
+async def idle(world: ClusterHarness) -> None:
     async def is_idle() -> bool:
         return world.controller.controller.queue.idle
 
     await until(is_idle)
 
 
-async def generated(world: World) -> tuple[Pod, ResourceClaim]:
+async def generated(world: ClusterHarness) -> tuple[Pod, ResourceClaim]:
     await world.template("template")
     pod = await world.pod("pod", [FROM_TEMPLATE])
     await until(lambda: world.named("pod"))

@@ -65,7 +65,7 @@ class Watched:
 
 
 @dataclass
-class World:
+class ClusterHarness:
     user: RestClient
     transport: Watched
     metrics: Metrics
@@ -135,7 +135,7 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
 
 
 @asynccontextmanager
-async def running(gates: FeatureGates | None = None, prepare: Any = None) -> AsyncIterator[World]:
+async def running(gates: FeatureGates | None = None, prepare: Any = None) -> AsyncIterator[ClusterHarness]:
     clock, metrics = SystemClock(), Metrics()
     async with in_process_server(clock, random.Random(1), TEAM) as server:
         transport = Watched(
@@ -146,7 +146,7 @@ async def running(gates: FeatureGates | None = None, prepare: Any = None) -> Asy
         informers = SharedInformerFactory(client, clock, random.Random(1))
         context = ControllerContext(client, informers, clock, metrics, gates or FeatureGates())
         controller = ResourceClaimController(context)
-        world = World(user, transport, metrics, controller)
+        world = ClusterHarness(user, transport, metrics, controller)
         if prepare is not None:
             await prepare(world)
         async with TaskGroup("test") as group:
@@ -159,7 +159,7 @@ FROM_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "template"}
 
 
 @pytest.mark.behaviour("SP-74", "SP-75", "SP-76", "SP-88")
-async def test_a_claim_is_made_and_named_in_the_status() -> None:
+async def test_a_claim_is_created_and_named_in_the_status() -> None:
     async with running() as world:
         await world.template("template", metadata={"labels": {"l": "1"}, "annotations": {"a": "2"}})
         pod = await world.pod("pod", [FROM_TEMPLATE])
@@ -193,7 +193,7 @@ async def test_long_names_are_shortened() -> None:
 
 
 @pytest.mark.behaviour("SP-79")
-async def test_a_missing_template_is_told_and_waited_for() -> None:
+async def test_a_missing_template_is_reported_and_retried() -> None:
     async with running() as world:
         await world.pod("pod", [FROM_TEMPLATE])
         await until(world.events)
@@ -225,7 +225,7 @@ async def test_no_claim_with_alternatives_while_the_gate_is_off() -> None:
 
 
 @pytest.mark.behaviour("SP-87", "SP-88")
-async def test_a_failed_creation_is_counted_told_and_tried_again() -> None:
+async def test_a_failed_creation_is_counted_reported_and_retried() -> None:
     async with running() as world:
         failures = [ServiceUnavailableError("down"), ConflictError(RESOURCE_CLAIMS.group_resource, "x", "conflict")]
 
@@ -243,7 +243,7 @@ async def test_a_failed_creation_is_counted_told_and_tried_again() -> None:
 
 
 @pytest.mark.behaviour("SP-77")
-async def test_a_lost_answer_to_the_status_makes_no_second_claim() -> None:
+async def test_a_lost_response_to_the_status_write_creates_no_second_claim() -> None:
     async with running() as world:
         failures = [ServiceUnavailableError("down")] * 3
         world.transport.fail = lambda call: failures.pop() if call.verb == "patch" and failures else None
@@ -255,8 +255,8 @@ async def test_a_lost_answer_to_the_status_makes_no_second_claim() -> None:
 
 
 @pytest.mark.behaviour("SP-77")
-async def test_a_new_controller_finds_the_claim_of_the_old_one() -> None:
-    async def prepare(world: World) -> None:
+async def test_a_restarted_controller_finds_the_generated_claim() -> None:
+    async def prepare(world: ClusterHarness) -> None:
         await world.template("template")
         pod = await world.pod("pod", [FROM_TEMPLATE])
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
@@ -306,7 +306,7 @@ async def test_a_pod_bound_without_the_scheduler_reserves_allocated_claims() -> 
 
 
 @pytest.mark.behaviour("SP-82", "SP-84")
-async def test_the_last_user_frees_the_claim() -> None:
+async def test_the_last_consumer_deallocates_the_claim() -> None:
     async with running() as world:
         pods = [await world.pod(name, [{"name": "gpu", "resourceClaimName": "shared"}]) for name in ("a", "b")]
         await world.allocate(await world.claim("shared"), *pods)
@@ -339,8 +339,8 @@ async def test_the_last_user_frees_the_claim() -> None:
 
 
 @pytest.mark.behaviour("SP-82")
-async def test_a_pod_that_was_never_seen_is_asked_for() -> None:
-    async def prepare(world: World) -> None:
+async def test_an_uncached_pod_is_confirmed_by_a_live_read() -> None:
+    async def prepare(world: ClusterHarness) -> None:
         pod = await world.pod("gone", [])
         await world.allocate(await world.claim("shared"), pod)
         await world.user.delete(PODS, "gone", TEAM, DeleteOptions(grace_period_seconds=0))
@@ -358,7 +358,7 @@ async def test_a_pod_that_was_never_seen_is_asked_for() -> None:
 
 
 @pytest.mark.behaviour("SP-85")
-async def test_a_deleted_claim_without_users_goes() -> None:
+async def test_a_deleted_claim_without_consumers_is_finalized() -> None:
     async with running() as world:
         await world.allocate(await world.claim("shared"))
         await world.user.delete(RESOURCE_CLAIMS, "shared", TEAM)
@@ -371,7 +371,7 @@ async def test_a_deleted_claim_without_users_goes() -> None:
 
 
 @pytest.mark.behaviour("SP-86")
-async def test_a_generated_claim_goes_when_its_pod_is_done() -> None:
+async def test_a_generated_claim_is_deleted_when_its_pod_has_finished() -> None:
     async with running() as world:
         await world.template("template")
         pod = await world.pod("pod", [FROM_TEMPLATE])
@@ -393,8 +393,8 @@ async def test_a_generated_claim_goes_when_its_pod_is_done() -> None:
 
 
 @pytest.mark.behaviour("SP-80")
-async def test_nothing_is_made_for_a_pod_that_is_deleted_or_finished() -> None:
-    async def prepare(world: World) -> None:
+async def test_no_claim_is_created_for_a_deleted_or_finished_pod() -> None:
+    async def prepare(world: ClusterHarness) -> None:
         await world.template("template")
         deleted = await world.pod("deleted", [FROM_TEMPLATE], nodeName="node")
         await world.user.delete(PODS, deleted.metadata.name or "", TEAM)

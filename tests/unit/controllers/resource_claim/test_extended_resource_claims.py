@@ -1,4 +1,4 @@
-"""Claims that the scheduler made for extended resources, when their Pods are done."""
+"""Claims that the scheduler created for extended resources, after their Pods have finished."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.scheduler.plugins.dynamic_resources.extended_resources import make_claim, needs_of, plan_requests, status_of
-from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, World, running, until
+from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, ClusterHarness, running, until
 
 GPU = "example.com/gpu"
 GATE_OFF = FeatureGates.parse("DRAExtendedResource=false")
 GAUGE = "resourceclaim_controller_resource_claims"
 
 
-async def served(world: World, *, named: bool = True) -> tuple[Pod, ResourceClaim]:
+async def served(world: ClusterHarness, *, named: bool = True) -> tuple[Pod, ResourceClaim]:
     """A Pod with its special claim as the scheduler leaves them; unnamed, as it leaves them when it crashes."""
     limits = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
     container = {"name": "c", "image": "i", "resources": limits}
@@ -43,7 +43,7 @@ async def served(world: World, *, named: bool = True) -> tuple[Pod, ResourceClai
     return pod, claim
 
 
-def counted(world: World, allocated: str) -> float:
+def counted(world: ClusterHarness, allocated: str) -> float:
     labels = {
         "allocated": allocated,
         "admin_access": "false",
@@ -57,7 +57,9 @@ def counted(world: World, allocated: str) -> float:
 @pytest.mark.parametrize("named", [True, False], ids=["named", "not named yet"])
 @pytest.mark.parametrize("gates", [None, GATE_OFF], ids=["gate on", "gate off"])
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_the_claim_goes_when_the_pod_is_done(phase: str, gates: FeatureGates | None, named: bool) -> None:
+async def test_the_claim_is_deleted_when_the_pod_has_finished(
+    phase: str, gates: FeatureGates | None, named: bool
+) -> None:
     async with running(gates) as world:
         pod, claim = await served(world, named=named)
         name = claim.metadata.name or ""
@@ -96,22 +98,22 @@ async def test_the_claim_is_freed_with_a_pod_that_is_deleted_and_counted_until_t
         await until(lambda: _uncounted(world))
 
 
-async def _seen(world: World) -> bool:
+async def _seen(world: ClusterHarness) -> bool:
     return counted(world, "true") == 1
 
 
-async def _counted(world: World, allocated: str) -> bool:
+async def _counted(world: ClusterHarness, allocated: str) -> bool:
     return counted(world, allocated) == 1
 
 
-async def _uncounted(world: World) -> bool:
+async def _uncounted(world: ClusterHarness) -> bool:
     return counted(world, "true") == counted(world, "false") == 0
 
 
-async def _gone(world: World, name: str) -> bool:
+async def _gone(world: ClusterHarness, name: str) -> bool:
     return await world.get(name) is None
 
 
-async def _freed(world: World, name: str) -> bool:
+async def _freed(world: ClusterHarness, name: str) -> bool:
     claim = await world.get(name)
     return claim is None or claim.status.allocation is None

@@ -1,4 +1,4 @@
-"""Claims that the claim controller does away with: its own writes are no news, and nothing else is missed."""
+"""Deletion of claims: own writes do not enqueue the claim, and no other event is missed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dray.client.rest import Call
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import (
     FROM_TEMPLATE,
     TEAM,
-    World,
+    ClusterHarness,
     running,
     until,
 )
@@ -25,7 +25,7 @@ from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import
 NOW = DeleteOptions(grace_period_seconds=0)
 
 
-async def in_use(world: World) -> tuple[Pod, ResourceClaim]:
+async def in_use(world: ClusterHarness) -> tuple[Pod, ResourceClaim]:
     """A Pod and the claim generated for it, allocated."""
     await world.template("template")
     pod = await world.pod("pod", [FROM_TEMPLATE], nodeName="node")
@@ -38,7 +38,7 @@ def protected(claim: ResourceClaim) -> ResourceClaim:
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=(FINALIZER,)))
 
 
-def after(world: World, verb: str, subresource: str, act: Callable[[], Awaitable[None]]) -> None:
+def after(world: ClusterHarness, verb: str, subresource: str, act: Callable[[], Awaitable[None]]) -> None:
     """Act once, when the server has done what it was asked about claims and the controller has no answer yet."""
     send = world.transport.inner.send
     pending = [act]
@@ -53,7 +53,7 @@ def after(world: World, verb: str, subresource: str, act: Callable[[], Awaitable
 
 
 @pytest.mark.behaviour("SP-86")
-async def test_its_own_writes_do_not_have_a_claim_worked_again() -> None:
+async def test_own_writes_do_not_enqueue_the_claim_again() -> None:
     async with running() as world:
         _, claim = await in_use(world)
         name = claim.metadata.name or ""
@@ -83,7 +83,7 @@ async def test_its_own_writes_do_not_have_a_claim_worked_again() -> None:
 
 
 @pytest.mark.behaviour("SP-84", "SP-86")
-async def test_a_claim_that_is_held_again_while_it_leaves_is_let_go_too() -> None:
+async def test_a_finalizer_added_during_deletion_is_removed() -> None:
     async with running() as world:
         _, claim = await in_use(world)
         name = claim.metadata.name or ""
@@ -93,15 +93,15 @@ async def test_a_claim_that_is_held_again_while_it_leaves_is_let_go_too() -> Non
             assert current is not None
             await world.user.update(RESOURCE_CLAIMS, protected(current))
 
-        async def news_is_in() -> None:
-            async def leaving() -> bool:
+        async def informer_has_it() -> None:
+            async def deleting() -> bool:
                 known = world.claim_known(name)
                 return known is None or known.metadata.deletion_timestamp is not None
 
-            await until(leaving)
+            await until(deleting)
 
         after(world, "update", "", hold)
-        after(world, "delete", "", news_is_in)
+        after(world, "delete", "", informer_has_it)
         await world.user.delete(PODS, "pod", TEAM, NOW)
 
         async def gone() -> bool:
@@ -117,7 +117,7 @@ async def test_a_claim_that_is_held_again_while_it_leaves_is_let_go_too() -> Non
 
 
 @pytest.mark.behaviour("SP-82", "SP-84")
-async def test_another_claim_of_that_name_is_looked_at() -> None:
+async def test_a_recreated_claim_is_reconciled() -> None:
     async with running() as world:
         pod, claim = await in_use(world)
         name = claim.metadata.name or ""
@@ -130,11 +130,11 @@ async def test_another_claim_of_that_name_is_looked_at() -> None:
             )
             held = await world.allocate(another, pod)
 
-            async def news_is_in() -> bool:
+            async def informer_has_it() -> bool:
                 known = world.claim_known(name)
                 return known is not None and known.metadata.resource_version == held.metadata.resource_version
 
-            await until(news_is_in)
+            await until(informer_has_it)
 
         after(world, "delete", "", make_another)
         await world.user.delete(PODS, "pod", TEAM, NOW)

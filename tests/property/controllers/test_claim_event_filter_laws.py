@@ -1,4 +1,4 @@
-"""Which news of claims the claim controller may leave alone: exactly that after which nothing would be done."""
+"""The event filters of the claim controller skip exactly the events after which nothing would be done."""
 
 from __future__ import annotations
 
