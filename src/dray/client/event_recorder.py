@@ -241,12 +241,12 @@ def _store(cache: OrderedDict[K, V], key: K, value: V) -> None:
 class EventRecorder:
     """Records core/v1 Events of objects. `event` never waits and never fails."""
 
-    def __init__(self, client: Client, clock: Clock, source: Source) -> None:
+    def __init__(self, client: Client, clock: Clock, source: Source, *, writers: int = WRITERS) -> None:
         self._client = client
         self._clock = clock
         self._correlator = EventCorrelator(source)
-        # The events of one object are always in the same queue and so written in order.
-        self._queues = tuple(asyncio.Queue[EventRecord]() for _ in range(WRITERS))
+        # One writer for each queue. The events of one object are always in the same queue and so written in order.
+        self._queues = tuple(asyncio.Queue[EventRecord]() for _ in range(writers))
         self._waiting = 0
 
     def event(
@@ -272,10 +272,10 @@ class EventRecorder:
             _log.warning("event dropped", extra=fields(object=event.regarding.name, reason=event.reason))
             return
         self._waiting += 1
-        self._queues[_queue_index(event.regarding) % WRITERS].put_nowait(event)
+        self._queues[_queue_index(event.regarding) % len(self._queues)].put_nowait(event)
 
     async def run(self) -> None:
-        """Write queued events until cancelled."""
+        """Write queued events until cancelled. Run it once: each queue must have only one writer."""
         async with TaskGroup("events") as group:
             for number, queue in enumerate(self._queues):
                 group.spawn(self._write_all(queue), f"writer {number}")

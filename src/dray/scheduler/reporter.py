@@ -40,7 +40,10 @@ class Reporter:
     def __init__(self, client: Client, clock: Clock, scheduler_names: Iterable[str]) -> None:
         self._client = client
         self._clock = clock
-        self._queues = {name: _EventQueue(EventRecorder(client, clock, Source(name)), name) for name in scheduler_names}
+        self._queues = {
+            name: _EventQueue(EventRecorder(client, clock, Source(name), writers=EVENT_WRITERS), name)
+            for name in scheduler_names
+        }
         # The last write of each Pod's condition, by uid. A binding waits for it, so that the write cannot come later.
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._writes = ChildTasks("pod conditions")
@@ -52,8 +55,7 @@ class Reporter:
             group.spawn(self._writes.supervise(), "conditions")
             for queue in self._queues.values():
                 group.spawn(queue.run(), f"events of {queue.name}")
-                for number in range(EVENT_WRITERS):
-                    group.spawn(queue.recorder.run(), f"events of {queue.name} {number}")
+                group.spawn(queue.recorder.run(), f"event recorder of {queue.name}")
             await group.wait()
 
     def event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
