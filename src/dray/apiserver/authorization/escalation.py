@@ -20,6 +20,8 @@ _RESOURCES: Final = {
     "RoleBinding": "rolebindings",
     "ClusterRoleBinding": "clusterrolebindings",
 }
+# managedFields change with any other field.
+_GARBAGE_COLLECTION_FIELDS: Final = frozenset({"finalizers", "ownerReferences", "managedFields"})
 
 Authorize: TypeAlias = Callable[[Attributes], Decision]
 
@@ -27,18 +29,20 @@ Authorize: TypeAlias = Callable[[Attributes], Decision]
 def check_role_write(
     index: RBACIndex, user: UserInfo, new: Document, old: Document | None, authorize: Authorize
 ) -> None:
-    """Reject a role with rules that its writer lacks; `escalate` and system:masters are exempt."""
+    """Reject a role with rules that its writer lacks; `escalate` and system:masters are exempt.
+
+    An update needs all rules of the role, whatever it changes: labels decide which roles aggregate them.
+    """
     kind, key = new["kind"], key_of(new)
     if MASTERS in user.groups or _is_allowed(authorize, user, "escalate", kind, key):
         return
-    if old is not None and _same(new, old, ("rules", "aggregationRule")):
+    if old is not None and _differs_for_garbage_collection_only(new, old):
         return
     resource = GroupResource(API_GROUP, _RESOURCES[kind])
     owned = index.rules_for(user, key.namespace).rules
-    aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
-    if aggregates and not_covered(owned, _FULL_AUTHORITY):
-        raise ForbiddenError(resource, key.name, "must have cluster-admin privileges to use the aggregationRule")
     _reject_missing(resource, key.name, user, not_covered(owned, read_rules(new.get("rules"))))
+    if (_aggregates(new) or _aggregates(old)) and not_covered(owned, _FULL_AUTHORITY):
+        raise ForbiddenError(resource, key.name, "must have cluster-admin privileges to use the aggregationRule")
 
 
 def check_binding_write(
@@ -53,7 +57,7 @@ def check_binding_write(
     # `bind` is checked in the binding's namespace, even for a cluster role.
     if _is_allowed(authorize, user, "bind", reference["kind"], NamespacedName(key.namespace, reference["name"])):
         return
-    if old is not None and _same(new, old, ("subjects", "roleRef")):
+    if old is not None and _differs_for_garbage_collection_only(new, old):
         return
     rules = index.role_rules(reference["kind"], NamespacedName(role_namespace, reference["name"]))
     if rules is None:
@@ -75,8 +79,18 @@ def _is_allowed(authorize: Authorize, user: UserInfo, verb: str, kind: str, key:
     return authorize(attributes).allowed
 
 
-def _same(new: Document, old: Document, fields: Sequence[str]) -> bool:
-    return all((new.get(name) or None) == (old.get(name) or None) for name in fields)
+def _aggregates(role: Document | None) -> bool:
+    return bool(((role or {}).get("aggregationRule") or {}).get("clusterRoleSelectors"))
+
+
+def _differs_for_garbage_collection_only(new: Document, old: Document) -> bool:
+    """Return whether at most finalizers and owner references changed, so that anyone can complete a deletion."""
+    return _without_garbage_collection(new) == _without_garbage_collection(old)
+
+
+def _without_garbage_collection(document: Document) -> Document:
+    metadata = {key: value for key, value in document["metadata"].items() if key not in _GARBAGE_COLLECTION_FIELDS}
+    return {**document, "metadata": metadata}
 
 
 def _reject_missing(resource: GroupResource, name: str, user: UserInfo, missing: Sequence[Rule]) -> None:

@@ -23,6 +23,7 @@ from dray.apiserver.options import WriteOptions, parse_revision, parse_write_opt
 from dray.apiserver.ownership import differs_in_times_only, stamp_update
 from dray.apiserver.patching import APPLY, PATCH_TYPES, STRATEGIC, PatchRequest, apply_patch
 from dray.apiserver.registry.strategy import Strategy
+from dray.apiserver.request import Attributes
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
@@ -106,6 +107,7 @@ class UpdateHandler:
         except NotFoundError:
             if not strategy.allow_create_on_update or call.info.subresource:
                 raise
+        self._authorize_create(call)
         metadata.pop("resourceVersion", None)
         return await self._create.create_document(call, endpoint, document, options, name=call.info.name)
 
@@ -137,8 +139,23 @@ class UpdateHandler:
         except NotFoundError:
             if kind != APPLY or call.info.subresource:
                 raise
+        self._authorize_create(call)
         applied = apply_patch(request, None, self._backend.clock.now())
         return await self._create.create_document(call, endpoint, applied, options, name=call.info.name, stamped=True)
+
+    def _authorize_create(self, call: Call) -> None:
+        """Refuse to create an object for a user who may only update or patch it."""
+        info = call.info
+        create = Attributes(
+            user=call.user,
+            verb="create",
+            group=info.group,
+            version=info.version,
+            resource=info.resource,
+            namespace=info.namespace,
+            name=info.name,
+        )
+        self._backend.authorizer.check(create)
 
     async def change(self, call: Call, endpoint: Endpoint, change: Change) -> Result:
         """Apply a change."""

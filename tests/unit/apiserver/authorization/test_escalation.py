@@ -120,9 +120,14 @@ def test_the_right_to_escalate_and_masters_are_exempt() -> None:
     try_role(held(rule("get")), role(rule("*", "*", "*")), user=MASTER)
 
 
-def test_a_write_that_keeps_the_rules_is_allowed() -> None:
+def test_an_update_requires_all_rules_unless_it_changes_only_finalizers_and_owner_references() -> None:
     old = role(rule("*", "*", "*"))
-    try_role(held(rule("get")), old | {"metadata": old["metadata"] | {"labels": {"a": "b"}}}, old)
+    metadata = old["metadata"]
+    index = held(rule("get"))
+    try_role(index, old, old)
+    try_role(index, old | {"metadata": metadata | {"finalizers": ["a/b"], "ownerReferences": [{}]}}, old)
+    with pytest.raises(ForbiddenError):
+        try_role(index, old | {"metadata": metadata | {"labels": {"a": "b"}}}, old)
 
 
 def test_aggregation_requires_full_authority() -> None:
