@@ -168,13 +168,13 @@ class _Node:
     async def admit(self, pod: Pod) -> None:
         assert await self.manager.admit(pod) is None
         self.pods.items[pod.metadata.uid or ""] = pod
-        outcome = await self.claims.prepare(pod)
+        outcome = await self.claims.prepare_claims(pod)
         assert isinstance(outcome, Prepared), outcome
         self.claims.container_devices(pod, pod.spec.containers[0])
         self.manager.container_options(pod, "a")
 
     async def release(self, pod: Pod) -> None:
-        assert await self.claims.unprepare(UID(pod.metadata.uid or "")) is None
+        assert await self.claims.unprepare_claims(UID(pod.metadata.uid or "")) is None
         await self.manager.release(pod)
         del self.pods.items[pod.metadata.uid or ""]
 
@@ -213,7 +213,7 @@ def _cpu_row(name: str, cost: _Cost, parameters: dict[str, Any]) -> Row:
 async def _until_prepared(root: Path, node: _Node, pod: Pod) -> None:
     """The driver and the plugin are there, and everything has been done once."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while not isinstance(outcome := await node.claims.prepare(pod), Prepared):
+    while not isinstance(outcome := await node.claims.prepare_claims(pod), Prepared):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{outcome}: {(root / 'log').read_text()}")
         await asyncio.sleep(0.05)

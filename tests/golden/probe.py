@@ -1022,8 +1022,8 @@ def probe_custom_resources(probe: Probe) -> None:
     probe.wait(lambda answer: answer[0] == 200, "/apis/golden.example.com/v1")
     gadgets = f"/apis/golden.example.com/v1/namespaces/{NAMESPACE}/gadgets"
 
-    def gadget(nm, **sp):
-        return {"apiVersion": "golden.example.com/v1", "kind": "Gadget", "metadata": {"name": nm}, "spec": sp}
+    def gadget(name: str, **spec: Any) -> dict[str, Any]:
+        return {"apiVersion": "golden.example.com/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": spec}
 
     send("crd-disc", "GET", "/apis/golden.example.com/v1")
     send("cr-create", "POST", gadgets, gadget("g1", color="red"))

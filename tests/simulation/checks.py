@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from dray.api.document import Document
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, RESERVED_FOR_MAX
@@ -157,7 +157,7 @@ def bound_pods_run(running: Container[str], claims: list[Document], pods: list[D
     """Nobody has a node and waits there for a claim that it will never get; unless its user took the claim away."""
     usable = {claim["metadata"]["name"] for claim in claims if not claim["metadata"].get("deletionTimestamp")}
     for pod in pods:
-        entries = pod["spec"].get("resourceClaims") or ({},)
+        entries: Sequence[Document] = pod["spec"].get("resourceClaims") or ({},)
         wanted = entries[0].get("resourceClaimName")
         if is_bound(pod) and (wanted is None or wanted in usable):
             assert pod["metadata"]["uid"] in running, f"{pod['metadata']['name']} is bound and was never started"

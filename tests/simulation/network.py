@@ -102,7 +102,7 @@ class FaultyTransport:
                     if self._odds.on and self._rng.random() < self._odds.event_twice:
                         yield [event]
         finally:
-            await inner.aclose()  # type: ignore[attr-defined]
+            await inner.aclose()
 
     async def close(self) -> None:
         """Nothing is held."""

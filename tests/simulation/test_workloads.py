@@ -160,7 +160,7 @@ class WorkloadSimulation:
         ):
             body = {**spec, "selector": {"matchLabels": {"app": name}}}
             await self.user.create(resource, {"metadata": {"name": name, "namespace": TEAM}, "spec": body})
-        never = {"restartPolicy": "Never"}
+        never: Document = {"restartPolicy": "Never"}
         for name, spec in (
             ("good", {"completions": 6, "parallelism": 3, "template": template("good", seconds=3, **never)}),
             ("bad", {"backoffLimit": 2, "template": template("bad", seconds=1, code=1, **never)}),

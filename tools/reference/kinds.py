@@ -47,5 +47,6 @@ def _row(item: ResourceDefinition) -> tuple[str, ...]:
 
 
 def _verbs(item: ResourceDefinition) -> str:
-    all_verbs = ResourceDefinition.__dataclass_fields__["verbs"].default
+    all_verbs: object = ResourceDefinition.__dataclass_fields__["verbs"].default
+    assert isinstance(all_verbs, tuple | frozenset)
     return "all" if set(item.verbs) == set(all_verbs) else ", ".join(item.verbs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -29,7 +29,7 @@ class InProcessTransport:
         """Have the server handle it."""
         return self._server.handle(self._request(call))
 
-    async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
+    async def stream(self, call: Call) -> AsyncGenerator[WatchBatch, None]:
         """Follow the server's own watch."""
         batches = await self._server.watch(self._request(call))
         try:

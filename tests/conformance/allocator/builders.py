@@ -49,7 +49,8 @@ def all_devices(name: str = "req-0", class_name: str = CLASS_A, *selectors: str,
 
 
 def sub(name: str, class_name: str = CLASS_A, count: int = 1, *selectors: str, **fields: Any) -> r.DeviceSubRequest:
-    return _spec(r.DeviceSubRequest, class_name, count, selectors, {"name": name, **fields})
+    made: r.DeviceSubRequest = _spec(r.DeviceSubRequest, class_name, count, selectors, {"name": name, **fields})
+    return made
 
 
 def sub_all(name: str, class_name: str = CLASS_A, *selectors: str, **fields: Any) -> r.DeviceSubRequest:
@@ -107,7 +108,8 @@ def attribute(value: Any) -> r.DeviceAttribute:
         field = {bool: "bools", int: "ints", str: "strings"}[type(value[0])]
         if field == "strings" and value[0].startswith("v"):
             return r.DeviceAttribute(versions=tuple(item[1:] for item in value))
-        return r.DeviceAttribute(**{field: tuple(value)})
+        values: dict[str, Any] = {field: tuple(value)}
+        return r.DeviceAttribute(**values)
     if value.startswith("v") and value[1:2].isdigit():
         return r.DeviceAttribute(version=value[1:])
     return r.DeviceAttribute(string=value)

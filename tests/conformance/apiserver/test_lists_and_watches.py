@@ -31,7 +31,7 @@ async def relabel(api: Local, name: str, **labels: str) -> Document:
 
 
 async def take(events: AsyncIterator[tuple[str, Document]], count: int) -> list[tuple[str, str]]:
-    found = []
+    found: list[tuple[str, str]] = []
     async with asyncio.timeout(WAIT_SECONDS):
         while len(found) < count:
             kind, document = await anext(events)

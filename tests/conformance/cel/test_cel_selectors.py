@@ -330,7 +330,7 @@ def test_selector(case: Case) -> None:
         assert case.compile_error in str(refused.value)
         return
     selector = compile_device_selector(case.expression, **case.options)
-    document = {"name": "d", "attributes": case.attributes, "capacity": case.capacity}
+    document: dict[str, Any] = {"name": "d", "attributes": case.attributes, "capacity": case.capacity}
     if case.allow_multiple is not None:
         document["allowMultipleAllocations"] = case.allow_multiple
     device = device_view(case.driver, document)

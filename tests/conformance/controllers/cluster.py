@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,13 +67,10 @@ class Watched:
         return answer
 
     async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
-        inner = self.inner.stream(call)
-        try:
+        async with aclosing(self.inner.stream(call)) as inner:
             async for batch in inner:
                 await self._passing(call)
                 yield batch
-        finally:
-            await inner.aclose()
 
     async def _passing(self, call: Call) -> None:
         """Wait while the news of this resource is held back."""
@@ -104,7 +102,7 @@ class Cluster:
         patch = Patch(PatchType.MERGE, body)
         return await self.user.patch(resource, name, TEAM, patch, WriteOptions(subresource=subresource))
 
-    async def pods(self, selector: str = "") -> list[Document]:
+    async def pods(self, selector: str = "") -> builtins.list[Document]:
         """The Pods that are not on their way out."""
         return [pod for pod in await self.list(PODS, selector) if not pod["metadata"].get("deletionTimestamp")]
 
@@ -138,13 +136,13 @@ class Cluster:
         """Let everybody do what they still want to do."""
         await asyncio.sleep(seconds)
 
-    async def events(self, name: str = "") -> list[tuple[str, str, str]]:
+    async def events(self, name: str = "") -> builtins.list[tuple[str, str, str]]:
         """Events in the order of their first telling."""
         items = [item for item in await self.list(EVENTS) if not name or item["involvedObject"]["name"] == name]
         items.sort(key=lambda item: (item["firstTimestamp"], item["metadata"]["name"]))
         return [(item["type"], item["reason"], item["message"]) for item in items]
 
-    def writes(self, plural: str) -> list[tuple[str, str]]:
+    def writes(self, plural: str) -> builtins.list[tuple[str, str]]:
         """What the controllers wrote of one resource: verb and subresource."""
         return [
             (call.verb, call.subresource)
@@ -184,7 +182,7 @@ async def cluster(
             await prepare(world)
         async with TaskGroup("cluster") as group:
             for work in _programs(world, client, clock, makes, rng, metrics=metrics, nodes=nodes, scheduler=scheduler):
-                group.spawn(work, work.__qualname__)
+                group.spawn(work, getattr(work, "__qualname__", "program"))
             yield world
 
 

@@ -357,6 +357,8 @@ def test_every_third_write_fails_and_the_counts_are_right(plural: str, lost: boo
 @pytest.mark.parametrize("silent", [("pods",), ("jobs",), ("pods", "jobs")], ids="-".join)
 def test_what_the_informers_have_not_told_of_is_not_counted_again(silent: tuple[str, ...]) -> None:
     """From the first named Pod on, the controller hears nothing of its own writes for a while."""
+    heard: list[Call] = []
+    world: Cluster
 
     def listen(call: Call) -> Exception | None:
         status = (call.body or {}).get("status") if isinstance(call.body, dict) else None
@@ -383,6 +385,4 @@ def test_what_the_informers_have_not_told_of_is_not_counted_again(silent: tuple[
     async def first_named() -> bool:
         return bool(heard)
 
-    heard: list[Call] = []
-    world: Cluster
     tell(story)

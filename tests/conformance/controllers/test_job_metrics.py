@@ -46,7 +46,7 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 
 
 RULE = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}
-INDEXED = {"completionMode": "Indexed"}
+INDEXED: Document = {"completionMode": "Indexed"}
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,13 @@ def test_a_deleted_owner_adopts_nothing() -> None:
 def test_a_refused_pod_is_told_as_a_condition() -> None:
     why = "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"
     refused: list[str] = []
+    world: Cluster
 
     def refuse(call: Call) -> Exception | None:
         created = [item for item in world.transport.calls if is_creation(item)]
         if not is_creation(call) or len(created) <= 2:
             return None
+        assert isinstance(call.body, dict)
         refused.append(call.body["metadata"]["name"])
         return ForbiddenError(GroupResource("", "pods"), refused[-1], why)
 
@@ -128,7 +130,6 @@ def test_a_refused_pod_is_told_as_a_condition() -> None:
             status = await world.until_status(REPLICA_SETS, "web", observedGeneration=2, conditions=None)
             assert status["readyReplicas"] == 2
 
-    world: Cluster
     run_virtually(story())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from dray.client.interface import Patch, PatchType
 from dray.controllers.node_lifecycle.zones import Rates
@@ -37,7 +38,7 @@ def test_a_dead_node_is_unknown_and_tainted() -> None:
         await world.until(lambda: world.events("NodeNotReady"))
 
         async def not_ready() -> bool:
-            return (await world.condition("p", "Ready"))["status"] == "False"
+            return bool((await world.condition("p", "Ready"))["status"] == "False")
 
         await world.until(not_ready)
 
@@ -219,7 +220,7 @@ def test_taints_that_empty_are_taken_back_when_the_last_node_falls() -> None:
 
 def test_a_small_zone_that_is_mostly_down_keeps_its_pods() -> None:
     async def story(world: World) -> None:
-        zone = {"topology.kubernetes.io/zone": "z"}
+        zone: dict[str, Any] = {"topology.kubernetes.io/zone": "z"}
         for number in range(5):
             await world.node(f"n{number}", **zone)
         await world.node("elsewhere")

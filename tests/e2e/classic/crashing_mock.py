@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from dray.driver.classic import run_node
 from dray.driver.prepared.preparer import Preparer
@@ -21,12 +22,12 @@ def main(marker: Path, arguments: list[str]) -> int:
     spec.loader.exec_module(module)
     prepare = Preparer.prepare
 
-    async def dying(self: Preparer, refs: object) -> object:
-        outcomes = await prepare(self, refs)  # type: ignore[arg-type]
+    async def dying(self: Preparer[Any], refs: Any) -> Any:
+        outcomes = await prepare(self, refs)
         _die_once(marker)
         return outcomes
 
-    Preparer.prepare = dying  # type: ignore[assignment, method-assign]
+    Preparer.prepare = dying  # type: ignore[method-assign] # patched on purpose
     return run_node(module.MockPlugin(), arguments)
 
 

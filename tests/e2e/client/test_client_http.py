@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -61,10 +62,10 @@ class EagerClock(SystemClock):
 
 
 @asynccontextmanager
-async def serving(handler: Handler, *, clock: Clock | None = None, **access: object) -> AsyncIterator[RestClient]:
+async def serving(handler: Handler, *, clock: Clock | None = None, **access: Any) -> AsyncIterator[RestClient]:
     server = page_server(handler)
     url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"
-    client = http_client(Access(server=url, **access), clock or EagerClock())  # type: ignore[arg-type]
+    client = http_client(Access(server=url, **access), clock or EagerClock())
     try:
         yield client
     finally:
@@ -149,7 +150,7 @@ async def test_each_operation_is_its_request() -> None:
         ),
     ],
 )
-async def test_credentials_are_presented(access: dict[str, object], expected: dict[str, str]) -> None:
+async def test_credentials_are_presented(access: dict[str, Any], expected: dict[str, str]) -> None:
     server = Recorder()
     async with serving(server, **access) as client:
         await client.get(PODS, "a", "default")
@@ -322,7 +323,7 @@ async def test_an_informer_survives_a_server_that_dies_mid_line() -> None:
 
 
 async def test_discovery_lists_every_served_resource() -> None:
-    answers = {
+    answers: dict[str, Document] = {
         "/api": {"versions": ["v1"]},
         "/apis": {
             "groups": [

@@ -84,7 +84,7 @@ def message(package: str, name: str) -> Any:
 
 def encode(api_version: str, kind: str, package: str, fields: Mapping[str, Any]) -> bytes:
     """An object of these fields in its envelope, as client-go writes it."""
-    return enveloped(api_version, kind, json_format.ParseDict(fields, message(package, kind)))
+    return enveloped(api_version, kind, json_format.ParseDict(dict(fields), message(package, kind)))
 
 
 def enveloped(api_version: str, kind: str, inner: Any) -> bytes:
@@ -109,7 +109,9 @@ def decode(body: bytes, package: str) -> tuple[str, Any]:
 
 
 def unknown_fields(found: Any) -> list[int]:
-    return [field.field_number for field in UnknownFieldSet(found)]
+    # Iterable, though its stubs do not say so.
+    unknown: Any = UnknownFieldSet(found)
+    return [field.field_number for field in unknown]
 
 
 def watch_events(stream: Iterator[bytes], package: str) -> Iterator[tuple[str, Any]]:

@@ -61,8 +61,8 @@ def test_pod_life(client: Client, namespace: str) -> None:
     )
     assert made.metadata is not None
     assert made.metadata.namespace == namespace
-    assert client.get(Pod, "web").spec.containers[0].imagePullPolicy == "Always"  # type: ignore[union-attr]
-    assert [pod.metadata.name for pod in client.list(Pod, labels={"app": "web"})] == ["web"]  # type: ignore[union-attr]
+    assert client.get(Pod, "web").spec.containers[0].imagePullPolicy == "Always"
+    assert [pod.metadata.name for pod in client.list(Pod, labels={"app": "web"})] == ["web"]
     client.delete(Pod, "web", grace_period=0)
     with pytest.raises(ApiError) as refused:
         client.get(Pod, "web")
@@ -73,12 +73,12 @@ def test_device_kinds_typed(client: Client) -> None:
     client.create(codecs.from_dict(bodies.device_class("lightkube-gpu")))
     client.create(codecs.from_dict(bodies.resource_slice("lightkube-slice", node="node-9")))
     made = client.create(claim("claim", "lightkube-gpu"))
-    assert made.spec.devices.requests[0].exactly.count == 1  # type: ignore[union-attr,index]
+    assert made.spec.devices.requests[0].exactly.count == 1
     found = list(client.list(ResourceSlice, fields={"spec.nodeName": "node-9"}))
-    assert found[0].spec.devices[0].capacity["memory"]["value"] == "40Gi"  # type: ignore[union-attr,index]
-    made.metadata.labels = {"a": "b"}  # type: ignore[union-attr]
+    assert found[0].spec.devices[0].capacity["memory"]["value"] == "40Gi"
+    made.metadata.labels = {"a": "b"}
     replaced = client.replace(made)
-    assert replaced.metadata.labels == {"a": "b"}  # type: ignore[union-attr]
+    assert replaced.metadata.labels == {"a": "b"}
     with pytest.raises(ApiError) as refused:
         client.replace(made)
     assert refused.value.status.code == 409
@@ -92,11 +92,11 @@ def test_status_subresource(client: Client) -> None:
     client.create(claim("claim"))
     status: Any = {"status": bodies.allocation()}
     patched = client.patch(ResourceClaim.Status, "claim", status, patch_type=PatchType.MERGE)
-    assert patched.status.allocation.devices.results[0].pool == "node-1"  # type: ignore[union-attr,index]
+    assert patched.status.allocation.devices.results[0].pool == "node-1"
     again = client.get(ResourceClaim.Status, "claim")
-    again.status.allocation.devices.results[0].shareID = None  # type: ignore[union-attr,index]
+    again.status.allocation.devices.results[0].shareID = None
     replaced = client.replace(again)
-    assert replaced.status.allocation.devices.results[0].device == "gpu-0"  # type: ignore[union-attr,index]
+    assert replaced.status.allocation.devices.results[0].device == "gpu-0"
 
 
 def test_apply_and_conflict(client: Client) -> None:
@@ -142,16 +142,14 @@ def test_scale(client: Client) -> None:
     client.create(Deployment(metadata=ObjectMeta(name="web"), spec=spec))
     scale = Deployment.Scale(metadata=ObjectMeta(name="web"), spec=ScaleSpec(replicas=4))
     assert client.replace(scale, "web").spec.replicas == 4
-    assert client.get(Deployment, "web").spec.replicas == 4  # type: ignore[union-attr]
+    assert client.get(Deployment, "web").spec.replicas == 4
 
 
 def test_pages(client: Client) -> None:
     for number in range(7):
         client.create(config_map(f"settings-{number}"))
-    names = [item.metadata.name for item in client.list(ConfigMap, chunk_size=3)]  # type: ignore[union-attr]
-    assert [name for name in names if name.startswith("settings-")] == [  # type: ignore[union-attr]
-        f"settings-{number}" for number in range(7)
-    ]
+    names = [item.metadata.name for item in client.list(ConfigMap, chunk_size=3)]
+    assert [name for name in names if name.startswith("settings-")] == [f"settings-{number}" for number in range(7)]
 
 
 def test_watch_from_a_version(client: Client, server: Server, namespace: str) -> None:
@@ -169,7 +167,7 @@ def test_watch_from_a_version(client: Client, server: Server, namespace: str) ->
     writer.start()
     seen = []
     for event, found in client.watch(ConfigMap, resource_version=version):
-        if found.metadata.name == "settings":  # type: ignore[union-attr]
+        if found.metadata.name == "settings":
             seen.append(event)
         if event == "DELETED":
             break
@@ -189,12 +187,12 @@ async def test_async_client(server: Server, namespace: str) -> None:
     try:
         names = [f"claim-{number}" for number in range(8)]
         await asyncio.gather(*(client.create(claim(name)) for name in names))
-        found = [item.metadata.name async for item in client.list(ResourceClaim)]  # type: ignore[union-attr]
+        found = [item.metadata.name async for item in client.list(ResourceClaim)]
         assert found == names
         async for event, item in client.watch(ResourceClaim):
             assert event == "ADDED"
-            await client.delete(ResourceClaim, item.metadata.name)  # type: ignore[union-attr,arg-type]
-            names.remove(item.metadata.name)  # type: ignore[union-attr,arg-type]
+            await client.delete(ResourceClaim, item.metadata.name)
+            names.remove(item.metadata.name)
             if not names:
                 break
         assert [item async for item in client.list(ResourceClaim)] == []

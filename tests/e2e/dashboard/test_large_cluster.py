@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -63,7 +63,7 @@ async def populate(server: Server) -> None:
 
 
 def test_a_large_cluster_is_shown_and_updated_quickly(
-    large: Server, open_page: Open, record_property: pytest.RecordProperty
+    large: Server, open_page: Open, record_property: Callable[[str, object], None]
 ) -> None:
     started = time.monotonic()
     page = open_page(f"{large.url}/ui/#token=admin-token")

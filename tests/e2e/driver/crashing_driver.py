@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from dray.driver import Claim, ContainerEdits, Device, Driver, PreparedClaim, PreparedDevice, device, run
 from dray.driver.prepared.preparer import Preparer
@@ -46,7 +47,7 @@ def main(folder: Path, arguments: list[str]) -> int:
 def _crash_before_answering(name: str, crashes: Crashes) -> None:
     work = getattr(Preparer, name)
 
-    async def wrapped(self: Preparer, refs: object) -> object:
+    async def wrapped(self: Preparer[Any], refs: object) -> object:
         outcomes = await work(self, refs)
         crashes.reached(f"answer {name}")
         return outcomes

@@ -43,7 +43,7 @@ class _Versioned:
         return answer
 
 
-class FakeDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
+class FakeDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer):
     """`calls` is what it was asked; replace the `on_…` attributes to answer otherwise."""
 
     def __init__(self, name: str = "test.example.com", versions: Sequence[str] = BOTH, kind: str = "DRAPlugin") -> None:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 import yaml
 
+from dray.client.objects import uid_of
 from dray.node.dra.dra_manager import Prepared, PrepareError
 from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
 
@@ -41,7 +42,7 @@ async def test_env(world: World, node: Node) -> None:
         assert spec["cdiVersion"] == "0.3.0"
         assert name == f"{spec['kind']}={spec['devices'][0]['name']}"
         assert spec["devices"][0]["containerEdits"]["env"] == ["A=class", "B=claim", "DEVICE=slot-3"]
-        assert await node.claims.unprepare_claims(user.metadata.uid) is None
+        assert await node.claims.unprepare_claims(uid_of(user)) is None
         assert not list((node.root / "cdi").iterdir())
 
 

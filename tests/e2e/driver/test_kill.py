@@ -35,9 +35,11 @@ HERE = Path(__file__).parent
 TOP = HERE.parents[2]
 
 
-async def spawn(script: str, *arguments: str, **options: int) -> asyncio.subprocess.Process:
+async def spawn(script: str, *arguments: str, pipes: int | None = None) -> asyncio.subprocess.Process:
     environment = os.environ | {"PYTHONPATH": str(TOP), "GRPC_VERBOSITY": "NONE"}
-    return await asyncio.create_subprocess_exec(sys.executable, HERE / script, *arguments, env=environment, **options)
+    return await asyncio.create_subprocess_exec(
+        sys.executable, HERE / script, *arguments, env=environment, stdin=pipes, stdout=pipes
+    )
 
 
 @asynccontextmanager
@@ -156,8 +158,7 @@ class NodeProcess:
 
     async def start(self) -> None:
         arguments = (str(self.folder), str(self.root), self.kubeconfig)
-        pipe = asyncio.subprocess.PIPE
-        self.process = await spawn("crashing_node.py", *arguments, stdin=pipe, stdout=pipe)
+        self.process = await spawn("crashing_node.py", *arguments, pipes=asyncio.subprocess.PIPE)
 
     async def ask(self, line: str) -> str:
         """The answer, or nothing when the process died of the question."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dray.api.codec import from_document
+from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
 from dray.node.resource_manager import ResourceError
 from tests.e2e.driver.test_sdk import TestDriver
 from tests.e2e.driver.world import Node, World, driver_running, result
 
-ENTRIES = [
+ENTRIES: list[Document] = [
     {"name": "had", "resourceClaimName": "had", "optional": True},
     {"name": "not-had", "resourceClaimName": "not-had", "optional": True},
     {"name": "missing", "resourceClaimName": "missing", "optional": True},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from dray.node.plugins.handler import Plugin, PluginError
 from dray.node.plugins.plugin_manager import PluginManager
+from dray.rpc.pb.plugin_registration.v1.api_pb2 import PluginInfo
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.driver.servicer import FakeDriver
@@ -149,7 +151,7 @@ async def test_a_plugin_that_does_not_answer_in_time_is_tried_again(world: World
     slow = asyncio.Event()
     answer = driver.GetInfo
 
-    async def get_info(request: object, context: object) -> object:
+    async def get_info(request: Any, context: Any) -> PluginInfo:
         if not slow.is_set():
             slow.set()
             await asyncio.Event().wait()

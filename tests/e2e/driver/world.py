@@ -165,7 +165,8 @@ class World:
 
     async def slices(self) -> list[Document]:
         answer = await self.local.request("list", "resource.k8s.io/v1/resourceslices")
-        return answer["items"]
+        items: list[Document] = answer["items"]
+        return items
 
 
 def result(

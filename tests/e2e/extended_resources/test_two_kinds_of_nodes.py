@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import NODES, PODS, Agent, client_of, container_status
 from tests.servers import Server
 
+T = TypeVar("T")
 GPU = "example.com/gpu"
 APPS, DRA = GroupVersion("apps", "v1"), GroupVersion("resource.k8s.io", "v1")
 DEPLOYMENTS = unstructured(APPS, "deployments", "Deployment")
@@ -127,7 +128,7 @@ class Demo:
 
         return await self.until(settled, self.pods)
 
-    async def until(self, look: Callable[[], Awaitable[Any]], story: Callable[[], Awaitable[Any]]) -> Any:
+    async def until(self, look: Callable[[], Awaitable[T | None]], story: Callable[[], Awaitable[Any]]) -> T:
         deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
             found = await look()
@@ -139,7 +140,7 @@ class Demo:
 
     async def allocatable(self, node: str, count: str) -> None:
         async def same() -> bool:
-            return (await self.client.get(NODES, node))["status"]["allocatable"].get(GPU) == count
+            return bool((await self.client.get(NODES, node))["status"]["allocatable"].get(GPU) == count)
 
         await self.until(same, self.pods)
 

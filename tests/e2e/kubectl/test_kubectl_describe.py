@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ from tests.e2e.kubectl import bodies
 from tests.e2e.kubectl.tool import Kubectl, kubectl_version, needs_kubectl, rows_of
 from tests.servers import Server
 
-EVENT_TIMES = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}
+EVENT_TIMES: dict[str, Any] = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def squeezed(text: str) -> list[str]:

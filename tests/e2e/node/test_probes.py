@@ -31,8 +31,9 @@ async def serving(handler: Handler) -> AsyncIterator[int]:
 
 
 async def probe(port: int, path: str = "/", *headers: tuple[str, str], seconds: float = WAIT_SECONDS) -> ProbeResult:
-    container = Container(name="a", ports=[ContainerPort(container_port=port, name="web")])
-    action = HTTPGetAction(port="web", path=path, http_headers=[HTTPHeader(name=name, value=v) for name, v in headers])
+    container = Container(name="a", ports=(ContainerPort(container_port=port, name="web"),))
+    http_headers = tuple(HTTPHeader(name=name, value=value) for name, value in headers)
+    action = HTTPGetAction(port="web", path=path, http_headers=http_headers)
     return await ASKER.probe(Probe(http_get=action), container, "id", "127.0.0.1", seconds)
 
 

@@ -31,10 +31,9 @@ def wait(condition: Callable[[], Any], what: str) -> None:
 
 def start(name: str, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if name.startswith("node") else {}
-    return subprocess.Popen(
-        [sys.executable, str(HERE / name), *arguments], text=True, env=environment, cwd=ROOT, **pipes
-    )
+    pipe = subprocess.PIPE if name.startswith("node") else None
+    command = [sys.executable, str(HERE / name), *arguments]
+    return subprocess.Popen(command, text=True, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe)
 
 
 class World:
@@ -61,10 +60,12 @@ class World:
         self.until_allocatable(3)
 
     def kill_node(self) -> None:
-        self.node = kill(self.node)
+        kill(self.node)
+        self.node = None
 
     def kill_plugin(self) -> None:
-        self.plugin = kill(self.plugin)
+        kill(self.plugin)
+        self.plugin = None
 
     def send(self, **command: Any) -> None:
         assert self.node is not None

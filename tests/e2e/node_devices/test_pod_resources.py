@@ -53,7 +53,8 @@ class Client:
 
     async def get(self, name: str, namespace: str = "default") -> v1.PodResources:
         answer = await self.v1.Get(v1.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace))
-        return answer.pod_resources
+        found: v1.PodResources = answer.pod_resources
+        return found
 
     def counted(self, name: str, version: str = "v1") -> float:
         return self.metrics.value(f"kubelet_pod_resources_endpoint_{name}", {"server_api_version": version})

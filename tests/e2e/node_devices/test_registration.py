@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Awaitable
 
 import grpc.aio
 import pytest
@@ -23,7 +24,7 @@ from tests.e2e.node_devices.servicer import Raw
 from tests.unit.node.devices.builders import FOO, asking
 
 
-async def refused(work) -> str:
+async def refused(work: Awaitable[object]) -> str:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await work
     assert caught.value.code() is grpc.StatusCode.UNKNOWN

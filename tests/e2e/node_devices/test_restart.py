@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from dray.api.document import Document
 from dray.node.resource_manager import Rejection
 from dray.runtime.files import replace_file
 from tests.e2e.node_devices.harness import Foo, node, plugin
@@ -15,9 +16,10 @@ from tests.unit.node.devices.builders import FOO, Pods, asking
 PATH = "kubelet_internal_checkpoint"
 
 
-def read(folder: str) -> dict:
+def read(folder: str) -> Document:
     with open(os.path.join(folder, PATH)) as file:
-        return json.load(file)["Data"]
+        data: Document = json.load(file)["Data"]
+    return data
 
 
 async def run_two(folder: str, pods: Pods) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -244,9 +246,7 @@ async def test_a_condition_is_written_once(world: World) -> None:
     queued = scheduler.queue.pending()[0]
     for attempts in (2, 3):
         scheduler.handle.activate(queued.uid)
-        await world.eventually(
-            lambda: asyncio.sleep(0, queued.attempts), lambda count, wanted=attempts: count >= wanted
-        )
+        await world.eventually(lambda: asyncio.sleep(0, queued.attempts), partial(operator.le, attempts))
     await world.eventually(lambda: asyncio.sleep(0, scheduler.queue.counts()["unschedulable"]), bool)
     assert patches == ["big"]
     assert len(await world.event_messages("big", "FailedScheduling")) == 1

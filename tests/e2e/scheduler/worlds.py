@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dray.api.document import Document, GroupVersion
 from dray.client.in_process import in_process_client
@@ -23,6 +23,7 @@ from dray.scheduler.handle import PluginFactory
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 
+T = TypeVar("T")
 CORE = GroupVersion("", "v1")
 NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
 PODS = unstructured(CORE, "pods", "Pod")
@@ -108,7 +109,7 @@ class World:
 
         return await self.eventually(read, bool)
 
-    async def eventually(self, read: Callable[[], Awaitable[Any]], good: Callable[[Any], bool]) -> Any:
+    async def eventually(self, read: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
         """Read until it is good, or fail with what was read last."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SECONDS_MAX

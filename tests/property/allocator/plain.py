@@ -189,13 +189,14 @@ def _constraints_hold(claim: r.ResourceClaim, picks: list[Pick]) -> bool:
             pick for pick in picks if not named or pick.request in named or pick.request.partition("/")[0] in named
         ]
         name = constraint.match_attribute or constraint.distinct_attribute or ""
-        values = [_values(pick.device, name) for pick in concerned]
-        if any(value is None for value in values):
+        found = [_values(pick.device, name) for pick in concerned]
+        if any(value is None for value in found):
             return False
+        values = [value for value in found if value is not None]
         if constraint.match_attribute:
             if values and not set.intersection(*values):
                 return False
-        elif sum(map(len, values)) != len(set().union(*values)):
+        elif sum(map(len, values)) != len(set[Any]().union(*values)):
             return False
     return True
 

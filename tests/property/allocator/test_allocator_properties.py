@@ -79,7 +79,7 @@ def slices(draw: st.DrawFn) -> list[r.ResourceSlice]:
         count = draw(st.integers(3, 6))
         members = [draw(specs(f"d{number}")) for number in range(count)]
         here = draw(st.integers(0, count))
-        names = {"pool": f"pool-{pool}", "size": 3}
+        names: dict[str, Any] = {"pool": f"pool-{pool}", "size": 3}
         found.append(slice_of(*members[:here], name=f"{pool}-a", **names))
         found.append(slice_of(*members[here:], name=f"{pool}-b", all_nodes=True, **names))
         amount = str(draw(st.integers(3, 9)))
@@ -205,12 +205,12 @@ def test_what_is_kept_never_differs_from_what_is_new(data: st.DataObject) -> Non
             elif name in present:
                 del present[name]
                 inventory.remove_slice(name)
-        for item in data.draw(held(list(present.values()))):
-            name = item.metadata.name or ""
+        for taken in data.draw(held(list(present.values()))):
+            name = taken.metadata.name or ""
             known = holders.pop(name, None)
             if known is None:
-                holders[name] = item
-                allocations.apply_claim(item)
+                holders[name] = taken
+                allocations.apply_claim(taken)
             else:
                 allocations.remove_claim(known)
         fresh = Allocations()

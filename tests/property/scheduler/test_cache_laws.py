@@ -31,8 +31,9 @@ ANTI = {
 def make(uid: str, node_name: str) -> PodInfo:
     number = int(uid[1:])
     ports = [{"containerPort": 1, "hostPort": 80 + number % 2}]
-    spec = {"containers": [container({"cpu": f"{number + 1}", "a/b": str(number)}, ports=ports)]}
-    return PodInfo(pod(uid, uid=uid, nodeName=node_name, affinity=ANTI if number % 2 else None, **spec))
+    containers = [container({"cpu": f"{number + 1}", "a/b": str(number)}, ports=ports)]
+    affinity = ANTI if number % 2 else None
+    return PodInfo(pod(uid, uid=uid, nodeName=node_name, affinity=affinity, containers=containers))
 
 
 def images_of(labels: dict[str, str]) -> list[dict[str, object]]:

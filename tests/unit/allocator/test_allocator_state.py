@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dray.allocator import Allocations, Allocator, Inventory
 from dray.allocator.gates import Gates
 from dray.api.types import resource_v1 as r
+from dray.api.types.resource_v1 import ResourceClaim
 from tests.conformance.allocator.builders import (
     claim,
     counter_set,
@@ -212,7 +213,8 @@ def test_other_pools_are_not_looked_at_again() -> None:
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(["a", "b", ""]), st.booleans()), max_size=12))
 def test_what_is_left_does_not_depend_on_the_way(changes: list[tuple[str, str, bool]]) -> None:
-    allocations, last = Allocations(), {}
+    allocations = Allocations()
+    last: dict[str, ResourceClaim | None] = {}
     for name, used, removed in changes:
         item = holding(f"driver-a/pool-1/{used}", name=name) if used else holding(name=name)
         last[name] = None if removed else item
@@ -221,9 +223,9 @@ def test_what_is_left_does_not_depend_on_the_way(changes: list[tuple[str, str, b
         else:
             allocations.apply_claim(item)
     fresh = Allocations()
-    for item in last.values():
-        if item is not None:
-            fresh.apply_claim(item)
+    for left in last.values():
+        if left is not None:
+            fresh.apply_claim(left)
     for key in ("driver-a/pool-1/a", "driver-a/pool-1/b"):
         assert sorted(allocations.holders(key)) == sorted(fresh.holders(key))
     assert set(allocations.keys_in_use("driver-a/pool-1")) == set(fresh.keys_in_use("driver-a/pool-1"))

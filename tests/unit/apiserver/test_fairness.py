@@ -72,7 +72,8 @@ def test_one_greedy_client_does_not_starve_another() -> None:
     running: list[Admitted | Ticket] = []
     served: Counter[str] = Counter()
     rng = random.Random(1)
-    alice_waits, waits = None, []
+    alice_waits: int | None = None
+    waits: list[int] = []
     for step in range(4000):
         now = step / 1000
         while not isinstance(admission := queue.admit(user("greedy"), now), Rejected):
@@ -86,6 +87,7 @@ def test_one_greedy_client_does_not_starve_another() -> None:
             served[ticket.user_name] += 1
             running.append(ticket)
             if ticket.user_name == "alice":
+                assert alice_waits is not None
                 waits.append(step - alice_waits)
                 alice_waits = None
     assert max(waits) <= 2, "at most one other request goes before hers"
@@ -112,7 +114,7 @@ def test_many_equal_clients_get_equal_shares() -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-def test_probes_and_masters_are_exempt(path: str):
+def test_probes_and_masters_are_exempt(path: str) -> None:
     queue = full()
     for admission in (queue.admit(ANONYMOUS, 0, path=path), queue.admit(MASTER, 0)):
         assert admission == Admitted(exempt=True)

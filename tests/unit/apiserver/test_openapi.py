@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from dray.api.document import GroupVersionKind
+from dray.api.document import Document, GroupVersionKind
 from dray.api.schema import load
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.endpoint import Endpoint
@@ -19,7 +19,7 @@ from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.documents import Documents, OpenAPI, Served
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
 
-SCHEMA = {
+SCHEMA: Document = {
     "type": "object",
     "description": "A gadget.",
     "properties": {

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -15,12 +15,12 @@ from dray.apiserver.object_cache import ObjectCache
 from dray.apiserver.reflector import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, StoreReflector
 from dray.runtime.tasks import TaskGroup
 from dray.sim.replica.virtual_time import run_virtually
+from dray.store.buffered_watch import BufferedWatch
 from dray.store.interface import (
     Page,
     RevisionCompactedError,
     StoreError,
     StoreUnavailableError,
-    Watch,
     WatchOverflowError,
 )
 from dray.store.memory import MemoryStore
@@ -49,18 +49,18 @@ class FailingStore(MemoryStore):
                 raise self.error
         return await super().list_page(prefix, **options)
 
-    async def watch(self, prefix: str, *, after_revision: int) -> Watch:
+    async def watch(self, prefix: str, *, after_revision: int) -> BufferedWatch:
         stream = await super().watch(prefix, after_revision=after_revision)
         if prefix != NAMESPACES:
             return stream
         self.streams.append(InterruptibleWatch(stream))
-        return self.streams[-1]  # type: ignore[return-value]
+        return cast("BufferedWatch", self.streams[-1])
 
 
 class InterruptibleWatch:
     """A watch that can be ended with an error."""
 
-    def __init__(self, inner: Watch) -> None:
+    def __init__(self, inner: BufferedWatch) -> None:
         self._inner = inner
         self._error: StoreError | None = None
 

@@ -93,7 +93,9 @@ def test_methods_have_their_names(module: Any, methods: list[str]) -> None:
 
 def test_types_that_matter_on_the_wire() -> None:
     fields = v1.NodePrepareResourcesResponse.DESCRIPTOR.fields_by_name
-    assert fields["claims"].message_type.GetOptions().map_entry
+    entry = fields["claims"].message_type
+    assert entry is not None
+    assert entry.GetOptions().map_entry
     assert v1.Device.DESCRIPTOR.fields_by_name["share_id"].has_presence
     for name in ("last_updated_time", "health_check_timeout_seconds"):
         assert health.DeviceHealth.DESCRIPTOR.fields_by_name[name].type == FieldDescriptor.TYPE_INT64

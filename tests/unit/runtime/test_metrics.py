@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from dray.runtime.metrics import LATENCY_BUCKETS, Family, Metrics, exposition
 
-prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+prometheus_client.disable_created_metrics()
 
 
 class Two:

@@ -17,7 +17,7 @@ from dray.sim.claims import ClaimState, claim_state
 
 CONTROLLER, SCHEDULER = Actor.CONTROLLER, Actor.SCHEDULER
 ALLOCATION = {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "0"}]}}
-DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+DELETED: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def _pod(name: str, phase: str = "Running") -> Pod:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,12 @@ def full_disk() -> Iterator[None]:
 async def test_waiting_writes_share_a_commit(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[int] = []
     original = store._on_committed
-    monkeypatch.setattr(store._writer, "_committed", lambda writes: (batches.append(len(writes)), original(writes)))
+
+    def committed(writes: Any) -> None:
+        batches.append(len(writes))
+        original(writes)
+
+    monkeypatch.setattr(store._writer, "_committed", committed)
     await asyncio.gather(*(store.create(f"{PODS}{number}", b"") for number in range(BATCH_ROWS_MAX + 100)))
     assert batches == [BATCH_ROWS_MAX, 100]
 

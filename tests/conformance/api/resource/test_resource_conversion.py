@@ -26,7 +26,7 @@ def claim(version: str, *requests: Document) -> Document:
 
 
 # v1beta1 request, hub request.
-REQUESTS = {
+REQUESTS: dict[str, tuple[Document, Document]] = {
     "exact": ({"name": "r", **EXACT}, {"name": "r", "exactly": EXACT}),
     "everything": (
         {"name": "r", **EXACT, "adminAccess": False, "selectors": [], "tolerations": [{}], "capacity": {}},

@@ -28,7 +28,7 @@ def requests(version: str, kind: str, *items: Document) -> Any:
 
 KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 # Given and expected fields of a request.
-REQUESTS = {
+REQUESTS: dict[str, tuple[Document, Document]] = {
     "nothing": ({}, {"allocationMode": "ExactCount", "count": 1}),
     "mode": ({"allocationMode": "ExactCount"}, {"allocationMode": "ExactCount", "count": 1}),
     "count": ({"count": 3}, {"allocationMode": "ExactCount", "count": 3}),

@@ -116,7 +116,7 @@ def test_pod_claims(given: Document, expected: list[str]) -> None:
 
 
 def using(*claims: Document, init: tuple[Document, ...] = ()) -> Document:
-    spec = pod(CLAIM, {"name": "d", "resourceClaimName": "e"})["spec"]
+    spec: Document = pod(CLAIM, {"name": "d", "resourceClaimName": "e"})["spec"]
     spec["containers"] = [{"name": "m", "resources": {"claims": list(claims)}}]
     spec["initContainers"] = [{"name": "i", "resources": {"claims": list(init)}}]
     return spec

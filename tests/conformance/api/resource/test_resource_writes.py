@@ -300,7 +300,7 @@ def test_fields_of_claim_status_whose_gate_is_off(given: tuple[str, Document, Do
     assert updated(strategy, claim(), claim(status=full), context(namespace=LABELLED))[0]["status"] == full
 
 
-SLICE_GATES = {
+SLICE_GATES: dict[str, tuple[str, Document]] = {
     "taints": ("DRADeviceTaints", {"taints": [{"key": "k", "effect": "None"}]}),
     "consumesCounters": ("DRAPartitionableDevices", {"consumesCounters": [{"counterSet": "a", "counters": {"b": {}}}]}),
     "nodeName": ("DRAPartitionableDevices", {"nodeName": "n"}),
@@ -528,7 +528,7 @@ SELECTORS = {
 @pytest.mark.parametrize("expression", SELECTORS)
 @pytest.mark.behaviour("SP-10")
 def test_selectors_are_compiled(expression: str) -> None:
-    request = {"name": "r", "exactly": exactly(selectors=[{"cel": {"expression": expression}}])}
+    request: Document = {"name": "r", "exactly": exactly(selectors=[{"cel": {"expression": expression}}])}
     path = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
     expected = [f"{path}: {text}" for text in SELECTORS[expression]]
     assert created("resourceclaims", claim(request))[1] == expected

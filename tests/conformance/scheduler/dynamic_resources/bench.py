@@ -318,8 +318,8 @@ async def bench(gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
         )
         plugin = make_dynamic_resources(arguments, handle)
         made = Bench(plugin, handle, user, transport, recorded)  # type: ignore[arg-type]
-        for resource in (NODES, PODS):
-            informers.informer(resource)
+        informers.informer(NODES)
+        informers.informer(PODS)
         async with TaskGroup("bench") as group:
             group.spawn(informers.run(), "informers")
             await informers.wait_for_sync()

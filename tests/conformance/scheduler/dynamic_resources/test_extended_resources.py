@@ -536,7 +536,7 @@ async def test_a_name_that_is_somebody_elses_is_not_taken() -> None:
 
 async def abandoned(world: Bench, **resources: int) -> Pod:
     """A Pod whose scheduler ended between PreBind and Bind."""
-    attempt = await world.start(asking(**(resources or {"gpu": 1})))
+    attempt = await world.start(asking("pod", **(resources or {"gpu": 1})))
     world.feasible(attempt)
     assert (await world.take(attempt, "worker")).is_success
     world.transport.calls.clear()
@@ -705,7 +705,7 @@ async def test_which_classes_wake_a_pod(old: Document | None, new: Document | No
         change = (as_class(old) if old else None, as_class(new) if new else None)
         fit = NodeResourcesFit({}, world.handle)
         for plugin in (world.plugin, fit):
-            [hint] = [i.hint for i in plugin.events_to_register() if i.event.resource == "DeviceClass"]  # type: ignore[attr-defined]
+            [hint] = [i.hint for i in plugin.events_to_register() if i.event.resource == "DeviceClass"]
             assert hint is not None
             assert hint(pod, *change) is expected, plugin.name
 

@@ -75,7 +75,7 @@ class _Service:
         return answer
 
 
-class BreakableDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
+class BreakableDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer):
     """Also implements `Restarter`; `disk` survives a restart."""
 
     def __init__(self, root: Path, cdi: Path, client: Client, fault: str = "") -> None:

@@ -18,7 +18,7 @@ DEVICES = ("a", "b", "c")
 SOCKET = "test.sock"
 
 
-class BreakablePlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]
+class BreakablePlugin(pb_grpc.DevicePluginServicer):
     def __init__(self, folder: Path, fault: str = "") -> None:
         self.folder, self.fault = folder, fault
         self.streams = self.registrations = 0

@@ -14,7 +14,7 @@ from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 DRIVER = "gpu.example.com"
 
 
-class FakePlugin(registration_grpc.RegistrationServicer, pb_grpc.NodeServicer):  # type: ignore[misc]
+class FakePlugin(registration_grpc.RegistrationServicer, pb_grpc.NodeServicer):
     """`calls` is what it was asked; replace the `on_…` attributes to answer otherwise."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -39,8 +39,8 @@ from tests.e2e.runtime.http.harness import (
 
 
 @asynccontextmanager
-async def client_of(script: Script, **more: bool) -> AsyncIterator[HttpClient]:
-    client = HttpClient(Route(Origin("http", "127.0.0.1", script.port)), **more)
+async def client_of(script: Script, *, keep: bool = True) -> AsyncIterator[HttpClient]:
+    client = HttpClient(Route(Origin("http", "127.0.0.1", script.port)), keep=keep)
     try:
         yield client
     finally:
@@ -256,11 +256,14 @@ async def test_a_cancelled_request_ends_its_connection_and_no_other() -> None:
             with await client.send("GET", path) as answer:
                 await answer.read()
 
+        def reads_more_than(count: int) -> Callable[[], bool]:
+            return lambda: len(script.requests) > count
+
         for path in ("/hang", "/hang-in-body"):
             await ask(client)
             seen, connections = len(script.requests), script.connections
             task = asyncio.create_task(hang(path))
-            await until(lambda seen=seen: len(script.requests) > seen)
+            await until(reads_more_than(seen))
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

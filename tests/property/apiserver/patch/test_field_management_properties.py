@@ -104,10 +104,11 @@ THING = StructType(
 
 words = st.sampled_from(["p", "q", "r"])
 labels = st.dictionaries(words, words, min_size=1, max_size=2)
-items = st.fixed_dictionaries({"name": words}, optional={"value": words, "labels": labels})
+items: st.SearchStrategy[Document] = st.fixed_dictionaries({"name": words}, optional={"value": words, "labels": labels})
 anything = st.recursive(words, lambda inner: st.dictionaries(words, inner, min_size=1, max_size=2), max_leaves=4)
-things = st.fixed_dictionaries(
-    {"apiVersion": st.just("example.com/v1"), "kind": st.just("Thing")},
+envelope: dict[str, st.SearchStrategy[Any]] = {"apiVersion": st.just("example.com/v1"), "kind": st.just("Thing")}
+things: st.SearchStrategy[Document] = st.fixed_dictionaries(
+    envelope,
     optional={
         "value": words,
         "labels": labels,

@@ -113,9 +113,9 @@ def test_a_static_token() -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearer", "Bearer  "])
-def test_without_credentials_one_is_anonymous(header: str | None):
-    def asking(**options: bool) -> UserInfo:
-        who = authenticator(**options)
+def test_without_credentials_one_is_anonymous(header: str | None) -> None:
+    def asking(*, allow_anonymous: bool = True) -> UserInfo:
+        who = authenticator(allow_anonymous=allow_anonymous)
         return who.authenticate(authorization_header=header, peer_certificate=None, now=NOW)
 
     assert asking() == ANONYMOUS
@@ -124,7 +124,7 @@ def test_without_credentials_one_is_anonymous(header: str | None):
 
 
 @pytest.mark.parametrize("token", ["bad", "a.b.c", "alice-token ,", "é", "ALICE-TOKEN"])
-def test_a_bad_token_is_an_error_not_anonymous(token: str):
+def test_a_bad_token_is_an_error_not_anonymous(token: str) -> None:
     with pytest.raises(UnauthorizedError) as caught:
         ask(authenticator(), token)
     assert caught.value.status() == {
@@ -133,7 +133,7 @@ def test_a_bad_token_is_an_error_not_anonymous(token: str):
     }  # fmt: skip
 
 
-def test_the_token_file_is_read_as_kubernetes_does():
+def test_the_token_file_is_read_as_kubernetes_does() -> None:
     text = 't1,u1,1\nt2,u2,2,"a, b,"\n\n,nobody,3\nt1,u9,9\n'
     assert sorted(parse_token_file(text, "f").values(), key=lambda user: user.name) == [
         UserInfo("u2", "2", ("a", "b")),
@@ -226,7 +226,7 @@ def gone(resource: str) -> Change:
         ),
     ],
 )
-def test_a_token_is_invalid_without_its_bound_object(spec: Document, change: Change, good: bool):
+def test_a_token_is_invalid_without_its_bound_object(spec: Document, change: Change, good: bool) -> None:
     objects = StoredObjects()
     who = authenticator(objects)
     token, _ = who.service_accounts.issue_token(ACCOUNT, spec, NOW)
@@ -244,7 +244,7 @@ def test_a_token_is_invalid_without_its_bound_object(spec: Document, change: Cha
     ("seconds", "good"),
     [(-1, False), (0, True), (599, True), (600, False)],
 )
-def test_a_token_is_good_in_its_time_only(seconds: int, good: bool):
+def test_a_token_is_good_in_its_time_only(seconds: int, good: bool) -> None:
     who = authenticator()
     token, _ = who.service_accounts.issue_token(ACCOUNT, {"expirationSeconds": 600}, NOW)
     # Fill the cache first: a cached signature must not outlive the token.
@@ -267,7 +267,7 @@ def forged(**changes: Any) -> str:
 def unsigned() -> str:
     token, _ = tokens().issue_token(ACCOUNT, {}, NOW)
     claims = jwt.decode(token, options={"verify_signature": False})
-    return jwt.encode(claims, None, "none", headers={"kid": jwt.get_unverified_header(token)["kid"]})
+    return jwt.encode(claims, "", "none", headers={"kid": jwt.get_unverified_header(token)["kid"]})
 
 
 def signed_by_another() -> str:
@@ -288,7 +288,7 @@ def signed_by_another() -> str:
         pytest.param(lambda: tokens().issue_token(ACCOUNT, {}, NOW)[0][:-4] + "AAAA", id="cut"),
     ],
 )
-def test_a_token_that_is_not_ours_is_rejected(make: Callable[[], str]):
+def test_a_token_that_is_not_ours_is_rejected(make: Callable[[], str]) -> None:
     with pytest.raises(UnauthorizedError):
         ask(authenticator(), make())
 
@@ -321,7 +321,7 @@ def test_a_token_that_is_not_ours_is_rejected(make: Callable[[], str]):
         ),
     ],
 )
-def test_token_requests_are_checked(spec: Document, error: type[APIError], message: str):
+def test_token_requests_are_checked(spec: Document, error: type[APIError], message: str) -> None:
     with pytest.raises(error) as caught:
         tokens().issue_token(ACCOUNT, spec, NOW)
     assert caught.value.message == message
@@ -395,5 +395,5 @@ def test_others_can_check_our_tokens_with_the_published_keys() -> None:
         ("alice", None),
     ],
 )
-def test_service_account_user_names(name: str, expected: tuple[str, str] | None):
+def test_service_account_user_names(name: str, expected: tuple[str, str] | None) -> None:
     assert split_user_name(name) == expected

@@ -50,7 +50,7 @@ def test_a_certificate_without_a_common_name_has_no_user() -> None:
         pytest.param(timedelta(days=-1), False, id="not yet valid"),
     ],
 )
-def test_a_leaf_is_renewed_in_its_last_thirty_days(after: timedelta, expected: bool):
+def test_a_leaf_is_renewed_in_its_last_thirty_days(after: timedelta, expected: bool) -> None:
     root = authority()
     pair = certificates.new_client(root, certificates.ADMIN, NOW)
     assert certificates.is_current(pair, root, NOW + after) is expected

@@ -7,6 +7,7 @@ import ssl
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +30,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {item.name: item.read_bytes() for item in (path / "pki").iterdir()}
 
 
-def test_the_first_start_makes_everything_and_the_next_keeps_it(tmp_path: Path):
+def test_the_first_start_makes_everything_and_the_next_keeps_it(tmp_path: Path) -> None:
     first = ensure(tmp_path)
     before = contents(tmp_path)
     assert set(before) - {".lock"} == {
@@ -40,7 +41,7 @@ def test_the_first_start_makes_everything_and_the_next_keeps_it(tmp_path: Path):
     assert contents(tmp_path) == before
 
 
-def test_keys_and_directory_are_private(tmp_path: Path):
+def test_keys_and_directory_are_private(tmp_path: Path) -> None:
     ensure(tmp_path)
     assert stat.S_IMODE((tmp_path / "pki").stat().st_mode) == 0o700
     for key in (tmp_path / "pki").glob("*.key"):
@@ -49,7 +50,7 @@ def test_keys_and_directory_are_private(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["ca.key", "apiserver.key", "admin.key", "sa.key"])
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_can_reach_is_rejected(tmp_path: Path, name: str, mode: int):
+def test_a_key_that_others_can_reach_is_rejected(tmp_path: Path, name: str, mode: int) -> None:
     ensure(tmp_path)
     key = tmp_path / "pki" / name
     key.chmod(mode)
@@ -57,7 +58,7 @@ def test_a_key_that_others_can_reach_is_rejected(tmp_path: Path, name: str, mode
         ensure(tmp_path)
 
 
-def test_leaf_certificates_are_renewed_and_the_authority_is_kept(tmp_path: Path):
+def test_leaf_certificates_are_renewed_and_the_authority_is_kept(tmp_path: Path) -> None:
     first = ensure(tmp_path)
     later = ensure(tmp_path, NOW + timedelta(days=350))
     assert later.authority == first.authority
@@ -66,7 +67,7 @@ def test_leaf_certificates_are_renewed_and_the_authority_is_kept(tmp_path: Path)
     assert all(later.clients[name] != first.clients[name] for name in first.clients)
 
 
-def test_a_new_name_renews_only_the_server_certificate(tmp_path: Path):
+def test_a_new_name_renews_only_the_server_certificate(tmp_path: Path) -> None:
     first = ensure(tmp_path)
     assert certificates.server_names(first.server.certificate) == {*pki_files.SERVER_NAMES, "node-1.example"}
     second = ensure(tmp_path, extra_names=("10.0.0.1", "api.example"))
@@ -75,7 +76,7 @@ def test_a_new_name_renews_only_the_server_certificate(tmp_path: Path):
     assert ensure(tmp_path, extra_names=("10.0.0.1",)).server == second.server
 
 
-def test_a_torn_pair_is_made_anew(tmp_path: Path):
+def test_a_torn_pair_is_made_anew(tmp_path: Path) -> None:
     first = ensure(tmp_path)
     (tmp_path / "pki" / "admin.key").write_bytes(certificates.new_private_key())
     (tmp_path / "pki" / "scheduler.crt").unlink()
@@ -85,7 +86,7 @@ def test_a_torn_pair_is_made_anew(tmp_path: Path):
     assert second.clients["controller-manager"] == first.clients["controller-manager"]
 
 
-def test_an_authority_without_certificate_gets_one_but_without_key_is_an_error(tmp_path: Path):
+def test_an_authority_without_certificate_gets_one_but_without_key_is_an_error(tmp_path: Path) -> None:
     first = ensure(tmp_path)
     (tmp_path / "pki" / "ca.crt").unlink()
     assert ensure(tmp_path).authority.key == first.authority.key
@@ -94,7 +95,7 @@ def test_an_authority_without_certificate_gets_one_but_without_key_is_an_error(t
         ensure(tmp_path)
 
 
-def test_an_expired_or_mixed_up_authority_is_an_error(tmp_path: Path):
+def test_an_expired_or_mixed_up_authority_is_an_error(tmp_path: Path) -> None:
     ensure(tmp_path)
     with pytest.raises(CertificateError, match="has expired"):
         ensure(tmp_path, NOW + timedelta(days=3651))
@@ -103,7 +104,7 @@ def test_an_expired_or_mixed_up_authority_is_an_error(tmp_path: Path):
         ensure(tmp_path)
 
 
-def test_node_certificates(tmp_path: Path):
+def test_node_certificates(tmp_path: Path) -> None:
     pki = ensure(tmp_path)
     pair = pki_files.ensure_node_client(pki, "n1", NOW)
     assert pki_files.ensure_node_client(pki, "n1", NOW) == pair
@@ -112,7 +113,7 @@ def test_node_certificates(tmp_path: Path):
         pki_files.ensure_node_client(pki, "../evil", NOW)
 
 
-def test_the_kubeconfig_holds_everything(tmp_path: Path):
+def test_the_kubeconfig_holds_everything(tmp_path: Path) -> None:
     pki = ensure(tmp_path)
     admin = pki.clients["admin"]
     path = tmp_path / "kubeconfig"
@@ -131,7 +132,9 @@ def test_the_kubeconfig_holds_everything(tmp_path: Path):
     assert base64.b64decode(config["users"][0]["user"]["client-key-data"]) == admin.key
 
 
-def test_a_token_file_that_others_can_read_is_used_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_token_file_that_others_can_read_is_used_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "tokens.csv"
     path.write_text("secret,alice,1,devs\n")
     path.chmod(0o600)
@@ -171,16 +174,17 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tupl
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "kubernetes.default.svc", "node-1.example"])
-def test_the_server_presents_its_names_and_sees_the_client(tmp_path: Path, host: str):
+def test_the_server_presents_its_names_and_sees_the_client(tmp_path: Path, host: str) -> None:
     pki = ensure(tmp_path)
     client = client_context(pki, pki.clients["admin"], tmp_path)
     server_end, client_end = handshake(pki_files.server_context(pki), client, host)
     assert client_end.selected_alpn_protocol() == "http/1.1"
-    subject = dict(pair for name in server_end.getpeercert()["subject"] for pair in name)
+    presented: Any = server_end.getpeercert()
+    subject = dict(pair for name in presented["subject"] for pair in name)
     assert subject == {"organizationName": "system:masters", "commonName": "kubernetes-admin"}
 
 
-def test_a_client_certificate_is_optional(tmp_path: Path):
+def test_a_client_certificate_is_optional(tmp_path: Path) -> None:
     pki = ensure(tmp_path)
     server_end, _ = handshake(pki_files.server_context(pki), client_context(pki, None, tmp_path), "localhost")
     assert server_end.getpeercert() is None
@@ -196,11 +200,11 @@ def strangers(pki: PKI) -> dict[str, KeyPair]:
 
 
 @pytest.mark.parametrize("who", ["another authority", "expired", "a serving certificate"])
-def test_a_client_certificate_is_never_unchecked(tmp_path: Path, who: str):
+def test_a_client_certificate_is_never_unchecked(tmp_path: Path, who: str) -> None:
     pki = ensure(tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(pki_files.server_context(pki), client_context(pki, strangers(pki)[who], tmp_path), "localhost")
 
 
-def test_old_protocols_are_rejected(tmp_path: Path):
+def test_old_protocols_are_rejected(tmp_path: Path) -> None:
     assert pki_files.server_context(ensure(tmp_path)).minimum_version is ssl.TLSVersion.TLSv1_2

@@ -65,7 +65,7 @@ def pods(verb: str = "get", **more: str) -> Document:
     return {"resourceAttributes": {"verb": verb, "resource": "pods", **more}}
 
 
-def test_system_masters_are_always_allowed(authorizer: Authorizer):
+def test_system_masters_are_always_allowed(authorizer: Authorizer) -> None:
     assert authorizer.self_subject_access_review(ADMIN, pods(namespace="golden")) == {"allowed": True}
     assert authorizer.authorize(Attributes(ADMIN, "eat", path="/cake")).allowed
 
@@ -75,14 +75,14 @@ def test_masters_do_not_need_the_binding() -> None:
     assert empty.authorize(Attributes(ADMIN, "get", resource="pods")).allowed
 
 
-def test_a_denial_has_no_reason(authorizer: Authorizer):
+def test_a_denial_has_no_reason(authorizer: Authorizer) -> None:
     assert authorizer.self_subject_access_review(ALICE, pods()) == {"allowed": False}
     spec = {"user": "alice", "groups": ["devs"], "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
     assert authorizer.subject_access_review(spec) == {"allowed": False}
     assert authorizer.local_subject_access_review({"user": "alice", **pods(namespace="x")}, "x") == {"allowed": False}
 
 
-def test_an_allowance_has_one(authorizer: Authorizer):
+def test_an_allowance_has_one(authorizer: Authorizer) -> None:
     spec = {"groups": ["system:authenticated"], "nonResourceAttributes": {"verb": "get", "path": "/apis/apps"}}
     assert authorizer.subject_access_review(spec) == {
         "allowed": True,
@@ -91,7 +91,7 @@ def test_an_allowance_has_one(authorizer: Authorizer):
     }
 
 
-def test_an_empty_review_is_invalid(authorizer: Authorizer):
+def test_an_empty_review_is_invalid(authorizer: Authorizer) -> None:
     with pytest.raises(InvalidError) as caught:
         authorizer.subject_access_review({})
     status = caught.value.status()
@@ -125,12 +125,12 @@ def test_an_empty_review_is_invalid(authorizer: Authorizer):
         ({"user": "a", "nonResourceAttributes": {"verb": "get", "path": "/"}}, "disallowed on this kind of request"),
     ],
 )
-def test_a_local_review_stays_in_its_namespace(authorizer: Authorizer, spec: Document, message: str):
+def test_a_local_review_stays_in_its_namespace(authorizer: Authorizer, spec: Document, message: str) -> None:
     with pytest.raises(InvalidError, match=message):
         authorizer.local_subject_access_review(spec, "x")
 
 
-def test_both_kinds_of_attributes_are_one_too_many(authorizer: Authorizer):
+def test_both_kinds_of_attributes_are_one_too_many(authorizer: Authorizer) -> None:
     with pytest.raises(InvalidError, match="cannot be specified in combination with resourceAttributes"):
         authorizer.self_subject_access_review(ALICE, {**pods(), "nonResourceAttributes": {"path": "/"}})
 
@@ -146,13 +146,13 @@ def test_both_kinds_of_attributes_are_one_too_many(authorizer: Authorizer):
         ({}, False),
     ],
 )
-def test_a_review_asks_with_selectors_too(authorizer: Authorizer, selector: Document, allowed: bool):
+def test_a_review_asks_with_selectors_too(authorizer: Authorizer, selector: Document, allowed: bool) -> None:
     spec = {"resourceAttributes": {"verb": "list", "resource": "pods", "fieldSelector": selector}}
     assert authorizer.self_subject_access_review(N1, spec)["allowed"] is allowed
     assert attributes_of(N1, spec).user is N1
 
 
-def test_rules_reviews(authorizer: Authorizer):
+def test_rules_reviews(authorizer: Authorizer) -> None:
     status = authorizer.self_subject_rules_review(ALICE, "golden")
     assert list(status) == ["resourceRules", "nonResourceRules", "incomplete"]
     assert [rule["resources"] for rule in status["resourceRules"]] == [
@@ -182,7 +182,9 @@ def test_rules_reviews(authorizer: Authorizer):
         ("list", "", False),
     ],
 )
-def test_a_watch_of_one_object_is_about_that_object(authorizer: Authorizer, verb: str, selector: str, allowed: bool):
+def test_a_watch_of_one_object_is_about_that_object(
+    authorizer: Authorizer, verb: str, selector: str, allowed: bool
+) -> None:
     attributes = Attributes(N1, verb, resource="nodes", field_selector=selector)
     if allowed:
         authorizer.check(attributes)
@@ -224,11 +226,13 @@ def acting(authorizer: Authorizer, user: UserInfo, *headers: tuple[str, str]) ->
         ),
     ],
 )
-def test_acting_as_someone_one_may_be(authorizer: Authorizer, headers: list[tuple[str, str]], expected: UserInfo):
+def test_acting_as_someone_one_may_be(
+    authorizer: Authorizer, headers: list[tuple[str, str]], expected: UserInfo
+) -> None:
     assert acting(authorizer, CLERK, *headers) == expected
 
 
-def test_an_administrator_may_be_anyone(authorizer: Authorizer):
+def test_an_administrator_may_be_anyone(authorizer: Authorizer) -> None:
     user = acting(authorizer, ADMIN, ("Impersonate-User", "bob"), ("Impersonate-Group", "system:masters"))
     assert user.groups == ("system:masters", "system:authenticated")
     assert "system:masters" not in acting(authorizer, ADMIN, ("Impersonate-User", "bob")).groups
@@ -266,7 +270,7 @@ def test_an_administrator_may_be_anyone(authorizer: Authorizer):
 )
 def test_impersonation_without_permission_is_rejected(
     authorizer: Authorizer, headers: list[tuple[str, str]], message: str
-):
+) -> None:
     with pytest.raises(ForbiddenError) as caught:
         acting(authorizer, CLERK, *headers)
     assert caught.value.message == message
@@ -275,7 +279,7 @@ def test_impersonation_without_permission_is_rejected(
 @pytest.mark.parametrize(
     "header", [("Impersonate-Group", "devs"), ("Impersonate-Uid", "7"), ("Impersonate-Extra-a", "b")]
 )
-def test_groups_need_a_user(authorizer: Authorizer, header: tuple[str, str]):
+def test_groups_need_a_user(authorizer: Authorizer, header: tuple[str, str]) -> None:
     with pytest.raises(BadRequestError, match="without impersonating a user"):
         acting(authorizer, ADMIN, header)
 
@@ -284,5 +288,5 @@ def test_groups_need_a_user(authorizer: Authorizer, header: tuple[str, str]):
     ("names", "expected"),
     [(["Accept"], False), (["Accept", "IMPERSONATE-user"], True), (["impersonate-extra-x"], True)],
 )
-def test_impersonation_is_noticed(names: Any, expected: bool):
+def test_impersonation_is_noticed(names: Any, expected: bool) -> None:
     assert is_impersonating(names) is expected

@@ -44,7 +44,7 @@ def may(user: UserInfo | str, verb: str, resource: str = "", *, path: str = "", 
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/version", "/version/"])
-def test_anonymous_callers_reach_health_and_version(index: RBACIndex, path: str):
+def test_anonymous_callers_reach_health_and_version(index: RBACIndex, path: str) -> None:
     assert index.authorize(may(ANONYMOUS, "get", path=path)).allowed
 
 
@@ -60,11 +60,11 @@ def test_anonymous_callers_reach_health_and_version(index: RBACIndex, path: str)
         may(ANONYMOUS, "create", "selfsubjectaccessreviews", group="authorization.k8s.io"),
     ],
 )
-def test_and_nothing_else(index: RBACIndex, attributes: Attributes):
+def test_and_nothing_else(index: RBACIndex, attributes: Attributes) -> None:
     assert not index.authorize(attributes).allowed
 
 
-def test_the_rules_of_everyone_are_those_of_kubernetes(index: RBACIndex):
+def test_the_rules_of_everyone_are_those_of_kubernetes(index: RBACIndex) -> None:
     rules = index.rules_for(ALICE, "golden").rules
     assert [rule.document() for rule in rules if rule.resources] == [
         {
@@ -115,7 +115,7 @@ def test_the_rules_of_everyone_are_those_of_kubernetes(index: RBACIndex):
         (may(MANAGER, "create", "clusterrolebindings", group="rbac.authorization.k8s.io"), False),
     ],
 )
-def test_who_may_what(index: RBACIndex, attributes: Attributes, allowed: bool):
+def test_who_may_what(index: RBACIndex, attributes: Attributes, allowed: bool) -> None:
     assert index.authorize(attributes).allowed is allowed
 
 

@@ -66,7 +66,7 @@ def try_binding(index: RBACIndex, new: Document, user: UserInfo = ALICE, old: Do
         pytest.param(rule("get", group="*"), rule("get", group="apps"), id="any group"),
     ],
 )
-def test_a_role_within_ones_rights_is_fine(owned: Document, wanted: Document):
+def test_a_role_within_ones_rights_is_fine(owned: Document, wanted: Document) -> None:
     try_role(held(owned), role(wanted))
 
 
@@ -106,7 +106,9 @@ def test_a_role_within_ones_rights_is_fine(owned: Document, wanted: Document):
         ),
     ],
 )
-def test_a_role_with_permissions_that_the_writer_lacks_is_rejected(owned: Document, wanted: Document, missing: str):
+def test_a_role_with_permissions_that_the_writer_lacks_is_rejected(
+    owned: Document, wanted: Document, missing: str
+) -> None:
     with pytest.raises(ForbiddenError) as caught:
         try_role(held(owned), role(wanted))
     assert caught.value.message == (

@@ -131,7 +131,7 @@ NEEDS_SELECTOR = "can only list/watch/deletecollection resourceslices with nodeN
         pytest.param(slices("list", selector="spec.driver=d,spec.nodeName=n1"), None, id="with another term"),
     ],
 )  # fmt: skip
-def test_a_node_reaches_its_own_slices_only(authorizer: Authorizer, attributes: Attributes, reason: str | None):
+def test_a_node_reaches_its_own_slices_only(authorizer: Authorizer, attributes: Attributes, reason: str | None) -> None:
     decision = authorizer.authorize(attributes)
     assert decision.allowed is (reason is None)
     assert decision.reason == (reason or "")
@@ -176,7 +176,7 @@ def test_a_node_reaches_its_own_slices_only(authorizer: Authorizer, attributes: 
 )
 def test_a_node_writes_its_own_slices_only(
     index: NodeIndex, new: Document | None, old: Document | None, message: str | None
-):
+) -> None:
     expect(message, slices("create"), new, old, index)
 
 
@@ -253,12 +253,12 @@ def in_x(verb: str, resource: str, name: str = "", group: str = "", **more: Any)
         pytest.param(asks("create", "deviceclasses", DRA), "", id="device class"),
     ],
 )  # fmt: skip
-def test_what_a_node_may_ask_for(authorizer: Authorizer, attributes: Attributes, reason: str | None):
+def test_what_a_node_may_ask_for(authorizer: Authorizer, attributes: Attributes, reason: str | None) -> None:
     decision = authorizer.authorize(attributes)
     assert (decision.allowed, decision.reason) == (reason is None, reason or "")
 
 
-def test_the_refusal_a_node_sees(authorizer: Authorizer):
+def test_the_refusal_a_node_sees(authorizer: Authorizer) -> None:
     with pytest.raises(ForbiddenError) as caught:
         authorizer.check(slices("list"))
     assert caught.value.message == (
@@ -276,11 +276,11 @@ def test_the_refusal_a_node_sees(authorizer: Authorizer):
         ("alice", ("system:nodes",), None),
     ],
 )
-def test_who_is_a_node(name: str, groups: tuple[str, ...], expected: str | None):
+def test_who_is_a_node(name: str, groups: tuple[str, ...], expected: str | None) -> None:
     assert node_name_of(UserInfo(name, groups=groups)) == expected
 
 
-def test_a_node_without_a_name_gets_nothing(authorizer: Authorizer, index: NodeIndex):
+def test_a_node_without_a_name_gets_nothing(authorizer: Authorizer, index: NodeIndex) -> None:
     nameless = UserInfo("system:node:", groups=("system:nodes",))
     attributes = Attributes(nameless, "create", group=DRA, resource="resourceslices")
     assert authorizer.authorize(attributes).reason == 'unknown node for user "system:node:"'
@@ -304,7 +304,7 @@ def test_a_node_without_a_name_gets_nothing(authorizer: Authorizer, index: NodeI
         ("", False),
     ],
 )
-def test_field_selectors_are_read_with_care(selector: str, expected: bool):
+def test_field_selectors_are_read_with_care(selector: str, expected: bool) -> None:
     assert selects_node(selector, "n1") is expected
     assert not selects_node("spec.nodeName=", "")
 
@@ -392,7 +392,7 @@ PODS = 'pods "m" is forbidden: '
         ),
     ],
 )
-def test_a_node_creates_mirror_pods_of_its_own_only(index: NodeIndex, new: Document, message: str | None):
+def test_a_node_creates_mirror_pods_of_its_own_only(index: NodeIndex, new: Document, message: str | None) -> None:
     expect(message, in_x("create", "pods"), new, None, index)
 
 
@@ -442,7 +442,7 @@ def with_status(document: Document, labels: Document | None = None, **status: An
 )  # fmt: skip
 def test_pod_writes(
     index: NodeIndex, attributes: Attributes, new: Document | None, old: Document | None, message: str | None
-):
+) -> None:
     expect(message, attributes, new, old, index)
 
 
@@ -483,7 +483,7 @@ NODES = 'nodes "n1" is forbidden: '
         (node(podCIDR="10.0.0.0/24"), node(), None),
     ],
 )  # fmt: skip
-def test_node_writes(index: NodeIndex, new: Document, old: Document | None, message: str | None):
+def test_node_writes(index: NodeIndex, new: Document, old: Document | None, message: str | None) -> None:
     name = new["metadata"]["name"] if old is not None else ""
     expect(message, asks("update" if old else "create", "nodes", name=name), new, old, index)
 
@@ -514,7 +514,7 @@ TOKENS = 'serviceaccounts "mine-sa" is forbidden: '
         (token_request(name="zz", uid="u"), 'pods "zz" not found'),
     ],
 )
-def test_token_requests_by_nodes(index: NodeIndex, new: Document, message: str | None):
+def test_token_requests_by_nodes(index: NodeIndex, new: Document, message: str | None) -> None:
     expect(message, in_x("create", "serviceaccounts/token", "mine-sa"), new, None, index)
 
 
@@ -536,12 +536,12 @@ def test_token_requests_by_nodes(index: NodeIndex, new: Document, message: str |
         ),
     ],
 )
-def test_lease_writes(index: NodeIndex, namespace: str, name: str, message: str | None):
+def test_lease_writes(index: NodeIndex, namespace: str, name: str, message: str | None) -> None:
     attributes = asks("create", "leases", "coordination.k8s.io", namespace=namespace)
     expect(message, attributes, {"metadata": {"name": name}}, None, index)
 
 
-def test_other_users_and_other_kinds_are_not_our_business(index: NodeIndex):
+def test_other_users_and_other_kinds_are_not_our_business(index: NodeIndex) -> None:
     alice = Attributes(UserInfo("alice"), "create", group=DRA, resource="resourceslices")
     check_node_write(alice, resource_slice("n2"), None, index)
     check_node_write(in_x("create", "events"), {"metadata": {"name": "e"}}, None, index)

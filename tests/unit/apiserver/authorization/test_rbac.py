@@ -98,7 +98,7 @@ def rights(*rules: Document) -> RBACIndex:
         pytest.param([rule("*", "*", "*")], Attributes(ALICE, "get", path="/x"), False, id="resources are not paths"),
     ],
 )
-def test_rules(rules: list[Document], attributes: Attributes, allowed: bool):
+def test_rules(rules: list[Document], attributes: Attributes, allowed: bool) -> None:
     decide = rights(*rules)
     assert decide.authorize(attributes).allowed is allowed
     assert decide.authorize(attributes).allowed is allowed, "a remembered decision differs"
@@ -136,7 +136,9 @@ def test_rules(rules: list[Document], attributes: Attributes, allowed: bool):
         ),
     ],
 )
-def test_the_reason_names_binding_role_and_subject(documents: list[Document], attributes: Attributes, reason: str):
+def test_the_reason_names_binding_role_and_subject(
+    documents: list[Document], attributes: Attributes, reason: str
+) -> None:
     assert index(*documents).authorize(attributes) == Decision(allowed=True, reason=reason)
 
 
@@ -165,7 +167,7 @@ def test_missing_roles_are_reported() -> None:
     assert not decide.authorize(Attributes(ALICE, "get", path="/x")).allowed
 
 
-def test_every_change_is_seen_at_once():
+def test_every_change_is_seen_at_once() -> None:
     decide = RBACIndex()
     steps = [
         (lambda: decide.apply(binding("b", "r", ("User", "alice"))), False),
@@ -225,7 +227,7 @@ def test_circles_of_aggregation_end() -> None:
         ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, False),
     ],
 )
-def test_label_selectors(selector: Document, expected: bool):
+def test_label_selectors(selector: Document, expected: bool) -> None:
     assert selector_matches(selector, {"a": "1"}) is expected
 
 
@@ -265,7 +267,7 @@ def test_label_selectors(selector: Document, expected: bool):
         ),
     ],
 )
-def test_forbidden_messages(attributes: Attributes, message: str, details: Document):
+def test_forbidden_messages(attributes: Attributes, message: str, details: Document) -> None:
     error = forbidden_error(attributes)
     assert isinstance(error, ForbiddenError)
     assert error.status() == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable
+from collections.abc import Sequence
 
 import orjson
 
@@ -13,7 +13,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.watch_fanout import FieldFanout, FieldWatch
 from dray.apiserver.registry import builtin
 from dray.runtime.tasks import ChildTasks
-from dray.store.interface import Entry, EventType
+from dray.store.interface import Entry, Event, EventType
 from dray.store.memory import MemoryStore
 
 PODS = next(item for item in builtin.definitions() if (item.group, item.resource) == ("", "pods"))
@@ -111,11 +111,8 @@ async def test_an_event_wakes_only_those_it_is_for() -> None:
     await store.close()
 
 
-def _next(watch: FieldWatch) -> Awaitable[object]:
-    async def take() -> object:
-        return await anext(watch)
-
-    return take()
+async def _next(watch: FieldWatch) -> Sequence[Event]:
+    return await anext(watch)
 
 
 async def test_the_end_of_the_store_ends_every_watch() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dray.api.document import Document
 from dray.apiserver.patch.managed_fields.field_set import FieldSet, FieldsFormatError, path_text
 
 WIRE = {
@@ -33,7 +34,7 @@ def test_writes_in_order_whatever_the_order_read(wire: dict[str, Any]) -> None:
 
 
 def test_reads_other_spellings() -> None:
-    spelled = {'k:{ "protocol": "TCP", "containerPort": 80 }': {".": {}}, "i:07": {}, "x:new": {}}
+    spelled: Document = {'k:{ "protocol": "TCP", "containerPort": 80 }': {".": {}}, "i:07": {}, "x:new": {}}
     assert FieldSet.from_fields_v1(spelled).tree == {'k:{"containerPort":80,"protocol":"TCP"}': {}, "i:7": {}}
 
 

@@ -322,7 +322,7 @@ def client_side_applied(data: dict[str, str]) -> Document:
 
 
 def updater_entry() -> Document:
-    fields_v1 = {"f:immutable": {}}
+    fields_v1: Document = {"f:immutable": {}}
     made = {"manager": "old", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     return {**made, "fieldsV1": fields_v1}
 

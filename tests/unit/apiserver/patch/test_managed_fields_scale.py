@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dray.api.document import Document
 from dray.apiserver.patch.managed_fields.scale import parent_entries, scale_entries
 
 PATHS = {"example.com/v1": ("f:spec", "f:n")}
@@ -19,7 +20,7 @@ def entry(manager: str, operation: str, fields: dict[str, Any], **members: str) 
     return {**made, "fieldsType": "FieldsV1", "fieldsV1": fields, **members}
 
 
-REPLICAS = {"f:spec": {"f:replicas": {}}}
+REPLICAS: Document = {"f:spec": {"f:replicas": {}}}
 APPLIER = entry("x", "Apply", {"f:spec": {"f:n": {}}}, time=TIME)
 UPDATER = entry("unknown", "Update", {"f:spec": {".": {}, "f:color": {}}}, time=TIME)
 

@@ -368,7 +368,7 @@ def test_a_required_list_is_there_before_it_is_filled() -> None:
 
 def test_entries_are_sorted() -> None:
     def entry(manager: str, operation: str, time: str | None, **members: str) -> Document:
-        fields_v1 = {"f:data": {f"f:{manager}{operation}{time}{members}": {}}}
+        fields_v1: Document = {"f:data": {f"f:{manager}{operation}{time}{members}": {}}}
         made = {"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1"}
         return {**made, **({"time": time} if time else {}), "fieldsV1": fields_v1, **members}
 
@@ -457,7 +457,7 @@ def test_managers_at_other_versions_lose_what_changed_there() -> None:
         return renamed, beta
 
     def entry(manager: str, api_version: str) -> Document:
-        fields_v1 = {"f:colour": {}, "f:spec": {"f:n": {}}}
+        fields_v1: Document = {"f:colour": {}, "f:spec": {"f:n": {}}}
         made = {"manager": manager, "operation": "Update", "apiVersion": api_version, "fieldsType": "FieldsV1"}
         return {**made, "fieldsV1": fields_v1}
 

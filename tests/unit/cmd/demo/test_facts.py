@@ -103,7 +103,7 @@ def test_an_incomplete_cluster(state: ClusterState) -> None:
 
 
 def test_progress_of_a_pod() -> None:
-    running = {"containerStatuses": [{"state": {"running": {}}}]}
+    running: Document = {"containerStatuses": [{"state": {"running": {}}}]}
     waiting = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
     for status, expected in (({}, (False, False)), (running, (True, False)), (waiting, (False, True))):
         item = pod("x", **status)

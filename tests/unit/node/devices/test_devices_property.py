@@ -211,4 +211,4 @@ class World(RuleBasedStateMachine):
 
 World.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestDevices = World.TestCase
-TestDevices.pytestmark = []
+TestDevices.pytestmark = []  # type: ignore[attr-defined] # pytest reads it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.node.devices.inventory import Device, Inventory, TakenError
+from dray.node.devices.inventory import Device, Inventory, Session, TakenError
 from dray.node.devices.responses import device_from_wire, health_of
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 
@@ -15,7 +15,7 @@ def devices(healthy: str = "", unhealthy: str = "") -> list[Device]:
     return [*(Device(name, True) for name in healthy), *(Device(name, False) for name in unhealthy)]
 
 
-def listed(healthy: str = "ab", unhealthy: str = "") -> tuple[Inventory, int]:
+def listed(healthy: str = "ab", unhealthy: str = "") -> tuple[Inventory, Session]:
     inventory = Inventory(300)
     session = inventory.opened(FOO, "foo.sock")
     inventory.told(FOO, session, devices(healthy, unhealthy))

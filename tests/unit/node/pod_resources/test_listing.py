@@ -7,6 +7,7 @@ import pytest
 from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.devices.device_manager import HeldDevice
 from dray.node.dra.claims import Device, class_name_of
@@ -115,7 +116,7 @@ SECOND = claim_resource("drv", "pool", "gpu-1", "v.com/gpu=1", share="share-7")
 NIC = claim_resource("other", "p2", "nic", "o.com/nic=0")
 
 
-def dynamic(item, claims: Claims, *, on: bool = True) -> dict[str, list[v1.DynamicResource]]:
+def dynamic(item: Pod, claims: Claims, *, on: bool = True) -> dict[str, list[v1.DynamicResource]]:
     sources = Sources(Pods(), claims=claims)
     found = pod_resources(item, sources, dynamic=on, extended=True)
     return {entry.name: list(entry.dynamic_resources) for entry in found.containers}
@@ -190,7 +191,7 @@ def test_gates(text: str, expected: Gates) -> None:
     assert gates_of(FeatureGates.parse(text)) == expected
 
 
-def phase(uid: str, name: str, namespace: str, value: str):
+def phase(uid: str, name: str, namespace: str, value: str) -> Pod:
     return pod(uid, name=name, namespace=namespace, status={"phase": value})
 
 
