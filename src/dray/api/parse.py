@@ -1,6 +1,7 @@
 """Parser of request bodies: JSON and YAML, with Go's error texts and the duplicate keys that were dropped.
 
-The fast path is one pass of orjson; the slow path runs only for bodies that orjson rejects.
+The fast path is one pass of orjson; the slow path runs only for bodies that orjson rejects. Depth is bounded by
+`NESTING_DEPTH_MAX` in every form, and so is what aliases and merge keys of YAML may expand to.
 """
 
 from __future__ import annotations
@@ -14,15 +15,37 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from dray.api.limits import (
+    DEPTH_EXCEEDED,
+    EXPANDED_BYTES_MAX,
+    INTEGER_DIGITS_MAX,
+    NESTING_DEPTH_MAX,
+    is_too_deep,
+)
+
 # From here on Go prints floats with an exponent.
 GO_EXPONENT_MIN: Final = 1e21
+# Larger whole floats stay floats: integers have 64 bits.
+_WHOLE_MAX: Final = 2.0**63
 
 # Matches every string literal of a JSON text, with the colon after it when it is a key.
 _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL)
 _STRINGS_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
-# Aliases can expand a small document without bound; real documents stay far below this.
-YAML_NODES_MAX: Final = 1_000_000
+_INT64_MIN: Final = -(2**63)
+_UINT64_MAX: Final = 2**64 - 1
+# Any number of this many characters fits into 64 bits.
+_DIGITS_SAFE: Final = 18
+
+# PyYAML takes some 6 µs per node, during which nothing else is served; the largest definitions have some 70,000.
+YAML_NODES_MAX: Final = 100_000
+# Entries that merge keys (`<<`) copy, repeated ones included.
+YAML_MERGED_MAX: Final = 10_000
+# What an alias copies for each value besides its text.
+_VALUE_BYTES: Final = 8
+
+_YAML: Final = "error converting YAML to JSON: yaml: "
+_TOO_MANY_ALIASES: Final = f"{_YAML}document contains excessive aliasing"
 
 
 class ParseError(ValueError):
@@ -35,23 +58,29 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         return _parse_slow_path(body), []
-    if body.count(b":") == (keys := _count_keys(value)):
+    keys = _count_keys(value)
+    if body.count(b":") == keys:
         return value, []
     written = sum(1 for colon in _STRINGS.findall(body) if colon)
     return value, [] if written == keys else _duplicates(body)
 
 
 def _count_keys(value: Any) -> int:
+    """Count the keys of all objects, level by level; raises `ParseError` below the deepest allowed level."""
     total = 0
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if type(item) is dict:
-            total += len(item)
-            stack.extend(child for child in item.values() if type(child) is dict or type(child) is list)
-        elif type(item) is list:
-            stack.extend(item)
-    return total
+    level = [value]
+    for _ in range(NESTING_DEPTH_MAX):
+        below: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                total += len(item)
+                below.extend([child for child in item.values() if type(child) is dict or type(child) is list])
+            elif type(item) is list:
+                below.extend([child for child in item if type(child) is dict or type(child) is list])
+        if not below:
+            return total
+        level = below
+    raise ParseError(DEPTH_EXCEEDED)
 
 
 class _Repeated(dict[str, Any]):
@@ -61,7 +90,7 @@ class _Repeated(dict[str, Any]):
 
 
 def _duplicates(body: bytes) -> list[str]:
-    value = json.loads(body, object_pairs_hook=_pairs)
+    value = json.loads(body, object_pairs_hook=_pairs, parse_int=parse_integer)
     found: list[str] = []
     _collect_duplicates(value, "", found)
     return [f'duplicate field "{path}"' for path in dict.fromkeys(found)]
@@ -90,12 +119,30 @@ def _parse_slow_path(body: bytes) -> Any:
     """Parse what Go accepts and orjson rejects (invalid UTF-8 and surrogates); raises `ParseError`."""
     text = body.decode("utf-8", errors="replace")
     try:
-        value = json.loads(text, parse_constant=_reject_constant)
+        value = json.loads(text, parse_constant=_reject_constant, parse_int=parse_integer, parse_float=parse_float)
     except json.JSONDecodeError as error:
         raise ParseError(_go_text(text, error)) from None
     except RecursionError:
-        raise ParseError("exceeded max depth") from None
+        raise ParseError(DEPTH_EXCEEDED) from None
+    if is_too_deep(value):
+        raise ParseError(DEPTH_EXCEEDED)
     return _without_surrogates(value)
+
+
+def parse_integer(text: str) -> int | float:
+    """Convert the digits of a JSON number as Go does: what 64 bits cannot hold is a float, within its range."""
+    if len(text) <= _DIGITS_SAFE or (len(text) <= INTEGER_DIGITS_MAX and _INT64_MIN <= int(text) <= _UINT64_MAX):
+        return int(text)
+    return parse_float(text)
+
+
+def parse_float(text: str) -> float:
+    """Convert a JSON number; raises `ParseError` for one beyond the range of floats."""
+    number = float(text)
+    if math.isinf(number):
+        shown = text if len(text) <= INTEGER_DIGITS_MAX else f"{text[:INTEGER_DIGITS_MAX]}..."
+        raise ParseError(f"json: cannot unmarshal number {shown} into Go value of type float64")
+    return number
 
 
 def _reject_constant(name: str) -> Any:
@@ -158,12 +205,69 @@ def _go_rune(character: str) -> str:
     return "'" + json.dumps(character, ensure_ascii=False)[1:-1] + "'"
 
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
+def _scalar(node: yaml.Node) -> Any:
+    """Return the text of a scalar; other keys are identical only to themselves, and are rejected later."""
+    return node.value if isinstance(node, yaml.ScalarNode) else id(node)
+
+
 class _Loader(yaml.CSafeLoader):
     """YAML as sigs.k8s.io/yaml reads it: no timestamps, no base 60, keys are converted to text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.repeated: list[str] = []
+        self._depth = 0
+        self._nodes = 0
+        self._merged = 0
+
+    def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
+        """Count a node; the composer, which recurses in C, calls this before each."""
+        self._depth += 1
+        self._nodes += 1
+        # Exact for objects and lists is the check of the value; this one counts scalars as well.
+        if self._depth > NESTING_DEPTH_MAX + 1:
+            raise ParseError(f"{_YAML}{DEPTH_EXCEEDED}")
+        if self._nodes > YAML_NODES_MAX:
+            raise ParseError(f"{_YAML}exceeded max number of {YAML_NODES_MAX} values")
+
+    def ascend_resolver(self) -> None:
+        """Leave a node."""
+        self._depth -= 1
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace merge keys by what they merge, each key once; the mapping's own keys win, then the earlier ones."""
+        own = [(key, value) for key, value in node.value if key.tag != _MERGE]
+        if len(own) == len(node.value):
+            return
+        merging = [value for key, value in node.value if key.tag == _MERGE]
+        # A mapping that merges itself finds nothing to merge.
+        node.value = own
+        merged: dict[tuple[str, Any], tuple[yaml.Node, yaml.Node]] = {}
+        for value in merging:
+            for source in self._merge_sources(node, value):
+                self.flatten_mapping(source)
+                self._merged += len(source.value)
+                if self._merged > YAML_MERGED_MAX:
+                    raise ParseError(_TOO_MANY_ALIASES)
+                for entry in source.value:
+                    merged.setdefault((entry[0].tag, _scalar(entry[0])), entry)
+        node.value = [*merged.values(), *own]
+
+    @staticmethod
+    def _merge_sources(node: yaml.MappingNode, value: yaml.Node) -> list[yaml.MappingNode]:
+        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode):
+                raise yaml.constructor.ConstructorError(
+                    "while constructing a mapping",
+                    node.start_mark,
+                    "map merge requires map or sequence of maps as the value",
+                    source.start_mark,
+                )
+        return list(sources)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001,FBT002
         """Return a mapping with string keys, and record the repeated ones."""
@@ -196,22 +300,29 @@ def _key_text(key: Any) -> str:
     raise ParseError(f"error converting YAML to JSON: unsupported map key of type: {type(key).__name__}")
 
 
-def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int | float | str:
     text = str(node.value).replace("_", "")
-    sign = -1 if text[0] == "-" else 1
     digits = text.lstrip("+-")
-    if len(digits) > 1 and digits[0] == "0" and digits[1] in "01234567":
-        return sign * int(digits, 8)
-    return sign * int(digits, 0)
+    octal = len(digits) > 1 and digits[0] == "0" and digits[1] in "01234567"
+    if not octal and digits[:2].lower() not in ("0b", "0o", "0x"):
+        return parse_integer(text.lstrip("+"))
+    # Powers of two convert in linear time; what 64 bits cannot hold stays text.
+    number = int(digits, 8 if octal else 0)
+    if number > _UINT64_MAX:
+        return str(node.value)
+    return -number if text[0] == "-" else number
 
 
 def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
     text = str(node.value).replace("_", "").lower()
-    if "inf" in text or "nan" in text:
-        raise ParseError(f"error converting YAML to JSON: json: unsupported value: {node.value}")
-    number = float(text)
-    # Go writes whole floats without a fraction, so they arrive as integers.
-    return int(number) if number.is_integer() and math.fabs(number) < GO_EXPONENT_MIN else number
+    return _whole(float(text.replace(".inf", "inf").replace(".nan", "nan")), str(node.value))
+
+
+def _whole(number: float, text: str) -> float | int:
+    """Return a whole float as an integer, since Go writes it without a fraction."""
+    if not math.isfinite(number):
+        raise ParseError(f"error converting YAML to JSON: json: unsupported value: {text[:INTEGER_DIGITS_MAX]}")
+    return int(number) if number.is_integer() and abs(number) < _WHOLE_MAX else number
 
 
 _BOOLS: Final = {
@@ -239,7 +350,7 @@ def _set_up_loader() -> None:
     resolvers = (
         ("tag:yaml.org,2002:bool", rf"^(?:{words})$", "yYnNtTfFoO"),
         ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-        ("tag:yaml.org,2002:merge", r"^<<$", "<"),
+        (_MERGE, r"^<<$", "<"),
         (
             "tag:yaml.org,2002:int",
             r"^[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$",
@@ -262,33 +373,67 @@ def _set_up_loader() -> None:
 _set_up_loader()
 
 
+# A number with a fraction or an exponent, or text that looks like one.
+_FRACTION: Final = re.compile(rb"[:\[,\s]-?[0-9]+[.eE]")
+
+
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     """Parse the first YAML document; the second result has the errors of repeated keys."""
+    if body[:1] == b"{" and not _FRACTION.search(body):
+        # Most clients write JSON, which is YAML; what only YAML says differently is left to it.
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            keys = _count_keys(value)
+            if body.count(b":") == keys or sum(1 for colon in _STRINGS.findall(body) if colon) == keys:
+                return value, []
+    return _parse_yaml(body)
+
+
+def _parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     loader = _Loader(body.decode("utf-8", errors="replace"))
     try:
         value = loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
+        if b"*" in body or b"<<" in body:
+            # Aliases share one object; a stored document must be a tree.
+            value = _Expansion().copy(value)
+        elif is_too_deep(value):
+            raise ParseError(f"{_YAML}{DEPTH_EXCEEDED}")
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ParseError(f"error converting YAML to JSON: yaml: line {line}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ParseError(f"{_YAML}line {line}: {error.problem}") from None
+    except RecursionError:
+        raise ParseError(f"{_YAML}{DEPTH_EXCEEDED}") from None
+    except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, ParseError):
             raise
-        raise ParseError(f"error converting YAML to JSON: yaml: {error}") from None
+        raise ParseError(f"{_YAML}{error}") from None
     finally:
         loader.dispose()
-    if b"*" in body or b"<<" in body:
-        # Aliases share one object; a stored document must be a tree.
-        value = _copy_tree(value, [YAML_NODES_MAX])
     repeated = "\n".join(f"  {line}" for line in loader.repeated)
     return value, [f"yaml: unmarshal errors:\n{repeated}"] if repeated else []
 
 
-def _copy_tree(value: Any, budget: list[int]) -> Any:
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise ParseError("error converting YAML to JSON: yaml: document contains excessive aliasing")
-    if isinstance(value, dict):
-        return {key: _copy_tree(item, budget) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy_tree(item, budget) for item in value]
-    return value
+class _Expansion:
+    """One copy of a document in which aliases share objects; bounded in values, bytes and depth."""
+
+    def __init__(self) -> None:
+        self._values = 0
+        self._bytes = 0
+
+    def copy(self, value: Any, depth: int = 0) -> Any:
+        """Return the value as a tree."""
+        self._values += 1
+        self._bytes += len(value) if isinstance(value, str) else _VALUE_BYTES
+        if self._values > YAML_NODES_MAX or self._bytes > EXPANDED_BYTES_MAX:
+            raise ParseError(_TOO_MANY_ALIASES)
+        if not isinstance(value, dict | list):
+            return value
+        if depth == NESTING_DEPTH_MAX:
+            raise ParseError(f"{_YAML}{DEPTH_EXCEEDED}")
+        if isinstance(value, list):
+            return [self.copy(item, depth + 1) for item in value]
+        self._bytes += sum(map(len, value))
+        return {key: self.copy(item, depth + 1) for key, item in value.items()}

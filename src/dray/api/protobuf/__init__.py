@@ -13,6 +13,7 @@ from typing import Final
 import orjson
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
+from dray.api.limits import DEPTH_EXCEEDED, is_too_deep
 from dray.api.protobuf.decode import decode_message
 from dray.api.protobuf.encode import encode_message
 from dray.api.protobuf.wire import ProtobufError, delimited, read_fields, tag
@@ -61,12 +62,22 @@ def decode_object(body: bytes, default: GroupVersionKind | None = None) -> tuple
     envelope = read_fields(body[len(MAGIC) :])
     gvk = _kind_of(envelope.get(1, b""), default)
     raw = envelope.get(2, b"")
-    if envelope.get(4) == b"application/json":
-        document: Document = orjson.loads(raw)
-    else:
-        document = decode_message(raw, _struct_of(gvk))
+    is_json = envelope.get(4) == b"application/json"
+    document = _decode_json(raw) if is_json else decode_message(raw, _struct_of(gvk))
+    if is_too_deep(document):
+        raise ProtobufError(f"proto: {DEPTH_EXCEEDED}")
     # apiVersion and kind come first, as in JSON.
     return gvk, {"apiVersion": gvk.api_version, "kind": gvk.kind, **document}
+
+
+def _decode_json(raw: bytes) -> Document:
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ProtobufError(f"json: {error}") from None
+    if not isinstance(document, dict):
+        raise ProtobufError("json: cannot unmarshal a value that is not an object")
+    return document
 
 
 def encode_object(document: Document) -> bytes:
@@ -97,7 +108,10 @@ def _struct_of(gvk: GroupVersionKind) -> StructType:
 
 def _kind_of(type_meta: bytes, default: GroupVersionKind | None) -> GroupVersionKind:
     fields = read_fields(type_meta)
-    api_version, kind = fields.get(1, b"").decode(), fields.get(2, b"").decode()
+    try:
+        api_version, kind = fields.get(1, b"").decode(), fields.get(2, b"").decode()
+    except UnicodeDecodeError:
+        raise ProtobufError("proto: TypeMeta contains invalid UTF-8") from None
     if not kind and default is not None:
         return default
     return GroupVersion.parse(api_version).kind(kind)

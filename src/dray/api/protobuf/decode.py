@@ -7,6 +7,7 @@ only fields that are Go pointers keep them.
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from dray.api.document import Document
+from dray.api.limits import DEPTH_EXCEEDED
 from dray.api.protobuf.wire import (
     CONTINUATION,
     DELIMITED,
@@ -36,6 +38,8 @@ _Read: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
 # Reads a field into a document and returns the position after it.
 _Store: TypeAlias = Callable[[Document, bytes, int, int], int]
 
+# Larger whole numbers stay floats: integers have 64 bits.
+_WHOLE_MAX: Final = 2.0**63
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 
@@ -44,7 +48,11 @@ def decode_message(body: bytes, struct_type: StructType) -> Document:
     """Return the document of a message without envelope."""
     try:
         return _compile_struct(struct_type)(body, 0, len(body))
-    except (UnicodeDecodeError, struct.error, orjson.JSONDecodeError, OverflowError, RecursionError) as error:
+    except RecursionError:
+        raise ProtobufError(f"proto: {DEPTH_EXCEEDED}") from None
+    except UnicodeDecodeError:
+        raise ProtobufError("proto: string field contains invalid UTF-8") from None
+    except (struct.error, orjson.JSONDecodeError, OverflowError) as error:
         raise ProtobufError(f"proto: {error}") from None
 
 
@@ -239,7 +247,9 @@ def _read_double(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     if position + 8 > end:
         raise ProtobufError("unexpected EOF")
     number = struct.unpack_from("<d", buffer, position)[0]
-    return int(number) if number.is_integer() else number, position + 8
+    if not math.isfinite(number):
+        raise ProtobufError(f"json: unsupported value: {number}")
+    return int(number) if number.is_integer() and abs(number) < _WHOLE_MAX else number, position + 8
 
 
 def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
@@ -247,18 +257,28 @@ def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     return base64.b64encode(buffer[start:stop]).decode(), stop
 
 
+def _number(field: int) -> int:
+    """Return the key of an integer field."""
+    return field << 3 | VARINT
+
+
+def _text(field: int) -> int:
+    """Return the key of a field of text or bytes."""
+    return field << 3 | DELIMITED
+
+
 def _read_pieces(buffer: bytes, position: int, end: int) -> tuple[dict[int, list[Any]], int]:
-    """Return the values of a small message by field number: integers, and bytes for delimited values."""
+    """Return the values of a small message by key (`_number`, `_text`); values of another wire type are ignored."""
     position, stop = read_length(buffer, position, end)
     found: dict[int, list[Any]] = {}
     while position < stop:
         key, position = read_varint(buffer, position, stop)
         if key & 7 == VARINT:
             value, position = read_varint(buffer, position, stop)
-            found.setdefault(key >> 3, []).append(signed(value))
+            found.setdefault(key, []).append(signed(value))
         elif key & 7 == DELIMITED:
             start, position = read_length(buffer, position, stop)
-            found.setdefault(key >> 3, []).append(buffer[start:position])
+            found.setdefault(key, []).append(buffer[start:position])
         else:
             position = skip(buffer, position, stop, key & 7)
     return found, stop
@@ -266,7 +286,7 @@ def _read_pieces(buffer: bytes, position: int, end: int) -> tuple[dict[int, list
 
 def _read_moment(buffer: bytes, position: int, end: int) -> tuple[datetime | None, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    seconds, nanos = pieces.get(1, (0,))[-1], pieces.get(2, (0,))[-1]
+    seconds, nanos = pieces.get(_number(1), (0,))[-1], pieces.get(_number(2), (0,))[-1]
     if not seconds and not nanos:
         # Go encodes the zero time as an empty message.
         return None, position
@@ -285,30 +305,30 @@ def _read_micro_time(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
 
 def _read_duration(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    return format_duration_nanoseconds(pieces.get(1, (0,))[-1]), position
+    return format_duration_nanoseconds(pieces.get(_number(1), (0,))[-1]), position
 
 
 def _read_quantity(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    return pieces.get(1, (b"0",))[-1].decode() or "0", position
+    return pieces.get(_text(1), (b"0",))[-1].decode() or "0", position
 
 
 def _read_int_or_string(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    if pieces.get(1, (0,))[-1]:
-        return pieces.get(3, (b"",))[-1].decode(), position
-    return pieces.get(2, (0,))[-1], position
+    if pieces.get(_number(1), (0,))[-1]:
+        return pieces.get(_text(3), (b"",))[-1].decode(), position
+    return pieces.get(_number(2), (0,))[-1], position
 
 
 def _read_raw(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    raw = pieces.get(1, (b"",))[-1]
+    raw = pieces.get(_text(1), (b"",))[-1]
     return orjson.loads(raw) if raw else None, position
 
 
 def _read_string_list(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    return [piece.decode() for piece in pieces.get(1, ())], position
+    return [piece.decode() for piece in pieces.get(_text(1), ())], position
 
 
 def _schema(body: bytes) -> Document:
@@ -317,27 +337,23 @@ def _schema(body: bytes) -> Document:
 
 def _read_schema_or_array(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    if 1 in pieces:
-        return _schema(pieces[1][-1]), position
-    return [_schema(piece) for piece in pieces.get(2, ())], position
-
-
-# JSONSchemaPropsOrBool: the schema; field 1 is the boolean.
-_SCHEMA_FIELD: Final = 2
+    if _text(1) in pieces:
+        return _schema(pieces[_text(1)][-1]), position
+    return [_schema(piece) for piece in pieces.get(_text(2), ())], position
 
 
 def _read_schema_or_bool(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    if _SCHEMA_FIELD in pieces:
-        return _schema(pieces[_SCHEMA_FIELD][-1]), position
-    return bool(pieces.get(1, (0,))[-1]), position
+    if _text(2) in pieces:
+        return _schema(pieces[_text(2)][-1]), position
+    return bool(pieces.get(_number(1), (0,))[-1]), position
 
 
 def _read_schema_or_strings(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
-    if 1 in pieces:
-        return _schema(pieces[1][-1]), position
-    return [piece.decode() for piece in pieces.get(2, ())], position
+    if _text(1) in pieces:
+        return _schema(pieces[_text(1)][-1]), position
+    return [piece.decode() for piece in pieces.get(_text(2), ())], position
 
 
 _SCALARS: Final[dict[Scalar, _Read]] = {

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from dray.api.document import Document
-from dray.api.errors import InvalidError
+from dray.api.errors import InvalidError, RequestEntityTooLargeError
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
+from dray.api.limits import EXPANDED_BYTES_MAX
 from dray.api.validation.meta_v1 import validate_object_meta
 from dray.apiserver.admission.chain import AdmissionChain
 from dray.apiserver.authorization.authorizer import Authorizer
@@ -45,6 +46,13 @@ class Backend:
         content = endpoint.content(hub)
         value = endpoint.dump(content)
         self.documents.written(value, content)
+        return value
+
+    def encode_bounded(self, endpoint: Endpoint, hub: Document) -> bytes:
+        """Return the value to store, unless patches have grown the object beyond what one request could write."""
+        value = self.encode(endpoint, hub)
+        if len(value) > EXPANDED_BYTES_MAX:
+            raise RequestEntityTooLargeError(f"Request entity too large: limit is {EXPANDED_BYTES_MAX}")
         return value
 
     def context(self, call: Call, namespace: Document | None, now: datetime) -> WriteContext:

@@ -81,7 +81,7 @@ class CreateHandler:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"])
                 return DocumentResult(endpoint.served(hub), 201, endpoint)
             try:
-                return ObjectResult(endpoint, await store.create(key, self._backend.encode(endpoint, hub)), 201)
+                return ObjectResult(endpoint, await store.create(key, self._backend.encode_bounded(endpoint, hub)), 201)
             except KeyExistsError as error:
                 if named:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"]) from error

@@ -213,7 +213,9 @@ class UpdateHandler:
             # The change removed the last finalizer of an object that is being deleted.
             await store.delete(entry.key, expected_revision=entry.revision)
             return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
-        written = await store.update(entry.key, self._backend.encode(endpoint, hub), expected_revision=entry.revision)
+        written = await store.update(
+            entry.key, self._backend.encode_bounded(endpoint, hub), expected_revision=entry.revision
+        )
         return ObjectResult(endpoint, written)
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from dray.api.parse import GO_EXPONENT_MIN
+from dray.api.limits import DEPTH_EXCEEDED, is_too_deep
+from dray.api.parse import GO_EXPONENT_MIN, ParseError, parse_float, parse_integer
 
 _QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
 
@@ -17,19 +18,30 @@ class GoJSONError(ValueError):
 
 
 def loads(body: bytes) -> Any:
-    """Decode JSON, with Go's error messages."""
+    """Decode JSON, with Go's error messages and within the depth of any document."""
     try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _loads_slowly(body)
+        value = _loads_slowly(body)
+    if is_too_deep(value):
+        raise GoJSONError(DEPTH_EXCEEDED)
+    return value
 
 
 def _loads_slowly(body: bytes) -> Any:
     text = body.decode("utf-8", "replace")
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=parse_integer, parse_float=parse_float, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
         raise GoJSONError(_syntax_error(text, error)) from None
+    except ParseError as error:
+        raise GoJSONError(str(error)) from None
+    except RecursionError:
+        raise GoJSONError(DEPTH_EXCEEDED) from None
+
+
+def _reject_constant(name: str) -> Any:
+    raise ParseError(f"invalid character '{name.lstrip('-')[0]}' looking for beginning of value")
 
 
 def _syntax_error(text: str, error: json.JSONDecodeError) -> str:

@@ -1,7 +1,9 @@
 """JSON patch (RFC 6902) as the API server applies it.
 
 Indices may be negative, counting from the end; a pointer's text before its first slash is ignored; testing a
-missing member for null succeeds. Any operation that does not fit fails the whole patch.
+missing member for null succeeds. Any operation that does not fit fails the whole patch. Operations, the bytes that they
+copy, the list elements that they shift and the depth of the result are bounded, since a small patch can grow a document
+exponentially.
 """
 
 from __future__ import annotations
@@ -12,12 +14,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dray.api.document import Document
+from dray.api.document import Document, copy_document
 from dray.api.errors import BadRequestError, PatchRejectedError, RequestEntityTooLargeError
+from dray.api.limits import (
+    DEPTH_EXCEEDED,
+    EXPANDED_BYTES_MAX,
+    INTEGER_DIGITS_MAX,
+    NESTING_DEPTH_MAX,
+    depth_of,
+    is_too_deep,
+    size_of,
+)
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
 
 # kube-apiserver's limit: every operation traverses the document and may copy a part of it.
 OPERATIONS_MAX: Final = 10_000
+# The accumulated size of all copies, as in kube-apiserver.
+COPIED_BYTES_MAX: Final = EXPANDED_BYTES_MAX
+# Inserting into a list moves what follows; 10,000 operations on lists of 5,000 elements stay below.
+SHIFTED_ELEMENTS_MAX: Final = 50_000_000
 
 _INDEX: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TEXT_MEMBERS: Final = ("op", "path", "from")
@@ -69,68 +84,109 @@ def _mismatch(value: Any, wanted: str) -> BadRequestError:
 
 def apply(document: Document, operations: Sequence[Operation]) -> Document:
     """Return the document after all operations, in order; the given one is not changed."""
-    root: Any = copy.deepcopy(document)
+    patched = _Patched(copy_document(document))
     for operation in operations:
         step = _STEPS.get(operation.op)
         if step is None:
             raise PatchRejectedError(f"Unexpected kind: {operation.op or 'unknown'}")
         if operation.path is None:
             raise PatchRejectedError(f"{operation.op} operation has no path")
-        root = step(root, operation)
-    if not isinstance(root, dict):
+        step(patched, operation.path, operation)
+    if not isinstance(patched.root, dict):
         raise PatchRejectedError("the patched document is not an object")
-    return root
+    if is_too_deep(patched.root):
+        raise BadRequestError(f"error applying patch: {DEPTH_EXCEEDED}")
+    return patched.root
 
 
-def _add(root: Any, operation: Operation) -> Any:
-    if operation.path == "":
-        return _whole(operation)
-    return _insert(root, operation.path or "", copy.deepcopy(operation.value))
+class _Patched:
+    """A document that is being patched, with what its operations have cost so far."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self._copied_bytes = 0
+        self._shifted_elements = 0
+
+    def add(self, path: str, operation: Operation) -> None:
+        """Insert a value, or replace the whole document."""
+        if path == "":
+            self.root = _whole(operation)
+        else:
+            self._insert(path, copy.deepcopy(operation.value))
+
+    def replace(self, path: str, operation: Operation) -> None:
+        """Set an existing member or element."""
+        if path == "":
+            self.root = _whole(operation)
+        else:
+            parent, key = _parent(self.root, path)
+            parent[_existing(parent, key, path)] = copy.deepcopy(operation.value)
+
+    def remove(self, path: str, operation: Operation) -> None:
+        """Delete a member or element."""
+        self._take(path)
+
+    def move(self, path: str, operation: Operation) -> None:
+        """Remove a value and insert it elsewhere."""
+        self._insert(path, self._take(_source(operation)))
+
+    def copy(self, path: str, operation: Operation) -> None:
+        """Insert a copy of a value; measured first, since copies of copies grow exponentially."""
+        source = _source(operation)
+        parent, key = _parent(self.root, source)
+        value = parent[_existing(parent, key, source)]
+        self._copied_bytes += size_of(value)
+        if self._copied_bytes > COPIED_BYTES_MAX:
+            raise RequestEntityTooLargeError(
+                "Request entity too large: the accumulated size increase of the copy operations in a JSON patch is "
+                f"{self._copied_bytes}, exceeding the limit {COPIED_BYTES_MAX}"
+            )
+        if depth_of(value) > NESTING_DEPTH_MAX:
+            raise BadRequestError(f"error applying patch: {DEPTH_EXCEEDED}")
+        self._insert(path, copy.deepcopy(value))
+
+    def test(self, path: str, operation: Operation) -> None:
+        """Compare a value; a missing member equals null, a missing element is an error."""
+        if path == "":
+            found = self.root
+        else:
+            parent, key = _parent(self.root, path)
+            found = parent.get(key) if isinstance(parent, dict) else parent[_existing(parent, key, path)]
+        if not _equal(found, operation.value):
+            raise PatchRejectedError(f"testing value {path} failed: test failed")
+
+    def _insert(self, path: str, value: Any) -> None:
+        parent, key = _parent(self.root, path)
+        if isinstance(parent, dict):
+            parent[key] = value
+        elif key == "-":
+            parent.append(value)
+        else:
+            self._shift(parent)
+            parent.insert(_index(key, len(parent) + 1, path), value)
+
+    def _take(self, path: str) -> Any:
+        parent, key = _parent(self.root, path)
+        if isinstance(parent, list):
+            self._shift(parent)
+        return parent.pop(_existing(parent, key, path))
+
+    def _shift(self, elements: list[Any]) -> None:
+        self._shifted_elements += len(elements)
+        if self._shifted_elements > SHIFTED_ELEMENTS_MAX:
+            raise RequestEntityTooLargeError(
+                "Request entity too large: the operations in a JSON patch move more than "
+                f"{SHIFTED_ELEMENTS_MAX} list elements"
+            )
 
 
-def _replace(root: Any, operation: Operation) -> Any:
-    if operation.path == "":
-        return _whole(operation)
-    parent, key = _parent(root, operation.path or "")
-    parent[_existing(parent, key, operation.path)] = copy.deepcopy(operation.value)
-    return root
-
-
-def _remove(root: Any, operation: Operation) -> Any:
-    _take(root, operation.path or "")
-    return root
-
-
-def _move(root: Any, operation: Operation) -> Any:
-    return _insert(root, operation.path or "", _take(root, _source(operation)))
-
-
-def _copy(root: Any, operation: Operation) -> Any:
-    source = _source(operation)
-    parent, key = _parent(root, source)
-    return _insert(root, operation.path or "", copy.deepcopy(parent[_existing(parent, key, source)]))
-
-
-def _test(root: Any, operation: Operation) -> Any:
-    path = operation.path or ""
-    if path == "":
-        found = root
-    else:
-        parent, key = _parent(root, path)
-        # A missing member equals null, a missing element is an error.
-        found = parent.get(key) if isinstance(parent, dict) else parent[_existing(parent, key, path)]
-    if not _equal(found, operation.value):
-        raise PatchRejectedError(f"testing value {path} failed: test failed")
-    return root
-
-
-_STEPS: Final[dict[str, Callable[[Any, Operation], Any]]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "copy": _copy,
-    "test": _test,
+_STEPS: Final[dict[str, Callable[[_Patched, str, Operation], None]]] = {
+    "add": _Patched.add,
+    "remove": _Patched.remove,
+    "replace": _Patched.replace,
+    "move": _Patched.move,
+    "copy": _Patched.copy,
+    "test": _Patched.test,
 }
 
 
@@ -144,22 +200,6 @@ def _whole(operation: Operation) -> Any:
     if not isinstance(operation.value, dict | list):
         raise PatchRejectedError(f"{operation.op} operation value must be object or array")
     return copy.deepcopy(operation.value)
-
-
-def _insert(root: Any, path: str, value: Any) -> Any:
-    parent, key = _parent(root, path)
-    if isinstance(parent, dict):
-        parent[key] = value
-    elif key == "-":
-        parent.append(value)
-    else:
-        parent.insert(_index(key, len(parent) + 1, path), value)
-    return root
-
-
-def _take(root: Any, path: str) -> Any:
-    parent, key = _parent(root, path)
-    return parent.pop(_existing(parent, key, path))
 
 
 def _parent(root: Any, path: str) -> tuple[Any, str]:
@@ -183,7 +223,7 @@ def _existing(parent: Any, key: str, path: str | None) -> Any:
 
 
 def _index(key: str, length: int, path: str | None) -> int:
-    index = int(key) if _INDEX.fullmatch(key) else length
+    index = int(key) if len(key) <= INTEGER_DIGITS_MAX and _INDEX.fullmatch(key) else length
     if not -length <= index < length:
         raise PatchRejectedError(f"unable to access invalid index: {path}")
     return index + length if index < 0 else index

@@ -86,6 +86,7 @@ def _retain_keys(original: Document, patch: Document) -> Document:
     retained = patch[_RETAIN_KEYS]
     if not isinstance(retained, list):
         raise BadRequestError(_BAD_RETAIN_KEYS)
+    retained = {name for name in retained if isinstance(name, str)}
     for name, value in patch.items():
         if value is None or name == _RETAIN_KEYS or name.startswith((_DELETE_SCALARS, _SET_ORDER)):
             continue
@@ -174,10 +175,7 @@ def _merge_list(original: _List, patch: _List, field: Field) -> _List:
     if not merge_key:
         raise PatchFailedError("cannot merge lists without merge key for type struct")
     original, patch = _apply_list_directives(original, patch, merge_key)
-    merged = list(original)
-    for item in patch:
-        _merge_item(merged, item, field)
-    return arrange(merged, patch, original, merge_key)
+    return arrange(_merge_items(original, patch, field), patch, original, merge_key)
 
 
 def _elements_are_objects(*lists: _List) -> bool:
@@ -192,21 +190,23 @@ def _elements_are_objects(*lists: _List) -> bool:
 def _apply_list_directives(original: _List, patch: _List, merge_key: str) -> tuple[_List, _List]:
     """Return the original without what the patch deletes, and the patch without its directives."""
     kept: _List = []
+    deleted: set[Any] = set()
     replace = False
     for item in patch:
         directive = item.get(_PATCH)
         if _PATCH not in item:
             kept.append(item)
         elif directive == "delete":
-            deleted = _key_of(item, merge_key)
-            original = [element for element in original if element.get(merge_key) != deleted]
+            deleted.add(_identity(_key_of(item, merge_key)))
         elif directive == "replace":
             replace = True
         elif directive == "merge":
             raise PatchFailedError("merging lists cannot yet be specified in the patch")
         else:
             raise _unknown_directive(directive, item)
-    return (kept, []) if replace else (original, kept)
+    if replace:
+        return kept, []
+    return [element for element in original if _identity(element.get(merge_key)) not in deleted], kept
 
 
 def _key_of(item: Any, merge_key: str) -> Any:
@@ -218,13 +218,24 @@ def _key_of(item: Any, merge_key: str) -> Any:
     return item[merge_key]
 
 
-def _merge_item(merged: _List, item: Document, field: Field) -> None:
-    key = _key_of(item, field.patch_merge_key)
-    for position, element in enumerate(merged):
-        if element.get(field.patch_merge_key) == key:
-            merged[position] = _merge_map(element, item, _element_type(field))
-            return
-    merged.append(_without_directives(without_nulls(item)))
+def _merge_items(original: _List, patch: _List, field: Field) -> _List:
+    """Merge the patch's items into those with the same key, the first of each; in linear time."""
+    merged = list(original)
+    positions = _ranks([_identity(element.get(field.patch_merge_key)) for element in merged])
+    for item in patch:
+        key = _identity(_key_of(item, field.patch_merge_key))
+        position = positions.get(key)
+        if position is None:
+            positions[key] = len(merged)
+            merged.append(_without_directives(without_nulls(item)))
+        else:
+            merged[position] = _merge_map(merged[position], item, _element_type(field))
+    return merged
+
+
+def _identity(key: Any) -> Any:
+    """Return what a merge key is looked up by; a list or map equals no key of a patch."""
+    return id(key) if isinstance(key, dict | list) else ("", key)
 
 
 def _delete_scalars(merged: Document, name: str, deleted: Any, kind: Type) -> None:
@@ -241,7 +252,12 @@ def _delete_scalars(merged: Document, name: str, deleted: Any, kind: Type) -> No
     elif current or deleted:
         # For a list of objects the patch may be a list of deletions.
         objects = _elements_are_objects(current, deleted)
-        merged[target] = _merge_list(current, deleted, field) if objects else [i for i in current if i not in deleted]
+        merged[target] = _merge_list(current, deleted, field) if objects else _difference(current, deleted)
+
+
+def _difference(current: _List, deleted: _List) -> _List:
+    gone = set(deleted)
+    return [item for item in current if item not in gone]
 
 
 def _list_name(name: str, prefix: str, message: str) -> str:

@@ -6,6 +6,7 @@ one side stay behind the shared item that they follow there, live ones first.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from dray.api.document import Document
@@ -55,7 +56,7 @@ class _ListMerge:
             # Live items with duplicate keys cannot be merged; the configuration's item replaces them.
             self._live[element] = MISSING if element in self._live else item
         self._applied = {element for element, _ in rights}
-        self._shared = [element for element, _ in rights if element in self._live]
+        self._shared = deque(element for element, _ in rights if element in self._live)
         self._merged: set[str] = set()
         self._out: list[tuple[str, Any]] = []
 
@@ -90,5 +91,5 @@ class _ListMerge:
         self._out.append((element, _merge_values(self._live.get(element, MISSING), item, self._shape)))
         self._merged.add(element)
         if self._shared and self._shared[0] == element:
-            del self._shared[0]
+            self._shared.popleft()
         return int(left < len(self._lefts) and self._lefts[left][0] == element)
