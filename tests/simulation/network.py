@@ -112,10 +112,7 @@ class FaultyTransport:
             return ""
         rates = self._odds
         point = self._rng.random()
-        names = (
-            ("request_lost",) if call.verb in _READS else ("request_lost", "conflict", "late", "answer_lost", "crash")
-        )
-        for name in names:
+        for name in _READ_FAULTS if call.verb in _READS else _WRITE_FAULTS:
             point -= getattr(rates, name)
             if point < 0:
                 return name

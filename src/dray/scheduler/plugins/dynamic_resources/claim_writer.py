@@ -92,6 +92,9 @@ class ClaimWriter:
         if pending.doubt is not None and (current is None or _version(current) != _version(pending.doubt)):
             # The write succeeded and is in the current version, or can no longer succeed.
             pending.doubt = None
+        if current is not None:
+            # Whatever follows, the informer may not have observed a write that succeeded without a response.
+            self._tracker.assume(current)
         if current is None:
             raise ClaimChangedError(f"claim {claim_label(pending.claim)} got deleted in the meantime")
         writes.check_unchanged(pending.claim, current, pending.allocation)
@@ -122,9 +125,19 @@ class ClaimWriter:
     async def settle(self, doubt: ResourceClaim) -> None:
         """Determine the result of a write conditional on this version, and make sure that it cannot succeed later.
 
-        Until then the devices must not be allocated to another claim.
+        Until then the devices must not be allocated to another claim, so a rejection does not end the retries either;
+        any other write of the claim, and its deletion, does.
         """
-        await self.until_answered(doubt, self._settle)
+        while True:
+            try:
+                await self._settle(doubt)
+            except ConflictError:
+                continue
+            except APIError as failure:
+                _log.info("write not settled", extra=fields(object=str(key_of(doubt)), error=str(failure)))
+                await self._clock.sleep(SETTLE_SECONDS)
+            else:
+                return
 
     async def _settle(self, doubt: ResourceClaim) -> None:
         current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(doubt)))
@@ -132,9 +145,8 @@ class ClaimWriter:
             return
         if _version(current) == _version(doubt):
             # Any write changes the version; this one has no other effect.
-            touched: ResourceClaim = await self._client.update(RESOURCE_CLAIMS, writes.unprotected(current))
-            self._tracker.assume(touched)
-        else:
+            current = await ignore_not_found(self._client.update(RESOURCE_CLAIMS, writes.unprotected(current)))
+        if current is not None:
             self._tracker.assume(current)
 
     async def unreserve(self, claim: ResourceClaim, pod: Pod) -> None:
@@ -206,23 +218,30 @@ class ClaimWriter:
     # --- Waiting. ---
 
     async def conflicting_claims(self, claim: ResourceClaim) -> tuple[str, ...]:
-        """Return claims that were allocated a device of the just written claim earlier; raises `TimeoutError`.
+        """Return claims that were allocated a device of this version of the claim earlier; raises `TimeoutError`.
 
-        When the informer has observed this write, it has observed all earlier ones, so an earlier allocation of
+        When the informer has observed this version, it has observed all earlier writes, so an earlier allocation of
         the device is visible then. A later one will see this claim.
         """
-        allocation = claim.status.allocation
-        if self._tracker.observed(claim):
-            return self._tracker.conflicting_claims(claim, allocation)
-        seen: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
+        if not self._tracker.observed(claim):
+            await self._until_observed(claim)
+        return self._tracker.conflicting_claims(claim, claim.status.allocation)
+
+    async def _until_observed(self, claim: ResourceClaim) -> None:
+        """Return after the informer has handled everything that it received with this version of the claim.
+
+        A list is handled object by object and in no particular order: while it is being handled, earlier allocations
+        may be missing. So the watcher only wakes this coroutine, which runs when the informer is done.
+        """
+        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_change(now: ResourceClaim | None) -> None:
             if not seen.done() and (now is None or not is_older(now, claim)):
-                seen.set_result(self._tracker.conflicting_claims(claim, allocation))
+                seen.set_result(None)
 
         stop = self._tracker.watch(claim, on_change)
         try:
-            return await self._within(seen, OBSERVE_SECONDS_MAX)
+            await self._within(seen, OBSERVE_SECONDS_MAX)
         finally:
             stop()
 

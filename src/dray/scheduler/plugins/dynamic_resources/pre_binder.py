@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -120,8 +121,10 @@ class PreBinder:
     async def _bind_claim(
         self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
     ) -> Status:
-        if allocation is None and is_reserved_for(claim, pod):
-            return SUCCESS
+        if allocation is None:
+            status = await self._check_earlier_allocation(claim)
+            if status is not SUCCESS or is_reserved_for(claim, pod):
+                return status
         if allocation is not None and self._conditions:
             allocation = msgspec.structs.replace(
                 allocation, allocation_timestamp=self._clock.now().replace(microsecond=0)
@@ -150,6 +153,20 @@ class PreBinder:
             for name in classes_given(claim, allocation):
                 self._claim_waits.labels(name).observe(seconds)
 
+    async def _check_earlier_allocation(self, claim: ResourceClaim) -> Status:
+        """Check that no other claim has the devices which an earlier attempt, perhaps in doubt, allocated to this one.
+
+        PreFilter looks at the same, but perhaps before the informer has observed the allocation and those before it.
+        The claim stays allocated: a binding of the earlier attempt may have succeeded, which PostFilter looks up.
+        """
+        if claim.status.allocation is None:
+            return SUCCESS
+        try:
+            conflicting_claims = await self._writer.conflicting_claims(claim)
+        except TimeoutError:
+            return _not_observed(claim)
+        return _conflict(claim, conflicting_claims) if conflicting_claims else SUCCESS
+
     async def _check_conflicts(self, claim: ResourceClaim, pod: Pod) -> Status:
         """Check that no other claim was allocated the devices earlier; otherwise deallocate this claim."""
         allocation = claim.status.allocation
@@ -160,11 +177,10 @@ class PreBinder:
                 return SUCCESS
             await self._writer.give_up(claim, allocation, pod)
         except TimeoutError:
-            return error(f"claim {claim_label(claim)}: its allocation was not seen in time")
+            return _not_observed(claim)
         except APIError as failure:
             return error(str(failure))
-        others = ", ".join(conflicting_claims)
-        return error(f"devices for claim {claim_label(claim)} were allocated to {others} at the same time")
+        return _conflict(claim, conflicting_claims)
 
     # --- Binding conditions. ---
 
@@ -247,5 +263,17 @@ class PreBinder:
         except APIError as failure:
             # The next attempt finds it, or the claim controller deletes it with the Pod.
             _log.info("not deleted", extra=fields(claim=claim_label(claim), error=str(failure)))
+            doubt = own.in_doubt.pop(claim.metadata.uid or "", None)
+            if doubt is not None:
+                await self._writer.settle(doubt)
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
         return removed
+
+
+def _not_observed(claim: ResourceClaim) -> Status:
+    return error(f"claim {claim_label(claim)}: its allocation was not seen in time")
+
+
+def _conflict(claim: ResourceClaim, conflicting_claims: Sequence[str]) -> Status:
+    others = ", ".join(conflicting_claims)
+    return error(f"devices for claim {claim_label(claim)} were allocated to {others} at the same time")
