@@ -7,7 +7,7 @@ import gzip
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, Final, cast
 
@@ -37,12 +37,12 @@ from dray.apiserver.encoding import (
 from dray.apiserver.handlers.nonresource import PageNotFoundError
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.negotiation import JSON, Media, Representation, UnavailableRepresentationError, negotiate
-from dray.apiserver.request import UserInfo
+from dray.apiserver.request import ANONYMOUS, UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.routes import is_true, parse_query, parse_request
-from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer
+from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer, attributes_of
 from dray.apiserver.tables import check_include_object
-from dray.runtime.http.requests import Limits, Request
+from dray.runtime.http.requests import Limits, Request, RequestError
 from dray.runtime.http.server import HttpServer, Response
 
 _LOG: Final = logging.getLogger("dray.apiserver.http")
@@ -55,9 +55,12 @@ LIMITS: Final = Limits(
     discarded_bytes_max=256 * 1024 * 1024,
     pipelined_max=64,
     idle_seconds=180.0,
-    head_seconds=None,
-    body_seconds=None,
-    handshake_seconds=60.0,
+    received_bytes_max=8 * 1024 * 1024,
+    total_received_bytes_max=256 * 1024 * 1024,
+    # As kube-apiserver's.
+    head_seconds=32.0,
+    body_seconds=60.0,
+    handshake_seconds=10.0,
     stop_seconds=1.5,
 )
 # Smaller responses are not worth the time to compress.
@@ -77,7 +80,9 @@ class Listener:
         self._server = server
         self._limiter = limiter
         self._metrics = metrics
-        self._http = HttpServer(self._serve, LIMITS, now_seconds=lambda: server.clock.now().timestamp())
+        self._http = HttpServer(
+            self._serve, LIMITS, now_seconds=lambda: server.clock.now().timestamp(), on_head=self._check_head
+        )
 
     async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Listen on bound sockets, which then belong to the listener."""
@@ -89,22 +94,25 @@ class Listener:
         self._server.watcher.close()
         await self._http.stop()
 
+    def _check_head(self, request: Request) -> None:
+        """Authenticate a request with a body before the body is read; nobody's must be authorized as well."""
+        headers = request.headers
+        if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+            return
+        try:
+            request.context = self._authenticate(request)
+            if request.context.name == ANONYMOUS.name:
+                call = _call(request)
+                call.user = request.context
+                self._server.authorizer.check(attributes_of(call))
+        except APIError as error:
+            call = _call(request)
+            self._observe(call, error.code, 0.0)
+            raise RequestError(error.code, error.message, *_error_response(call, error)) from error
+
     async def _serve(self, request: Request, response: Response) -> None:
         """Serve one request; every failure becomes a response."""
-        path, _, query_text = request.target.partition("?")
-        query = parse_query(query_text) if query_text else {}
-        info = parse_request(request.method, path, query)
-        headers = request.headers
-        call = Call(
-            info=info,
-            query=query,
-            user=cast("UserInfo", None),
-            body=request.body,
-            content_type=headers.get("content-type", ""),
-            user_agent=headers.get("user-agent", ""),
-            accept=headers.get("accept", ""),
-            if_none_match=headers.get("if-none-match", ""),
-        )
+        call = _call(request)
         started = self._server.clock.monotonic()
         status = 500
         try:
@@ -116,10 +124,12 @@ class Listener:
             _LOG.exception("%s %s", request.method, request.target)
             self._write_error(response, call, InternalError(f"{type(error).__name__}: {error}"))
         finally:
-            known = (
-                bool(info.resource) and self._server.catalog.get(info.group, info.version, info.resource) is not None
-            )
-            self._metrics.observe(info, status, self._server.clock.monotonic() - started, known=known)
+            self._observe(call, status, self._server.clock.monotonic() - started)
+
+    def _observe(self, call: Call, status: int, seconds: float) -> None:
+        info = call.info
+        known = bool(info.resource) and self._server.catalog.get(info.group, info.version, info.resource) is not None
+        self._metrics.observe(info, status, seconds, known=known)
 
     async def _execute(self, request: Request, response: Response, call: Call) -> int:
         if request.is_too_large:
@@ -127,7 +137,7 @@ class Listener:
         page = self._page(call)
         if page is not None:
             return await self._write_text(request, response, page)
-        call.user = self._authenticate(request)
+        call.user = self._authenticate(request) if request.context is None else request.context
         representation, include = self._negotiate(call)
         if (call.info.verb == "watch" and call.info.resource) or call.info.path == UI_STREAM:
             with self._limiter.watch(call.user):
@@ -202,9 +212,7 @@ class Listener:
         if not any(name == "Cache-Control" for name, _ in result.headers):
             headers = (_NO_CACHE, *headers)
         if result.stream is not None:
-            # Closed also when the client disconnects early.
-            async with aclosing(result.stream) as chunks:
-                await response.stream(result.status, headers, chunks)
+            await response.stream(result.status, headers, result.stream)
             return result.status
         encoding, body = await _compress(request, result.body)
         response.send(result.status, (*headers, *encoding), body)
@@ -219,7 +227,9 @@ class Listener:
         assert isinstance(result, DocumentResult)
         return encode_document_result(result, representation, include=include, now=now)
 
-    async def _frames(self, result: WatchResult, representation: Representation, include: str) -> AsyncIterator[bytes]:
+    async def _frames(
+        self, result: WatchResult, representation: Representation, include: str
+    ) -> AsyncGenerator[bytes, None]:
         encoder = FrameEncoder(result.endpoint, representation, include)
         async with aclosing(cast("Any", result.frames)) as frames:
             async for batch in frames:
@@ -235,20 +245,41 @@ class Listener:
                     yield b"".join(chunk)
 
     def _write_error(self, response: Response, call: Call, error: APIError) -> None:
-        if response.is_closing:
-            return
-        headers: list[tuple[str, str]] = [_NO_CACHE, *_warning_headers(call)]
-        if isinstance(error, PageNotFoundError):
-            body, content_type = error.plain_text.encode(), "text/plain; charset=utf-8"
-            headers.append(("X-Content-Type-Options", "nosniff"))
-        else:
-            body, content_type = _error_body(call, error)
-        if error.code == 403:  # noqa: PLR2004 - Forbidden
-            headers.append(("X-Content-Type-Options", "nosniff"))
-        if error.retry_after_seconds is not None:
-            headers.append(("Retry-After", str(error.retry_after_seconds)))
-        headers.append(("Content-Type", content_type))
-        response.send(error.code, headers, body)
+        if not response.is_closing:
+            response.send(error.code, *_error_response(call, error))
+
+
+def _call(request: Request) -> Call:
+    """Return the call of a request, whose user is not known yet."""
+    path, _, query_text = request.target.partition("?")
+    query = parse_query(query_text) if query_text else {}
+    headers = request.headers
+    return Call(
+        info=parse_request(request.method, path, query),
+        query=query,
+        user=cast("UserInfo", None),
+        body=request.body,
+        content_type=headers.get("content-type", ""),
+        user_agent=headers.get("user-agent", ""),
+        accept=headers.get("accept", ""),
+        if_none_match=headers.get("if-none-match", ""),
+    )
+
+
+def _error_response(call: Call, error: APIError) -> tuple[list[tuple[str, str]], bytes]:
+    """Return headers and body of the response to a failed request."""
+    headers: list[tuple[str, str]] = [_NO_CACHE, *_warning_headers(call)]
+    if isinstance(error, PageNotFoundError):
+        body, content_type = error.plain_text.encode(), "text/plain; charset=utf-8"
+        headers.append(("X-Content-Type-Options", "nosniff"))
+    else:
+        body, content_type = _error_body(call, error)
+    if error.code == 403:  # noqa: PLR2004 - Forbidden
+        headers.append(("X-Content-Type-Options", "nosniff"))
+    if error.retry_after_seconds is not None:
+        headers.append(("Retry-After", str(error.retry_after_seconds)))
+    headers.append(("Content-Type", content_type))
+    return headers, body
 
 
 def _error_body(call: Call, error: APIError) -> tuple[bytes, str]:

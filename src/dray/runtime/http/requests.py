@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -13,19 +13,32 @@ import httptools
 HEAD_BYTES_MAX: Final = 64 * 1024
 # Pages and metrics take no more than a few words.
 BODY_BYTES_MAX: Final = 64 * 1024
+# Many small headers cost far more memory than their bytes.
+HEADERS_MAX: Final = 2000
+# What a request counts for besides its body; heads that may be larger than `_SMALL_HEAD_BYTES` are measured.
+_HEAD_BYTES: Final = 1024
+_SMALL_HEAD_BYTES: Final = 16 * 1024
+TOO_MANY_REQUESTS: Final = "Too many requests, please try again later."
 
 
 class RequestError(Exception):
-    """A request that cannot be served; the connection must be closed."""
+    """A request that cannot be served; the connection must be closed.
 
-    def __init__(self, status: int, text: str) -> None:
+    The response has the headers and the body, or is the text.
+    """
+
+    def __init__(
+        self, status: int, text: str, headers: Sequence[tuple[str, str]] = (), body: bytes | None = None
+    ) -> None:
         super().__init__(text)
         self.status = status
+        self.headers = headers
+        self.body = body
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits and deadlines of a server, per connection. A deadline of None never expires."""
+    """Limits and deadlines of a server, per connection unless said otherwise. A deadline of None never expires."""
 
     # Bytes of a head, or of trailers and chunk extensions.
     head_bytes_max: int = HEAD_BYTES_MAX
@@ -35,12 +48,19 @@ class Limits:
     discarded_bytes_max: int = 0
     # Complete requests that may wait for the one being served.
     pipelined_max: int = 16
+    # Bytes of requests that were received and not answered. Beyond it the connection is not read from; it must be
+    # larger than a head and a body.
+    received_bytes_max: int = 1024 * 1024
+    # The same of all connections together. Beyond it the largest incomplete requests are refused with 429.
+    total_received_bytes_max: int = 64 * 1024 * 1024
     # Between requests.
     idle_seconds: float | None = 75.0
     # From the first byte of a request to the end of its head, and from there to the end of its body.
     head_seconds: float | None = 15.0
     body_seconds: float | None = 15.0
     handshake_seconds: float = 10.0
+    # A client that reads nothing of what is written for this long is disconnected.
+    write_seconds: float = 60.0
     # A client that was refused may go on sending for this long.
     linger_seconds: float = 1.0
     # A request being served when the server stops may take this long to complete.
@@ -69,6 +89,10 @@ class Request:
     # The client's certificate as `ssl.SSLSocket.getpeercert` returns it, decoded and as DER; empty without one.
     certificate: dict[str, Any] = field(default_factory=dict)
     certificate_der: bytes | None = None
+    # What `on_head` found out, such as the user.
+    context: Any = None
+    # An estimate of the memory of the head.
+    head_bytes: int = _HEAD_BYTES
 
     @property
     def path(self) -> str:
@@ -101,7 +125,21 @@ class RequestParser:
         self._completed = 0
         # Bytes since a request was completed or part of a body came: heads, trailers and chunk extensions.
         self._head_bytes = 0
+        # Whether the head may be of unusual size, and is measured.
+        self._is_large = False
+        # Of complete requests and the body being received.
+        self._stored_bytes = 0
         self._begin()
+
+    @property
+    def received_bytes(self) -> int:
+        """The size of the requests that were received and not released."""
+        return self._stored_bytes + self._head_bytes
+
+    @property
+    def incomplete_bytes(self) -> int:
+        """The part of `received_bytes` that belongs to a request which is not complete."""
+        return self._head_bytes + (0 if self._request.is_too_large else self._body_size)
 
     @property
     def is_idle(self) -> bool:
@@ -116,6 +154,7 @@ class RequestParser:
     def feed(self, data: bytes) -> None:
         """Parse more bytes; raise RequestError for a request that cannot be served."""
         before = self._completed, self._body_size
+        self._is_large = self._head_bytes + len(data) > _SMALL_HEAD_BYTES
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -130,10 +169,32 @@ class RequestParser:
             raise RequestError(400, f"malformed HTTP request: {error}") from error
         if before == (self._completed, self._body_size):
             self._head_bytes += len(data)
-            if self._head_bytes > self._limits.head_bytes_max:
-                raise RequestError(431, "request header fields too large")
+            self._check_head(self._head_bytes)
         else:
             self._head_bytes = 0
+
+    def release(self, request: Request) -> None:
+        """Stop counting a request that has been served."""
+        self._stored_bytes -= request.head_bytes + len(request.body)
+
+    def drop_ready(self, keep: int = 0) -> None:
+        """Drop the complete requests beyond the first `keep`."""
+        while len(self.ready) > keep:
+            self.release(self.ready.pop())
+
+    def close(self) -> None:
+        """Drop the incomplete request and free its memory without the garbage collector; nothing can be fed afterwards.
+
+        httptools' parser and this one form a cycle.
+        """
+        self._stored_bytes -= 0 if self._request.is_too_large else self._body_size
+        self._head_bytes = 0
+        self._parser = self._on_head = None
+        self._begin()
+
+    def _check_head(self, size: int) -> None:
+        if size > self._limits.head_bytes_max or len(self._request.raw_headers) > HEADERS_MAX:
+            raise RequestError(431, "request header fields too large")
 
     def _begin(self) -> None:
         self._request = Request()
@@ -154,7 +215,7 @@ class RequestParser:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers are dropped."""
+        """Add a header; trailers are dropped, for nobody has looked at them when the head was checked."""
         if self._in_head:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             self._request.raw_headers.append((key, text))
@@ -166,6 +227,9 @@ class RequestParser:
         request.method = self._parser.get_method().decode("latin-1")
         request.accepts_chunks = self._parser.get_http_version() == "1.1"
         request.target = self._target.decode("latin-1")
+        if self._is_large or len(request.raw_headers) > HEADERS_MAX:
+            request.head_bytes += len(self._target) + sum(len(key) + len(text) + 4 for key, text in request.raw_headers)
+            self._check_head(request.head_bytes - _HEAD_BYTES)
         if self._on_head is not None:
             self._on_head(request)
         self.expects_continue = request.headers.get("expect", "").lower() == "100-continue"
@@ -175,11 +239,14 @@ class RequestParser:
         self._body_size += len(data)
         if self._body_size <= self._limits.body_bytes_max:
             self._body.append(data)
+            self._stored_bytes += len(data)
             return
         if self._body_size > self._limits.discarded_bytes_max:
             raise RequestError(413, "request body too large")
-        self._request.is_too_large = True
-        self._body.clear()
+        if not self._request.is_too_large:
+            self._request.is_too_large = True
+            self._stored_bytes -= self._body_size - len(data)
+            self._body.clear()
 
     def on_message_complete(self) -> None:
         """Complete the request."""
@@ -187,6 +254,7 @@ class RequestParser:
         request.body = b"".join(self._body)
         request.keep_alive = request.accepts_chunks and self._parser.should_keep_alive()
         self.expects_continue = False
+        self._stored_bytes += request.head_bytes
         self.ready.append(request)
         self._completed += 1
         self._begin()

@@ -11,12 +11,12 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias, cast
 
 from dray.runtime.http.heads import date, response_head
-from dray.runtime.http.requests import Limits, Request, RequestError, RequestParser
+from dray.runtime.http.requests import TOO_MANY_REQUESTS, Limits, Request, RequestError, RequestParser
 from dray.runtime.http.router import TEXT, Handler, Reply, Router, text
 from dray.runtime.metrics import CONTENT_TYPE
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 _NO_BODY: Final = frozenset({204, 304})
 _CLOSE: Final = ("Connection", "close")
 _BACKLOG: Final = 1024
+_RETRY_LATER: Final = (("Content-Type", TEXT), ("Retry-After", "1"))
 
 Headers: TypeAlias = Sequence[tuple[str, str]]
 
@@ -52,19 +53,21 @@ class Response:
         head = self._head(status, (*headers, ("Content-Length", str(len(body)))))
         self._connection.write(head if self._request.method == "HEAD" else head + body)
 
-    async def stream(self, status: int, headers: Headers, chunks: AsyncIterator[bytes]) -> None:
-        """Write a response of unknown length, no faster than the client reads."""
+    async def stream(self, status: int, headers: Headers, chunks: AsyncGenerator[bytes, None]) -> None:
+        """Write a response of unknown length, no faster than the client reads, and close the generator."""
         connection, chunked = self._connection, self._request.accepts_chunks
         connection.write(self._head(status, (*headers, ("Transfer-Encoding", "chunked")) if chunked else headers))
-        if self._request.method == "HEAD":
-            return
-        async for chunk in chunks:
-            if connection.transport.is_closing():
+        # Closed also when the client disconnects.
+        async with aclosing(chunks):
+            if self._request.method == "HEAD":
                 return
-            if chunk:
-                connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
-            if not connection.writable.is_set():
-                await connection.writable.wait()
+            async for chunk in chunks:
+                if connection.transport.is_closing():
+                    return
+                if chunk:
+                    connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+                if not connection.writable.is_set():
+                    await connection.writable.wait()
         if chunked:
             connection.write(b"0\r\n\r\n")
 
@@ -104,7 +107,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
 class HttpServer:
     """Accepts connections and serves their requests.
 
-    `on_head` is called with each request before its body is read and may refuse it with RequestError.
+    `on_head` is called with each request before its body is read and may refuse it with RequestError. It may leave
+    what it found out in the request's `context`.
     """
 
     def __init__(
@@ -121,6 +125,8 @@ class HttpServer:
         self.closing = False
         self.connections: set[ServerConnection] = set()
         self.tasks = ChildTasks("http connections")
+        # Of all connections: the bytes of requests that were received and not answered.
+        self.received_bytes = 0
         self._now_seconds = now_seconds
         self._date = (0, "")
         self._servers: list[asyncio.Server] = []
@@ -158,6 +164,19 @@ class HttpServer:
         for connection in tuple(self.connections):
             connection.transport.abort()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the unanswered requests of all connections exceed their limit."""
+        return self.received_bytes > self.limits.total_received_bytes_max
+
+    def shed(self) -> None:
+        """Refuse the largest incomplete requests until the rest is within the limit of all connections."""
+        while self.is_full:
+            largest = max(self.connections, key=_incomplete_bytes)
+            if not largest.incomplete_bytes:
+                return
+            largest.refuse(too_busy())
+
     def date(self) -> str:
         """Return the value of the Date header."""
         second = int(self._now_seconds())
@@ -171,14 +190,19 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self.server = server
-        self._parser = RequestParser(server.limits, server.on_head)
+        self._parser = RequestParser(server.limits, None if server.on_head is None else self._check_head)
+        # What the server has counted for this connection.
+        self._counted_bytes = 0
+        self._is_reading = True
         self._timer: asyncio.TimerHandle | None = None
+        # Runs while the client reads too slowly.
+        self._stall_timer: asyncio.TimerHandle | None = None
         self.writable = asyncio.Event()
         self.writable.set()
         self._certificate: dict[str, Any] = {}
         self._certificate_der: bytes | None = None
-        # Further bytes are discarded.
-        self._refused = False
+        # Further bytes are discarded, and this is the last response.
+        self._refusal: RequestError | None = None
         # Serves requests while there are any.
         self.task: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
@@ -196,43 +220,64 @@ class ServerConnection(asyncio.Protocol):
         self._set_deadline(self.server.limits.idle_seconds)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Cancel the work for a client that is gone."""
+        """Cancel the work for a client that is gone, and free the memory."""
         self.server.connections.discard(self)
         self._clear_deadline()
-        self.writable.set()
+        self.resume_writing()
         if self.task is not None:
             self.task.cancel()
+            self.task = None
+        self._parser.drop_ready()
+        self._parser.close()
+        self.server.received_bytes -= self._counted_bytes
+        self._counted_bytes = 0
 
     def pause_writing(self) -> None:
-        """Stop streams: the client reads too slowly."""
+        """Stop responding: the client reads too slowly."""
         self.writable.clear()
+        self._await_reader(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Continue streams."""
+        """Continue."""
         self.writable.set()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes and serve the requests that are complete."""
-        if self._refused or self.transport.is_closing():
+        if self._refusal is not None or self.transport.is_closing():
             return
         parser = self._parser
         was_idle, was_in_body = parser.is_idle, parser.is_in_body
         try:
             parser.feed(data)
         except RequestError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
+        if parser.received_bytes != self._counted_bytes:
+            self._count()
+            if self._is_refused:
+                return
+            if parser.ready and self.server.is_full:
+                parser.drop_ready()
+                self.refuse(too_busy())
+                return
         if len(parser.ready) > self.server.limits.pipelined_max:
-            self._refuse(RequestError(429, "too many pipelined requests"))
+            parser.drop_ready(self.server.limits.pipelined_max)
+            self.refuse(RequestError(429, "too many pipelined requests"))
         elif self.task is not None:
             return
         elif parser.ready:
-            self._clear_deadline()
-            self.task = self.server.tasks.spawn(self._serve_ready(), "http connection")
+            self._start_serving()
         else:
             self._await_rest(restart=was_idle or was_in_body != parser.is_in_body)
 
     # --- Serving. ---
+
+    def _start_serving(self) -> None:
+        self._clear_deadline()
+        self.task = self.server.tasks.spawn(self._serve_ready(), "http connection")
 
     async def _serve_ready(self) -> None:
         ready, serve = self._parser.ready, self.server.serve
@@ -242,15 +287,21 @@ class ServerConnection(asyncio.Protocol):
                 request.certificate, request.certificate_der = self._certificate, self._certificate_der
                 await serve(request, Response(self, request))
                 if not request.keep_alive or self.server.closing:
-                    self.transport.close()
+                    self._close()
                     return
+                self._parser.release(request)
+                self._count()
+                if not self.writable.is_set():
+                    await self.writable.wait()
         except Exception:  # noqa: BLE001 - a bug in serving one request must not stop the server
             _log.exception("%s %s", request.method, request.target)
             self.transport.abort()
             return
         finally:
             self.task = None
-        if self._parser.is_idle:
+        if self._refusal is not None:
+            self._send_refusal(self._refusal)
+        elif self._parser.is_idle:
             self._set_deadline(self.server.limits.idle_seconds)
         else:
             self._await_rest(restart=True)
@@ -273,29 +324,109 @@ class ServerConnection(asyncio.Protocol):
             limits = self.server.limits
             self._set_deadline(limits.body_seconds if self._parser.is_in_body else limits.head_seconds)
 
-    def _refuse(self, error: RequestError) -> None:
-        """Respond to a request that cannot be parsed, unless another response is in progress, and close."""
-        self._refused = True
-        if self.task is not None:
-            self.transport.close()
-            return
-        Response(self, Request()).send(error.status, (("Content-Type", TEXT),), str(error).encode())
+    @property
+    def incomplete_bytes(self) -> int:
+        """The bytes received of a request that is not complete."""
+        return 0 if self._is_refused else self._parser.incomplete_bytes
+
+    @property
+    def _is_refused(self) -> bool:
+        return self._refusal is not None
+
+    def refuse(self, error: RequestError) -> None:
+        """Refuse the request being received, and close after the responses to those before it."""
+        # Without its traceback, whose frames refer to the connection.
+        error.__context__ = error.__cause__ = None
+        self._refusal = error.with_traceback(None)
+        self._parser.close()
+        self._count()
+        if self.task is None and self._parser.ready:
+            self._start_serving()
+        elif self.task is None:
+            self._send_refusal(self._refusal)
+
+    def _send_refusal(self, error: RequestError) -> None:
+        headers = error.headers or (("Content-Type", TEXT),)
+        Response(self, Request()).send(error.status, headers, str(error).encode() if error.body is None else error.body)
         # Closing with unread bytes resets the connection, and the client might not read the response.
         if self.transport.can_write_eof():
             self.transport.write_eof()
+        self._resume_reading()
         self._set_deadline(self.server.limits.linger_seconds)
 
+    def _check_head(self, request: Request) -> None:
+        request.certificate, request.certificate_der = self._certificate, self._certificate_der
+        assert self.server.on_head is not None
+        self.server.on_head(request)
+
+    # --- Back-pressure. ---
+
+    def _count(self) -> None:
+        """Count the bytes of unanswered requests, and read on only within the limits."""
+        received, limits, server = self._parser.received_bytes, self.server.limits, self.server
+        server.received_bytes += received - self._counted_bytes
+        self._counted_bytes = received
+        if server.is_full:
+            server.shed()
+        if self._is_reading:
+            if received > limits.received_bytes_max and not self.transport.is_closing():
+                self._is_reading = False
+                self.transport.pause_reading()
+        elif received <= limits.received_bytes_max:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and not self.transport.is_closing():
+            self._is_reading = True
+            self.transport.resume_reading()
+
     # --- Deadlines. ---
+
+    def _close(self) -> None:
+        """Close when the last response is written; a client that does not read it is disconnected."""
+        if not self.transport.is_closing():
+            self._clear_deadline()
+            self._timer = asyncio.get_running_loop().call_later(self.server.limits.write_seconds, self.transport.abort)
+            self.transport.close()
+
+    def _await_reader(self, unwritten: int) -> None:
+        """Disconnect a client that reads none of the bytes for too long."""
+        seconds = self.server.limits.write_seconds
+        self._stall_timer = asyncio.get_running_loop().call_later(seconds, self._check_reader, unwritten)
+
+    def _check_reader(self, unwritten: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < unwritten:
+            self._await_reader(left)
+        else:
+            self.transport.abort()
 
     def _set_deadline(self, seconds: float | None) -> None:
         self._clear_deadline()
         if seconds is not None and not self.transport.is_closing():
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.close_if_idle)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        """Close an idle connection; a client that sends or reads too slowly is disconnected without waiting for it."""
+        if self.task is None:
+            if self._refusal is None and self._parser.is_idle:
+                self._close()
+            else:
+                self.transport.abort()
 
     def _clear_deadline(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def too_busy() -> RequestError:
+    """Return the refusal of a request for which there is no memory."""
+    return RequestError(429, TOO_MANY_REQUESTS, _RETRY_LATER)
+
+
+def _incomplete_bytes(connection: ServerConnection) -> int:
+    return connection.incomplete_bytes
 
 
 # --- Small servers. ---
@@ -320,7 +451,7 @@ def page_server(handler: Handler, limits: Limits | None = None) -> HttpServer:
     return HttpServer(serve, limits)
 
 
-async def _with_body(reply: Reply) -> AsyncIterator[bytes]:
+async def _with_body(reply: Reply) -> AsyncGenerator[bytes, None]:
     assert reply.stream is not None
     yield reply.body
     async for chunk in reply.stream:
