@@ -27,7 +27,7 @@ from dray.controllers.reconciler import ControllerContext
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
-from tests.conformance.evictions.world import LEASE_NAMESPACE, NODES, PODS, TEAM, World
+from tests.conformance.evictions.cluster import LEASE_NAMESPACE, NODES, PODS, TEAM, Cluster
 from tests.in_process_server import in_process_server
 from tests.simulation.network import FaultRates
 from tests.simulation.processes import Process
@@ -108,7 +108,7 @@ class Story:
         async with in_process_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:
             witness = Witness(inner)
             user = RestClient(InProcessTransport(inner, user="user", groups=("system:masters",), user_agent="user"))
-            simulation = World(user, Metrics())
+            simulation = Cluster(user, Metrics())
             await self._create_objects(simulation)
             process = Process("controllers", controllers, witness, self._fork(), self._odds)
             process.start()
@@ -128,14 +128,14 @@ class Story:
     def _fork(self) -> random.Random:
         return random.Random(self._rng.random())
 
-    async def _create_objects(self, simulation: World) -> None:
+    async def _create_objects(self, simulation: Cluster) -> None:
         for number in range(NODE_COUNT):
             name = f"n{number}"
             await simulation.node(name)
             for index in range(PODS_PER_NODE):
                 await simulation.pod(f"{name}-{index}", name, ready=True, tolerations=WAIT)
 
-    async def _kubelet(self, simulation: World, name: str) -> None:
+    async def _kubelet(self, simulation: Cluster, name: str) -> None:
         """Heartbeats with delays and losses, but never so many that the node would be dead."""
         rng = self._fork()
         skipped = 0
@@ -152,7 +152,7 @@ class Story:
             if any(item["type"] == "Ready" and item["status"] != "True" for item in node["status"]["conditions"]):
                 await simulation.report(name)
 
-    async def _run_workload(self, simulation: World, process: Process, witness: Witness) -> None:
+    async def _run_workload(self, simulation: Cluster, process: Process, witness: Witness) -> None:
         ends = asyncio.get_running_loop().time() + LIFE_SECONDS
         while asyncio.get_running_loop().time() < ends:
             await asyncio.sleep(self._rng.uniform(5, 60))
@@ -165,7 +165,7 @@ class Story:
                 process.crash()
             self._check(witness)
 
-    async def _stop_faults(self, simulation: World, witness: Witness) -> None:
+    async def _stop_faults(self, simulation: Cluster, witness: Witness) -> None:
         """Every Pod of a dead node is on its way out, and stays there: nobody is left to finish it."""
         deadline = asyncio.get_running_loop().time() + HEAL_SECONDS
         while not await self._all_gone(simulation):
@@ -181,14 +181,14 @@ class Story:
         wronged = set(witness.owners.values()) - self.dead
         assert not wronged, f"Pods were taken from healthy nodes: {sorted(wronged)}"
 
-    async def _left(self, simulation: World) -> list[str]:
+    async def _left(self, simulation: Cluster) -> list[str]:
         return [
             pod["metadata"]["name"]
             for pod in (await simulation.user.list(PODS, TEAM)).items
             if pod["spec"]["nodeName"] in self.dead and "deletionTimestamp" not in pod["metadata"]
         ]
 
-    async def _all_gone(self, simulation: World) -> bool:
+    async def _all_gone(self, simulation: Cluster) -> bool:
         return not await self._left(simulation)
 
 

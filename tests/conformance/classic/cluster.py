@@ -281,7 +281,9 @@ def _optional(optional: bool) -> Document:
 
 
 @asynccontextmanager
-async def cluster(*, gates: str = "", scheduler: bool = True, controller: bool = True) -> AsyncIterator[Cluster]:
+async def running_cluster(
+    *, gates: str = "", scheduler: bool = True, controller: bool = True
+) -> AsyncIterator[Cluster]:
     """A cluster for the time of a `with` block, without a driver."""
     features = FeatureGates.parse(gates)
     async with (

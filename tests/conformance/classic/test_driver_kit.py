@@ -25,27 +25,27 @@ from tests.conformance.classic.cluster import (
     TEAM,
     Boards,
     Cluster,
-    cluster,
     inline,
     named,
+    running_cluster,
 )
 
-Story = Callable[[Cluster], Coroutine[Any, Any, None]]
+Scenario = Callable[[Cluster], Coroutine[Any, Any, None]]
 FINALIZER = f"{DRIVER}/deletion-protection"
 
 
-def tell(story: Story, *, scheduler: bool = True) -> None:
-    async def told() -> None:
-        async with cluster(scheduler=scheduler) as world:
-            await world.furnish(tool="init")
-            await story(world)
+def run_scenario(scenario: Scenario, *, scheduler: bool = True) -> None:
+    async def run() -> None:
+        async with running_cluster(scheduler=scheduler) as cluster:
+            await cluster.furnish(tool="init")
+            await scenario(cluster)
 
-    run_virtually(told())
+    run_virtually(run())
 
 
-async def _gone(world: Cluster, name: str) -> bool:
+async def _gone(cluster: Cluster, name: str) -> bool:
     try:
-        await world.get_claim(name)
+        await cluster.get_claim(name)
     except NotFoundError:
         return True
     return False
@@ -57,22 +57,22 @@ def test_finalizer_and_name_are_there_before_the_driver_is_called() -> None:
         seen: Document
 
         async def allocate(self, claim: Claim, *rest: Any) -> Allocation:
-            Looking.seen = await world_of["it"].get_claim(claim.key.name)
+            Looking.seen = await cluster_of["it"].get_claim(claim.key.name)
             return await super().allocate(claim, *rest)
 
-    world_of: dict[str, Cluster] = {}
+    cluster_of: dict[str, Cluster] = {}
 
-    async def story(world: Cluster) -> None:
-        world_of["it"] = world
-        world.start_driver(Looking({"n1": 1}, user_limit=3))
-        await world.claim("c", "Immediate", memory=2)
-        claim = await world.phase("c", "Allocated")
+    async def scenario(cluster: Cluster) -> None:
+        cluster_of["it"] = cluster
+        cluster.start_driver(Looking({"n1": 1}, user_limit=3))
+        await cluster.claim("c", "Immediate", memory=2)
+        claim = await cluster.phase("c", "Allocated")
         assert Looking.seen["metadata"]["finalizers"] == [FINALIZER]
         assert (Looking.seen["status"]["phase"], Looking.seen["status"]["driverName"]) == ("Pending", DRIVER)
         assert claim["status"]["userLimit"] == 3
         assert claim["status"]["attributes"] == {"node": "n1", "tool": "init", "memory": "2"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-02", "CL-17")
@@ -90,131 +90,131 @@ def test_parameters_of_class_and_claim_come_apart() -> None:
             given.append((class_parameters, claim_parameters, node))
             return Allocation(shareable=True)
 
-    async def story(world: Cluster) -> None:
-        world.start_driver(Asking({}))
-        await world.claim("c", "Immediate", memory=2)
-        claim = await world.phase("c", "Allocated")
+    async def scenario(cluster: Cluster) -> None:
+        cluster.start_driver(Asking({}))
+        await cluster.claim("c", "Immediate", memory=2)
+        claim = await cluster.phase("c", "Allocated")
         assert given == [({"tool": "init"}, {"memory": 2}, None)]
         assert claim["status"]["userLimit"] == -1
         assert "scheduling" not in claim["status"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-30", "CL-24")
 def test_a_deleted_claim_is_freed_when_nobody_uses_it_any_more() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
-        world.start_driver(driver)
-        await world.claim("c")
-        await world.pod("p", named("c"))
-        await world.node_of("p")
-        await world.user.delete(CLAIMS, "c", TEAM)
+        cluster.start_driver(driver)
+        await cluster.claim("c")
+        await cluster.pod("p", named("c"))
+        await cluster.node_of("p")
+        await cluster.user.delete(CLAIMS, "c", TEAM)
         await asyncio.sleep(100)
         assert driver.called("deallocate") == []
-        await world.user.delete(PODS, "p", TEAM, NOW)
-        await world.eventually(lambda: _gone(world, "c"), bool)
+        await cluster.user.delete(PODS, "p", TEAM, NOW)
+        await cluster.eventually(lambda: _gone(cluster, "c"), bool)
         assert driver.called("deallocate") == [("c", "n1")]
         assert driver.held == {}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-29")
 def test_nothing_is_freed_while_it_is_used_whoever_asks() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
-        world.start_driver(driver)
-        await world.claim("c")
-        await world.pod("p", named("c"))
-        await world.node_of("p")
-        claim = await world.get_claim("c")
-        await world.user.update_status(CLAIMS, {**claim, "status": {**claim["status"], "phase": "Reallocate"}})
+        cluster.start_driver(driver)
+        await cluster.claim("c")
+        await cluster.pod("p", named("c"))
+        await cluster.node_of("p")
+        claim = await cluster.get_claim("c")
+        await cluster.user.update_status(CLAIMS, {**claim, "status": {**claim["status"], "phase": "Reallocate"}})
         await asyncio.sleep(100)
         assert driver.called("deallocate") == []
-        await world.user.delete(PODS, "p", TEAM, NOW)
-        await world.phase("c", "Pending")
+        await cluster.user.delete(PODS, "p", TEAM, NOW)
+        await cluster.phase("c", "Pending")
         assert driver.called("deallocate") == [("c", "n1")]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-07", "CL-10", "CL-30")
 def test_a_claim_is_freed_after_its_class_has_gone() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
-        world.start_driver(driver)
-        await world.claim("c", "Immediate")
-        await world.phase("c", "Allocated")
-        await world.user.delete(CLASSES, "gpu")
-        await world.user.delete(CLAIMS, "c", TEAM)
-        await world.eventually(lambda: _gone(world, "c"), bool)
+        cluster.start_driver(driver)
+        await cluster.claim("c", "Immediate")
+        await cluster.phase("c", "Allocated")
+        await cluster.user.delete(CLASSES, "gpu")
+        await cluster.user.delete(CLAIMS, "c", TEAM)
+        await cluster.eventually(lambda: _gone(cluster, "c"), bool)
         assert driver.called("deallocate") == [("c", "n1")]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-32", "CL-24")
 def test_a_driver_that_breaks_is_tried_again_and_its_user_is_told() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
         driver.fail = {"allocate": [OSError("cable"), OSError("cable")]}
-        world.start_driver(driver)
-        await world.claim("c", "Immediate")
-        assert "OSError: cable" in await world.events("c", "FailedAllocation")
-        await world.phase("c", "Allocated")
+        cluster.start_driver(driver)
+        await cluster.claim("c", "Immediate")
+        assert "OSError: cable" in await cluster.events("c", "FailedAllocation")
+        await cluster.phase("c", "Allocated")
         # Whether the broken calls left something behind is not known, so it is freed first.
         assert [name for name, _, _ in driver.calls] == ["allocate", "deallocate", "allocate", "deallocate", "allocate"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-27")
 def test_nodes_are_looked_at_again_from_time_to_time() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({})
-        world.start_driver(driver)
-        await world.pod("p", inline())
-        await world.message("p", "(unsuitable)")
+        cluster.start_driver(driver)
+        await cluster.pod("p", inline())
+        await cluster.message("p", "(unsuitable)")
         # Nobody tells the kit of a new board.
         driver.boards["n2"] = 1
-        assert await world.node_of("p") == "n2"
+        assert await cluster.node_of("p") == "n2"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-27", "CL-08")
 def test_the_answer_is_written_only_when_it_differs() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 0, "n2": 1})
-        world.start_driver(driver)
-        claim = await world.claim("c")
+        cluster.start_driver(driver)
+        claim = await cluster.claim("c")
         asked = {"scheduler": {"potentialNodes": ["n1", "n2"]}}
-        await world.user.update_status(CLAIMS, {**claim, "status": {"phase": "Pending", "scheduling": asked}})
-        found = await world.eventually(
-            lambda: world.get_claim("c"), lambda item: "driver" in (item["status"].get("scheduling") or {})
+        await cluster.user.update_status(CLAIMS, {**claim, "status": {"phase": "Pending", "scheduling": asked}})
+        found = await cluster.eventually(
+            lambda: cluster.get_claim("c"), lambda item: "driver" in (item["status"].get("scheduling") or {})
         )
         assert found["status"]["scheduling"] == {**asked, "driver": {"unsuitableNodes": ["n1"]}}
         await asyncio.sleep(200)
         assert len(driver.called("unsuitable_nodes")) > 3
-        assert len(world.transports["driver"].writes()) == 1
+        assert len(cluster.transports["driver"].writes()) == 1
 
-    tell(story, scheduler=False)
+    run_scenario(scenario, scheduler=False)
 
 
 @pytest.mark.behaviour("CL-06", "CL-29")
 def test_an_answer_without_unsuitable_nodes_is_an_answer() -> None:
-    async def story(world: Cluster) -> None:
-        world.start_driver(Boards({"n1": 1}))
-        claim = await world.claim("c")
+    async def scenario(cluster: Cluster) -> None:
+        cluster.start_driver(Boards({"n1": 1}))
+        claim = await cluster.claim("c")
         asked = {"scheduler": {"potentialNodes": ["n1"]}}
-        await world.user.update_status(CLAIMS, {**claim, "status": {"phase": "Pending", "scheduling": asked}})
-        found = await world.eventually(
-            lambda: world.get_claim("c"), lambda item: "driver" in (item["status"].get("scheduling") or {})
+        await cluster.user.update_status(CLAIMS, {**claim, "status": {"phase": "Pending", "scheduling": asked}})
+        found = await cluster.eventually(
+            lambda: cluster.get_claim("c"), lambda item: "driver" in (item["status"].get("scheduling") or {})
         )
         assert found["status"]["scheduling"]["driver"] == {}
 
-    tell(story, scheduler=False)
+    run_scenario(scenario, scheduler=False)
 
 
 # --- Crashes. ---
@@ -245,35 +245,35 @@ def _steps() -> list[Any]:
 def test_a_driver_killed_at_any_write_leaks_nothing(step: int, when: str) -> None:
     """The life of a claim, allocated, freed and gone, with the kit killed around one of its writes."""
 
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         boards: dict[UID, str] = {}
-        stop = _doomed(world, step, boards, when)
-        await world.claim("c")
-        await world.pod("p", named("c"))
+        stop = _doomed(cluster, step, boards, when)
+        await cluster.claim("c")
+        await cluster.pod("p", named("c"))
         await asyncio.sleep(20)
-        await world.user.delete(PODS, "p", TEAM, NOW)
+        await cluster.user.delete(PODS, "p", TEAM, NOW)
         if step >= 3:
-            claim = await world.phase("c", "Allocated")
-            await world.user.update_status(CLAIMS, {**claim, "status": {**claim["status"], "phase": "Reallocate"}})
+            claim = await cluster.phase("c", "Allocated")
+            await cluster.user.update_status(CLAIMS, {**claim, "status": {**claim["status"], "phase": "Reallocate"}})
             await asyncio.sleep(20)
         await stop()
         # A new instance knows nothing but what the claims say and what the hardware has.
-        world.start_driver(Wired(boards), "second")
-        await world.pod("q", named("c"))
-        await world.node_of("q")
-        assert list(boards.values()) == [(await world.get_claim("c"))["status"]["attributes"]["node"]]
-        await world.user.delete(PODS, "q", TEAM, NOW)
-        await world.user.delete(CLAIMS, "c", TEAM)
-        await world.eventually(lambda: _gone(world, "c"), bool)
+        cluster.start_driver(Wired(boards), "second")
+        await cluster.pod("q", named("c"))
+        await cluster.node_of("q")
+        assert list(boards.values()) == [(await cluster.get_claim("c"))["status"]["attributes"]["node"]]
+        await cluster.user.delete(PODS, "q", TEAM, NOW)
+        await cluster.user.delete(CLAIMS, "c", TEAM)
+        await cluster.eventually(lambda: _gone(cluster, "c"), bool)
         assert boards == {}
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def _doomed(world: Cluster, step: int, boards: dict[UID, str], when: str) -> Callable[[], Awaitable[None]]:
+def _doomed(cluster: Cluster, step: int, boards: dict[UID, str], when: str) -> Callable[[], Awaitable[None]]:
     """A driver whose connection ends for good around its write of that number."""
-    stop = world.start_driver(Wired(boards))
-    transport = world.transports["driver"]
+    stop = cluster.start_driver(Wired(boards))
+    transport = cluster.transports["driver"]
     inner, writes = transport.inner.send, 0
 
     async def send(call: Call) -> Document:
@@ -299,10 +299,10 @@ def _doomed(world: Cluster, step: int, boards: dict[UID, str], when: str) -> Cal
 def test_a_write_that_comes_late_finds_another_version() -> None:
     """Nothing is freed while an earlier attempt could still be recorded as successful."""
 
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
-        world.start_driver(driver)
-        transport = world.transports["driver"]
+        cluster.start_driver(driver)
+        transport = cluster.transports["driver"]
         inner = transport.inner.send
         late: list[Call] = []
 
@@ -326,12 +326,12 @@ def test_a_write_that_comes_late_finds_another_version() -> None:
             await free(claim)
 
         driver.deallocate = deallocate  # type: ignore[method-assign]
-        await world.claim("c", "Immediate")
-        await world.phase("c", "Allocated")
+        await cluster.claim("c", "Immediate")
+        await cluster.phase("c", "Allocated")
         assert deallocations == ["c"]
         assert list(driver.held.values()) == ["n1"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 # --- Running. ---
@@ -354,12 +354,12 @@ def test_plain_methods_run_in_threads() -> None:
             return None
 
     async def main() -> None:
-        async with cluster(scheduler=False) as world:
-            await world.furnish()
-            world.start_driver(Plain())
-            await world.claim("c", "Immediate")
+        async with running_cluster(scheduler=False) as cluster:
+            await cluster.furnish()
+            cluster.start_driver(Plain())
+            await cluster.claim("c", "Immediate")
             for _ in range(3000):
-                if (await world.get_claim("c"))["status"]["phase"] == "Allocated":
+                if (await cluster.get_claim("c"))["status"]["phase"] == "Allocated":
                     return
                 await asyncio.sleep(0.01)
             pytest.fail("never allocated")
@@ -368,31 +368,31 @@ def test_plain_methods_run_in_threads() -> None:
 
 
 def test_of_two_instances_one_works_and_the_other_takes_over() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         first, second = Boards({"n1": 2}), Boards({"n1": 2})
         timing = Timing(lease_seconds=15, renew_deadline_seconds=10, retry_seconds=2)
 
         async def run(driver: Boards, name: str) -> None:
             options = Options(lease_namespace=TEAM, identity=name, timing=timing)
-            await serve(driver, world.client(name), LoopClock(), Metrics(), options)
+            await serve(driver, cluster.client(name), LoopClock(), Metrics(), options)
 
         async with TaskGroup("instances") as group:
             leading = group.spawn(run(first, "first"), "first")
             await asyncio.sleep(1)
             group.spawn(run(second, "second"), "second")
-            await world.claim("one", "Immediate")
-            await world.phase("one", "Allocated")
+            await cluster.claim("one", "Immediate")
+            await cluster.phase("one", "Allocated")
             leading.cancel()
             await asyncio.wait({leading})
-            await world.claim("two", "Immediate")
-            await world.phase("two", "Allocated")
+            await cluster.claim("two", "Immediate")
+            await cluster.phase("two", "Allocated")
             await group.cancel()
         assert first.called("allocate") == [("one", "")]
         assert second.called("allocate") == [("two", "")]
         # It was told what the first one had allocated.
         assert sorted(second.held.values()) == ["n1", "n1"]
 
-    tell(story, scheduler=False)
+    run_scenario(scenario, scheduler=False)
 
 
 def test_the_driver_is_reminded_of_what_it_holds() -> None:
@@ -403,15 +403,15 @@ def test_the_driver_is_reminded_of_what_it_holds() -> None:
             seen.append(held)
             await super().start(held)
 
-    async def story(world: Cluster) -> None:
-        stop = world.start_driver(Forgetful({"n1": 1}))
-        await world.claim("c", "Immediate")
-        await world.phase("c", "Allocated")
+    async def scenario(cluster: Cluster) -> None:
+        stop = cluster.start_driver(Forgetful({"n1": 1}))
+        await cluster.claim("c", "Immediate")
+        await cluster.phase("c", "Allocated")
         await stop()
-        world.start_driver(Forgetful({"n1": 1}))
+        cluster.start_driver(Forgetful({"n1": 1}))
         await asyncio.sleep(1)
         assert [[(claim.key.name, claim.attributes["node"]) for claim in held] for held in seen] == [[], [("c", "n1")]]
-        text = world.metrics.exposition().decode()
+        text = cluster.metrics.exposition().decode()
         assert f'classic_driver_operations_duration_seconds_count{{driver_name="{DRIVER}",is_error="false"' in text
 
-    tell(story, scheduler=False)
+    run_scenario(scenario, scheduler=False)

@@ -16,7 +16,7 @@ from dray.client.interface import Client, Patch, PatchType, unstructured
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Boards, Cluster, cluster, inline, named
+from tests.conformance.classic.cluster import CLAIMS, NOW, PODS, TEAM, Boards, Cluster, inline, named, running_cluster
 
 OFF = "DynamicResourceAllocation=false"
 ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
@@ -66,64 +66,64 @@ def test_fields_of_stored_pods_outlive_the_gate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gates", [OFF, "DRAControlPlaneController=false"])
 def test_a_scheduler_without_the_feature_places_pods_as_if_nothing_was_asked_for(gates: str) -> None:
     async def main() -> None:
-        async with cluster(scheduler=False) as world:
-            await world.furnish()
-            await world.claim("c", "Immediate")
-            stop = world.start_scheduler(gates)
-            await world.pod("inline", inline())
-            await world.node_of("inline")
+        async with running_cluster(scheduler=False) as cluster:
+            await cluster.furnish()
+            await cluster.claim("c", "Immediate")
+            stop = cluster.start_scheduler(gates)
+            await cluster.pod("inline", inline())
+            await cluster.node_of("inline")
             if gates == OFF:
-                await world.pod("named", named("c"))
-                await world.node_of("named")
-            claim = await world.get_claim("inline-gpu")
+                await cluster.pod("named", named("c"))
+                await cluster.node_of("named")
+            claim = await cluster.get_claim("inline-gpu")
             assert claim["status"]["phase"] == "Pending"
             assert "scheduling" not in claim["status"]
             await stop()
-            await _switched_on(world)
+            await _switched_on(cluster)
 
     run_virtually(main())
 
 
-async def _switched_on(world: Cluster) -> None:
+async def _switched_on(cluster: Cluster) -> None:
     """Pods that were placed without their claims must be made anew; then they are placed properly."""
-    world.start_scheduler()
-    world.start_driver(Boards({"n1": 2, "n2": 2}))
+    cluster.start_scheduler()
+    cluster.start_driver(Boards({"n1": 2, "n2": 2}))
     await asyncio.sleep(100)
-    claim = await world.get_claim("inline-gpu")
+    claim = await cluster.get_claim("inline-gpu")
     assert "reservedFor" not in claim["status"]
-    await world.user.delete(PODS, "inline", TEAM, NOW)
-    await world.pod("inline", inline())
-    await world.node_of("inline")
-    users = (await world.get_claim("inline-gpu"))["status"]["reservedFor"]
+    await cluster.user.delete(PODS, "inline", TEAM, NOW)
+    await cluster.pod("inline", inline())
+    await cluster.node_of("inline")
+    users = (await cluster.get_claim("inline-gpu"))["status"]["reservedFor"]
     assert [user["name"] for user in users] == ["inline"]
 
 
 @pytest.mark.behaviour("CL-42")
 def test_what_runs_keeps_its_claims_while_the_feature_is_off() -> None:
     async def main() -> None:
-        async with cluster(scheduler=False, controller=False) as world:
-            await world.furnish()
+        async with running_cluster(scheduler=False, controller=False) as cluster:
+            await cluster.furnish()
             driver = Boards({"n1": 1})
-            stops = [world.start_scheduler(), world.start_controller(), world.start_driver(driver)]
-            await world.pod("p", inline())
-            node = await world.node_of("p")
-            before = await world.get_claim("p-gpu")
+            stops = [cluster.start_scheduler(), cluster.start_controller(), cluster.start_driver(driver)]
+            await cluster.pod("p", inline())
+            node = await cluster.node_of("p")
+            before = await cluster.get_claim("p-gpu")
             for stop in stops:
                 await stop()
             # Only a scheduler without the feature is left.
-            stop = world.start_scheduler(OFF)
-            await world.pod("other")
-            await world.node_of("other")
-            assert await world.get_claim("p-gpu") == before
+            stop = cluster.start_scheduler(OFF)
+            await cluster.pod("other")
+            await cluster.node_of("other")
+            assert await cluster.get_claim("p-gpu") == before
             await stop()
-            world.start_scheduler()
-            world.start_controller()
-            world.start_driver(driver)
+            cluster.start_scheduler()
+            cluster.start_controller()
+            cluster.start_driver(driver)
             await asyncio.sleep(100)
-            assert (await world.get_claim("p-gpu"))["status"] == before["status"]
-            assert (await world.get_pod("p"))["spec"]["nodeName"] == node
-            await world.set_phase("p", "Succeeded")
-            await world.eventually(lambda: world.user.list(CLAIMS, TEAM), lambda page: not page.items)
+            assert (await cluster.get_claim("p-gpu"))["status"] == before["status"]
+            assert (await cluster.get_pod("p"))["spec"]["nodeName"] == node
+            await cluster.set_phase("p", "Succeeded")
+            await cluster.eventually(lambda: cluster.user.list(CLAIMS, TEAM), lambda page: not page.items)
             assert driver.held == {}
 
     run_virtually(main())

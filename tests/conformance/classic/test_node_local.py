@@ -13,7 +13,7 @@ from dray.api.errors import NotFoundError, ServiceUnavailableError
 from dray.client.rest import Call
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError, Options, serve
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
-from tests.conformance.classic.cluster import CLAIMS, DRIVER, NOW, PODS, TEAM, Cluster, cluster, inline, named
+from tests.conformance.classic.cluster import CLAIMS, DRIVER, NOW, PODS, TEAM, Cluster, inline, named, running_cluster
 
 # What is in use on each node, by claim; it outlives every process.
 Hardware = dict[str, set[UID]]
@@ -64,23 +64,23 @@ class OnNode(ClassicController):
         self.used.discard(claim.uid)
 
 
-def start_node(world: Cluster, part: OnNode) -> Callable[[], Awaitable[None]]:
-    client = world._watched(part.node)
-    return world._spawn(serve(part, client, LoopClock(), None, Options(node_name=part.node)))
+def start_node(cluster: Cluster, part: OnNode) -> Callable[[], Awaitable[None]]:
+    client = cluster._watched(part.node)
+    return cluster._spawn(serve(part, client, LoopClock(), None, Options(node_name=part.node)))
 
 
-def tell(story: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def told() -> None:
-        async with cluster() as world:
-            await world.furnish()
-            await story(world)
+def run_scenario(scenario: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with running_cluster() as cluster:
+            await cluster.furnish()
+            await scenario(cluster)
 
-    run_virtually(told())
+    run_virtually(run())
 
 
-async def _gone(world: Cluster, name: str) -> bool:
+async def _gone(cluster: Cluster, name: str) -> bool:
     try:
-        await world.get_claim(name)
+        await cluster.get_claim(name)
     except NotFoundError:
         return True
     return False
@@ -88,98 +88,98 @@ async def _gone(world: Cluster, name: str) -> bool:
 
 @pytest.mark.behaviour("CL-31", "CL-24", "CL-28", "CL-30")
 def test_the_selected_node_allocates_and_frees() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         hardware: Hardware = {}
         for node in ("n1", "n2"):
-            start_node(world, OnNode(node, hardware))
-        world.start_driver(Centre(hardware))
+            start_node(cluster, OnNode(node, hardware))
+        cluster.start_driver(Centre(hardware))
         for name in ("a", "b"):
-            await world.pod(name, inline())
-        nodes = {name: await world.node_of(name) for name in ("a", "b")}
+            await cluster.pod(name, inline())
+        nodes = {name: await cluster.node_of(name) for name in ("a", "b")}
         assert sorted(nodes.values()) == ["n1", "n2"]
         for name, node in nodes.items():
-            claim = await world.get_claim(f"{name}-gpu")
+            claim = await cluster.get_claim(f"{name}-gpu")
             assert claim["metadata"]["finalizers"] == [f"{DRIVER}/{node}"]
             assert hardware[node] == {claim["metadata"]["uid"]}
-        await world.pod("c", inline())
-        await world.message("c", "0/2 nodes are available")
-        await world.user.delete(PODS, "a", TEAM, NOW)
+        await cluster.pod("c", inline())
+        await cluster.message("c", "0/2 nodes are available")
+        await cluster.user.delete(PODS, "a", TEAM, NOW)
         # The controller sees it at once and asks no more than once a second; the rest is the scheduler's backoff.
         async with asyncio.timeout(5):
-            assert await world.node_of("c") == nodes["a"]
+            assert await cluster.node_of("c") == nodes["a"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-31", "CL-25")
 def test_what_a_node_frees_is_offered_to_immediate_claims_at_once() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         hardware: Hardware = {}
-        start_node(world, OnNode("n1", hardware))
-        world.start_driver(Centre(hardware))
-        await world.claim("a", "Immediate")
-        await world.phase("a", "Allocated")
-        await world.claim("b", "Immediate")
+        start_node(cluster, OnNode("n1", hardware))
+        cluster.start_driver(Centre(hardware))
+        await cluster.claim("a", "Immediate")
+        await cluster.phase("a", "Allocated")
+        await cluster.claim("b", "Immediate")
         # Long enough for it to be tried but once a minute.
         await asyncio.sleep(630)
-        await world.user.delete(CLAIMS, "a", TEAM)
+        await cluster.user.delete(CLAIMS, "a", TEAM)
         async with asyncio.timeout(5):
-            await world.phase("b", "Allocated")
+            await cluster.phase("b", "Allocated")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-31", "CL-28")
 def test_a_node_that_knows_better_refuses_and_another_is_tried() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         hardware: Hardware = {}
-        start_node(world, OnNode("n1", hardware, room=0))
-        start_node(world, OnNode("n2", hardware, room=9))
-        world.start_driver(Centre(hardware, belief=9))
+        start_node(cluster, OnNode("n1", hardware, room=0))
+        start_node(cluster, OnNode("n2", hardware, room=9))
+        cluster.start_driver(Centre(hardware, belief=9))
         for number in range(3):
-            await world.pod(f"p{number}", inline())
-        assert {await world.node_of(f"p{number}") for number in range(3)} == {"n2"}
+            await cluster.pod(f"p{number}", inline())
+        assert {await cluster.node_of(f"p{number}") for number in range(3)} == {"n2"}
         assert hardware["n1"] == set()
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-31", "CL-25")
 def test_for_immediate_claims_the_controller_selects_the_node() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         hardware: Hardware = {}
         parts = [OnNode("n1", hardware, room=0), OnNode("n2", hardware, room=0)]
         for part in parts:
-            start_node(world, part)
+            start_node(cluster, part)
         centre = Centre(hardware)
-        world.start_driver(centre)
-        await world.claim("c", "Immediate")
+        cluster.start_driver(centre)
+        await cluster.claim("c", "Immediate")
         await asyncio.sleep(10)
         # All have refused: they are asked anew, and not all the time.
         assert centre.asked[:4] == [(), ("n1",), ("n1", "n2"), ()]
         assert len(centre.asked) < 20
         parts[1].room = 1
-        claim = await world.phase("c", "Allocated")
+        claim = await cluster.phase("c", "Allocated")
         assert claim["status"]["attributes"] == {"node": "n2"}
         assert [len(hardware[node]) for node in ("n1", "n2")] == [0, 1]
-        await world.user.delete(CLAIMS, "c", TEAM)
-        await world.eventually(lambda: _gone(world, "c"), bool)
+        await cluster.user.delete(CLAIMS, "c", TEAM)
+        await cluster.eventually(lambda: _gone(cluster, "c"), bool)
         assert hardware == {"n1": set(), "n2": set()}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.behaviour("CL-31", "CL-29")
 def test_a_claim_in_the_way_is_freed_by_its_node() -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         hardware: Hardware = {}
         for node in ("n1", "n2"):
-            start_node(world, OnNode(node, hardware))
-        world.start_driver(Centre(hardware))
-        await world.claim("c")
-        await world.pod("p", named("c"))
-        first = await world.node_of("p")
-        await world.user.delete(PODS, "p", TEAM, NOW)
+            start_node(cluster, OnNode(node, hardware))
+        cluster.start_driver(Centre(hardware))
+        await cluster.claim("c")
+        await cluster.pod("p", named("c"))
+        first = await cluster.node_of("p")
+        await cluster.user.delete(PODS, "p", TEAM, NOW)
         other = "n2" if first == "n1" else "n1"
         affinity = {
             "nodeAffinity": {
@@ -190,12 +190,12 @@ def test_a_claim_in_the_way_is_freed_by_its_node() -> None:
                 }
             }
         }
-        await world.pod("q", named("c"), affinity=affinity)
-        assert await world.node_of("q") == other
-        uid = (await world.get_claim("c"))["metadata"]["uid"]
+        await cluster.pod("q", named("c"), affinity=affinity)
+        assert await cluster.node_of("q") == other
+        uid = (await cluster.get_claim("c"))["metadata"]["uid"]
         assert hardware == {first: set(), other: {uid}}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _steps() -> list[Any]:
@@ -210,28 +210,28 @@ def _steps() -> list[Any]:
 @pytest.mark.behaviour("CL-31", "CL-24", "CL-32")
 @pytest.mark.parametrize(("step", "when"), _steps())
 def test_a_node_killed_at_any_write_leaks_nothing(step: int, when: str) -> None:
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         hardware: Hardware = {}
-        stop = start_node(world, OnNode("n1", hardware))
-        world.start_driver(Centre(hardware))
-        _cut(world, "n1", step, when)
-        await world.pod("p", inline())
+        stop = start_node(cluster, OnNode("n1", hardware))
+        cluster.start_driver(Centre(hardware))
+        _cut(cluster, "n1", step, when)
+        await cluster.pod("p", inline())
         await asyncio.sleep(20)
-        await world.user.delete(PODS, "p", TEAM, NOW)
+        await cluster.user.delete(PODS, "p", TEAM, NOW)
         await asyncio.sleep(20)
         await stop()
-        start_node(world, OnNode("n1", hardware))
-        await world.eventually(lambda: _gone(world, "p-gpu"), bool)
+        start_node(cluster, OnNode("n1", hardware))
+        await cluster.eventually(lambda: _gone(cluster, "p-gpu"), bool)
         assert hardware == {"n1": set()}
-        await world.pod("q", inline())
-        assert await world.node_of("q") == "n1"
+        await cluster.pod("q", inline())
+        assert await cluster.node_of("q") == "n1"
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def _cut(world: Cluster, name: str, step: int, when: str) -> None:
+def _cut(cluster: Cluster, name: str, step: int, when: str) -> None:
     """End the connection for good around the write of that number."""
-    transport = world.transports[name]
+    transport = cluster.transports[name]
     inner, writes = transport.inner.send, 0
 
     async def send(call: Call) -> Document:

@@ -23,7 +23,7 @@ from tests.conformance.controllers.cluster import (
     TEAM,
     Cluster,
     add_node,
-    cluster,
+    running_cluster,
     template,
 )
 
@@ -44,25 +44,25 @@ def rolling(surge: int | str, unavailable: int | str) -> Document:
     return {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": settings}}
 
 
-def tell(story: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
+def run_scenario(scenario: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
-        async with cluster(DaemonSetController, **{"nodes": NODE_COUNT, **options}) as world:
-            await story(world)
+        async with running_cluster(DaemonSetController, **{"nodes": NODE_COUNT, **options}) as cluster:
+            await scenario(cluster)
 
     run_virtually(run())
 
 
-async def change_node(world: Cluster, name: str, body: Document) -> None:
-    await world.user.patch(NODES, name, "", Patch(PatchType.MERGE, body))
+async def change_node(cluster: Cluster, name: str, body: Document) -> None:
+    await cluster.user.patch(NODES, name, "", Patch(PatchType.MERGE, body))
 
 
-async def set_image(world: Cluster, image: str) -> None:
+async def set_image(cluster: Cluster, image: str) -> None:
     change = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}
-    await world.patch(DAEMON_SETS, "agent", change)
+    await cluster.patch(DAEMON_SETS, "agent", change)
 
 
-async def all_ready(world: Cluster, count: int = NODE_COUNT) -> Document:
-    return await world.until_status(DAEMON_SETS, "agent", desiredNumberScheduled=count, numberAvailable=count)
+async def all_ready(cluster: Cluster, count: int = NODE_COUNT) -> Document:
+    return await cluster.until_status(DAEMON_SETS, "agent", desiredNumberScheduled=count, numberAvailable=count)
 
 
 def nodes_of(pods: list[Document]) -> Counter[str]:
@@ -70,9 +70,9 @@ def nodes_of(pods: list[Document]) -> Counter[str]:
 
 
 def test_one_pod_on_every_node() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec())
-        status = await all_ready(world)
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec())
+        status = await all_ready(cluster)
         assert status == {
             "desiredNumberScheduled": 4,
             "currentNumberScheduled": 4,
@@ -82,9 +82,9 @@ def test_one_pod_on_every_node() -> None:
             "updatedNumberScheduled": 4,
             "observedGeneration": 1,
         }
-        pods = await world.pods()
+        pods = await cluster.pods()
         assert nodes_of(pods) == {f"sim-{number}": 1 for number in range(4)}
-        (revision,) = await world.list(REVISIONS)
+        (revision,) = await cluster.list(REVISIONS)
         assert all(pod["metadata"]["labels"][HASH_LABEL] == revision["metadata"]["labels"][HASH_LABEL] for pod in pods)
         assert revision["data"]["spec"]["template"]["$patch"] == "replace"
         terms = pods[0]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -102,68 +102,68 @@ def test_one_pod_on_every_node() -> None:
             ("node.kubernetes.io/pid-pressure", "NoSchedule"),
             ("node.kubernetes.io/unschedulable", "NoSchedule"),
         } <= tolerated
-        assert [event[:2] for event in await world.events("agent")] == [("Normal", "SuccessfulCreate")] * 4
+        assert [event[:2] for event in await cluster.events("agent")] == [("Normal", "SuccessfulCreate")] * 4
         # A deleted one comes back on its node.
         name, node = pods[0]["metadata"]["name"], pods[0]["spec"]["nodeName"]
-        await world.user.delete(PODS, name, TEAM)
-        await world.settle()
-        assert nodes_of(await world.pods())[node] == 1
+        await cluster.user.delete(PODS, name, TEAM)
+        await cluster.settle()
+        assert nodes_of(await cluster.pods())[node] == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_nodes_come_go_and_change() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec(pod={"nodeSelector": {"gpu": "yes"}}))
-        await world.until_status(DAEMON_SETS, "agent", observedGeneration=1, desiredNumberScheduled=0)
-        assert await world.pods() == []
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec(pod={"nodeSelector": {"gpu": "yes"}}))
+        await cluster.until_status(DAEMON_SETS, "agent", observedGeneration=1, desiredNumberScheduled=0)
+        assert await cluster.pods() == []
         for name in ("sim-1", "sim-2"):
-            await change_node(world, name, {"metadata": {"labels": {"gpu": "yes"}}})
-        await all_ready(world, 2)
+            await change_node(cluster, name, {"metadata": {"labels": {"gpu": "yes"}}})
+        await all_ready(cluster, 2)
         # What evicts goes; what only keeps others out lets those stay that are there.
         hard = {"key": "k", "value": "v", "effect": "NoExecute"}
-        await change_node(world, "sim-1", {"spec": {"taints": [hard]}})
-        await change_node(world, "sim-2", {"spec": {"taints": [{**hard, "effect": "NoSchedule"}]}})
-        await world.until_status(DAEMON_SETS, "agent", desiredNumberScheduled=0, numberMisscheduled=1)
-        await world.settle()
-        assert nodes_of(await world.pods()) == {"sim-2": 1}
-        await change_node(world, "sim-2", {"metadata": {"labels": {"gpu": None}}})
-        await world.settle()
-        assert await world.pods() == []
-        await change_node(world, "sim-1", {"spec": {"taints": None}})
-        await all_ready(world, 1)
+        await change_node(cluster, "sim-1", {"spec": {"taints": [hard]}})
+        await change_node(cluster, "sim-2", {"spec": {"taints": [{**hard, "effect": "NoSchedule"}]}})
+        await cluster.until_status(DAEMON_SETS, "agent", desiredNumberScheduled=0, numberMisscheduled=1)
+        await cluster.settle()
+        assert nodes_of(await cluster.pods()) == {"sim-2": 1}
+        await change_node(cluster, "sim-2", {"metadata": {"labels": {"gpu": None}}})
+        await cluster.settle()
+        assert await cluster.pods() == []
+        await change_node(cluster, "sim-1", {"spec": {"taints": None}})
+        await all_ready(cluster, 1)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_cordoned_nodes_keep_and_get_daemons() -> None:
-    async def cordon(world: Cluster) -> None:
+    async def cordon(cluster: Cluster) -> None:
         taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-        await add_node(world, "cordoned", unschedulable=True, taints=[taint])
+        await add_node(cluster, "cordoned", unschedulable=True, taints=[taint])
 
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec())
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec())
 
         async def bound() -> bool:
-            return nodes_of(await world.pods())["cordoned"] == 1
+            return nodes_of(await cluster.pods())["cordoned"] == 1
 
-        await world.until(bound)
+        await cluster.until(bound)
 
-    tell(story, prepare=cordon, nodes=0)
+    run_scenario(scenario, prepare=cordon, nodes=0)
 
 
 def test_a_node_that_is_gone_takes_its_waiting_pod_along() -> None:
-    async def node(world: Cluster) -> None:
-        await add_node(world, "small", pods=0)
+    async def node(cluster: Cluster) -> None:
+        await add_node(cluster, "small", pods=0)
 
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec())
-        await world.until_status(DAEMON_SETS, "agent", currentNumberScheduled=1)
-        await world.user.delete(NODES, "small")
-        await world.settle()
-        assert await world.pods() == []
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec())
+        await cluster.until_status(DAEMON_SETS, "agent", currentNumberScheduled=1)
+        await cluster.user.delete(NODES, "small")
+        await cluster.settle()
+        assert await cluster.pods() == []
 
-    tell(story, prepare=node, nodes=0)
+    run_scenario(scenario, prepare=node, nodes=0)
 
 
 @pytest.mark.parametrize(
@@ -176,28 +176,28 @@ def test_a_node_that_is_gone_takes_its_waiting_pod_along() -> None:
     ],
 )
 def test_a_rolling_update_stays_within_its_bounds(strategy: Document, most: int, least: int) -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec(**strategy))
-        await all_ready(world)
-        await set_image(world, "image:2")
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec(**strategy))
+        await all_ready(cluster)
+        await set_image(cluster, "image:2")
         counts: list[tuple[int, int]] = []
 
         async def done() -> bool:
-            pods = await world.pods()
+            pods = await cluster.pods()
             ready = [pod for pod in pods if is_ready(pod)]
             counts.append((len(pods), len({pod["spec"]["nodeName"] for pod in ready})))
-            status = await world.status(DAEMON_SETS, "agent")
+            status = await cluster.status(DAEMON_SETS, "agent")
             return status["observedGeneration"] == 2 and status.get("updatedNumberScheduled") == 4
 
-        await world.until(done)
-        await world.settle()
+        await cluster.until(done)
+        await cluster.settle()
         assert max(count for count, _ in counts) <= most
         assert min(count for _, count in counts) >= least
-        pods = await world.pods()
+        pods = await cluster.pods()
         assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"image:2"}
         assert max(nodes_of(pods).values()) == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def is_ready(pod: Document) -> bool:
@@ -205,73 +205,73 @@ def is_ready(pod: Document) -> bool:
 
 
 def test_on_delete_waits_for_the_user() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec(updateStrategy={"type": "OnDelete"}))
-        await all_ready(world)
-        await set_image(world, "image:2")
-        await world.until_status(DAEMON_SETS, "agent", observedGeneration=2)
-        await world.settle(60)
-        pods = await world.pods()
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec(updateStrategy={"type": "OnDelete"}))
+        await all_ready(cluster)
+        await set_image(cluster, "image:2")
+        await cluster.until_status(DAEMON_SETS, "agent", observedGeneration=2)
+        await cluster.settle(60)
+        pods = await cluster.pods()
         assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"image:1"}
-        assert not (await world.status(DAEMON_SETS, "agent")).get("updatedNumberScheduled")
-        await world.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
-        await world.until_status(DAEMON_SETS, "agent", updatedNumberScheduled=1)
+        assert not (await cluster.status(DAEMON_SETS, "agent")).get("updatedNumberScheduled")
+        await cluster.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
+        await cluster.until_status(DAEMON_SETS, "agent", updatedNumberScheduled=1)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_history_is_numbered_and_cut() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DAEMON_SETS, "agent", spec(revisionHistoryLimit=1))
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DAEMON_SETS, "agent", spec(revisionHistoryLimit=1))
         for number in (1, 2, 3, 2):
-            await set_image(world, f"image:{number}")
-            generation = (await world.get(DAEMON_SETS, "agent"))["metadata"]["generation"]
-            await world.until_status(
+            await set_image(cluster, f"image:{number}")
+            generation = (await cluster.get(DAEMON_SETS, "agent"))["metadata"]["generation"]
+            await cluster.until_status(
                 DAEMON_SETS, "agent", observedGeneration=generation, updatedNumberScheduled=4, numberAvailable=4
             )
-            await world.settle()
+            await cluster.settle()
         found = {
             item["revision"]: item["data"]["spec"]["template"]["spec"]["containers"][0]["image"]
-            for item in await world.list(REVISIONS)
+            for item in await cluster.list(REVISIONS)
         }
         assert found == {3: "image:3", 4: "image:2"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_failed_daemons_are_replaced_ever_more_slowly() -> None:
-    async def node(world: Cluster) -> None:
-        await add_node(world, "small")
+    async def node(cluster: Cluster) -> None:
+        await add_node(cluster, "small")
 
-    async def story(world: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         """No kubelet here: the test plays it."""
-        await world.create(DAEMON_SETS, "agent", spec())
+        await cluster.create(DAEMON_SETS, "agent", spec())
         times: list[float] = []
         names: list[str] = []
         for _ in range(5):
-            pod = await world.until(lambda: bound(world, names))
+            pod = await cluster.until(lambda: bound(cluster, names))
             names.append(pod["metadata"]["name"])
-            await world.patch(PODS, names[-1], {"status": {"phase": "Failed"}}, "status")
-            await world.until(lambda: removed(world, names[-1]))
+            await cluster.patch(PODS, names[-1], {"status": {"phase": "Failed"}}, "status")
+            await cluster.until(lambda: removed(cluster, names[-1]))
             times.append(asyncio.get_running_loop().time())
         waits = [after - before for before, after in itertools.pairwise(times)]
         assert [round(wait) for wait in waits] == [1, 2, 4, 8]
-        events = [event for event in await world.events("agent") if event[1] == "FailedDaemonPod"]
+        events = [event for event in await cluster.events("agent") if event[1] == "FailedDaemonPod"]
         assert events[0] == (
             "Warning",
             "FailedDaemonPod",
             f"Found failed daemon pod team/{names[0]} on node small, will try to kill it",
         )
 
-    async def bound(world: Cluster, known: list[str]) -> Document | None:
-        fresh = [pod for pod in await world.list(PODS) if pod["metadata"]["name"] not in known]
+    async def bound(cluster: Cluster, known: list[str]) -> Document | None:
+        fresh = [pod for pod in await cluster.list(PODS) if pod["metadata"]["name"] not in known]
         return next((pod for pod in fresh if pod["spec"].get("nodeName")), None)
 
-    async def removed(world: Cluster, name: str) -> bool:
-        pods = {pod["metadata"]["name"]: pod for pod in await world.list(PODS)}
+    async def removed(cluster: Cluster, name: str) -> bool:
+        pods = {pod["metadata"]["name"]: pod for pod in await cluster.list(PODS)}
         if name in pods and pods[name]["metadata"].get("deletionTimestamp"):
-            await world.user.delete(PODS, name, TEAM, DeleteOptions(grace_period_seconds=0))
+            await cluster.user.delete(PODS, name, TEAM, DeleteOptions(grace_period_seconds=0))
             return True
         return name not in pods
 
-    tell(story, prepare=node, nodes=0)
+    run_scenario(scenario, prepare=node, nodes=0)

@@ -14,7 +14,15 @@ from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.deployment.revisions import DESIRED_REPLICAS, HASH_LABEL, MAX_REPLICAS, REVISION, REVISION_HISTORY
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.cluster import DEPLOYMENTS, PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
+from tests.conformance.controllers.cluster import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    TEAM,
+    Cluster,
+    running_cluster,
+    template,
+)
 
 LABELS = {"app": "web"}
 
@@ -32,36 +40,36 @@ def rolling(surge: int | str, unavailable: int | str) -> Document:
     return {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}
 
 
-def tell(story: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
+def run_scenario(scenario: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
-        async with cluster(DeploymentController, ReplicaSetController, **options) as world:
-            await story(world)
+        async with running_cluster(DeploymentController, ReplicaSetController, **options) as cluster:
+            await scenario(cluster)
 
     run_virtually(run())
 
 
-async def set_image(world: Cluster, image: str) -> None:
+async def set_image(cluster: Cluster, image: str) -> None:
     change = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}
-    await world.patch(DEPLOYMENTS, "web", change)
+    await cluster.patch(DEPLOYMENTS, "web", change)
 
 
-async def rolled_out(world: Cluster) -> Document:
+async def rolled_out(cluster: Cluster) -> Document:
     """Wait as `kubectl rollout status` does."""
 
     async def complete() -> bool:
-        deployment = await world.get(DEPLOYMENTS, "web")
+        deployment = await cluster.get(DEPLOYMENTS, "web")
         status, wanted = deployment.get("status") or {}, deployment["spec"]["replicas"]
         return status.get("observedGeneration") == deployment["metadata"]["generation"] and all(
             status.get(field, 0) == wanted for field in ("updatedReplicas", "replicas", "availableReplicas")
         )
 
-    await world.until(complete)
-    await world.settle()
-    return await world.get(DEPLOYMENTS, "web")
+    await cluster.until(complete)
+    await cluster.settle()
+    return await cluster.get(DEPLOYMENTS, "web")
 
 
-async def by_revision(world: Cluster) -> dict[str, Document]:
-    return {item["metadata"]["annotations"][REVISION]: item for item in await world.list(REPLICA_SETS)}
+async def by_revision(cluster: Cluster) -> dict[str, Document]:
+    return {item["metadata"]["annotations"][REVISION]: item for item in await cluster.list(REPLICA_SETS)}
 
 
 def conditions(document: Document) -> dict[str, tuple[str, str, str]]:
@@ -72,10 +80,10 @@ def conditions(document: Document) -> dict[str, tuple[str, str, str]]:
 
 
 def test_a_first_rollout() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(3), annotations={"team": "x", REVISION: "9"})
-        deployment = await rolled_out(world)
-        (replica_set,) = await world.list(REPLICA_SETS)
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(3), annotations={"team": "x", REVISION: "9"})
+        deployment = await rolled_out(cluster)
+        (replica_set,) = await cluster.list(REPLICA_SETS)
         hashed = replica_set["metadata"]["labels"][HASH_LABEL]
         name = f"web-{hashed}"
         assert replica_set["metadata"]["name"] == name
@@ -100,12 +108,12 @@ def test_a_first_rollout() -> None:
             "terminatingReplicas": 0,
             "observedGeneration": 1,
         }
-        assert await world.events("web") == [
+        assert await cluster.events("web") == [
             ("Normal", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 3")
         ]
-        assert all(pod["metadata"]["labels"][HASH_LABEL] == hashed for pod in await world.pods())
+        assert all(pod["metadata"]["labels"][HASH_LABEL] == hashed for pod in await cluster.pods())
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -120,26 +128,26 @@ def test_a_first_rollout() -> None:
     ],
 )
 def test_a_rolling_update_stays_within_its_bounds(replicas: int, strategy: Document, most: int, least: int) -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(replicas, **strategy))
-        await rolled_out(world)
-        await set_image(world, "image:2")
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(replicas, **strategy))
+        await rolled_out(cluster)
+        await set_image(cluster, "image:2")
         counts: list[tuple[int, int]] = []
 
         async def done() -> bool:
-            pods = await world.pods()
+            pods = await cluster.pods()
             available = [pod for pod in pods if is_ready(pod)]
             counts.append((len(pods), len(available)))
             return len(pods) == replicas == len([pod for pod in available if image_of(pod) == "image:2"])
 
-        await world.until(done)
+        await cluster.until(done)
         assert max(count for count, _ in counts) <= most
         assert min(available for _, available in counts) >= least
-        await rolled_out(world)
-        sets = await by_revision(world)
+        await rolled_out(cluster)
+        sets = await by_revision(cluster)
         assert (sets["1"]["spec"]["replicas"], sets["2"]["spec"]["replicas"]) == (0, replicas)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def is_ready(pod: Document) -> bool:
@@ -152,94 +160,96 @@ def image_of(pod: Document) -> str:
 
 
 def test_recreate_never_mixes() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(3, strategy={"type": "Recreate"}))
-        await rolled_out(world)
-        await set_image(world, "image:2")
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(3, strategy={"type": "Recreate"}))
+        await rolled_out(cluster)
+        await set_image(cluster, "image:2")
 
         async def done() -> bool:
-            images = {image_of(pod) for pod in await world.list(PODS)}
+            images = {image_of(pod) for pod in await cluster.list(PODS)}
             assert len(images) <= 1
             return images == {"image:2"}
 
-        await world.until(done)
-        deployment = await rolled_out(world)
+        await cluster.until(done)
+        deployment = await rolled_out(cluster)
         assert deployment["status"]["updatedReplicas"] == 3
-        messages = [message.split(" ", 5)[0:2] + message.split(" ")[5:] for _, _, message in await world.events("web")]
+        messages = [
+            message.split(" ", 5)[0:2] + message.split(" ")[5:] for _, _, message in await cluster.events("web")
+        ]
         assert messages == [
             ["Scaled", "up", "from", "0", "to", "3"],
             ["Scaled", "down", "from", "3", "to", "0"],
             ["Scaled", "up", "from", "0", "to", "3"],
         ]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_rolling_back_gives_the_old_set_a_new_number() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(2))
-        await rolled_out(world)
-        first = (await by_revision(world))["1"]["metadata"]["name"]
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(2))
+        await rolled_out(cluster)
+        first = (await by_revision(cluster))["1"]["metadata"]["name"]
         for number, image in enumerate(("image:2", "image:1", "image:2", "image:1"), start=2):
-            await set_image(world, image)
-            deployment = await rolled_out(world)
+            await set_image(cluster, image)
+            deployment = await rolled_out(cluster)
             assert deployment["metadata"]["annotations"][REVISION] == str(number)
-        sets = await by_revision(world)
+        sets = await by_revision(cluster)
         assert sorted(sets) == ["4", "5"]
         assert sets["5"]["metadata"]["name"] == first
         assert sets["5"]["metadata"]["annotations"][REVISION_HISTORY] == "1,3"
         assert sets["4"]["metadata"]["annotations"][REVISION_HISTORY] == "2"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_history_is_cut() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(1, revisionHistoryLimit=2))
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(1, revisionHistoryLimit=2))
         for number in range(1, 6):
-            await set_image(world, f"image:{number}")
-            await rolled_out(world)
+            await set_image(cluster, f"image:{number}")
+            await rolled_out(cluster)
 
         async def cut() -> bool:
-            return sorted(await by_revision(world)) == ["3", "4", "5"]
+            return sorted(await by_revision(cluster)) == ["3", "4", "5"]
 
-        await world.until(cut)
+        await cluster.until(cut)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_paused_and_resumed() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(2))
-        await rolled_out(world)
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}})
-        await set_image(world, "image:2")
-        await world.settle()
-        assert len(await world.list(REPLICA_SETS)) == 1
-        deployment = await world.get(DEPLOYMENTS, "web")
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(2))
+        await rolled_out(cluster)
+        await cluster.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}})
+        await set_image(cluster, "image:2")
+        await cluster.settle()
+        assert len(await cluster.list(REPLICA_SETS)) == 1
+        deployment = await cluster.get(DEPLOYMENTS, "web")
         assert conditions(deployment)["Progressing"] == ("Unknown", "DeploymentPaused", "Deployment is paused")
         # A paused Deployment scales all the same.
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
-        await world.until_status(DEPLOYMENTS, "web", readyReplicas=4)
-        assert {image_of(pod) for pod in await world.pods()} == {"image:1"}
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"paused": False}})
-        await rolled_out(world)
-        assert {image_of(pod) for pod in await world.pods()} == {"image:2"}
+        await cluster.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
+        await cluster.until_status(DEPLOYMENTS, "web", readyReplicas=4)
+        assert {image_of(pod) for pod in await cluster.pods()} == {"image:1"}
+        await cluster.patch(DEPLOYMENTS, "web", {"spec": {"paused": False}})
+        await rolled_out(cluster)
+        assert {image_of(pod) for pod in await cluster.pods()} == {"image:2"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_missed_deadline_is_told_and_taken_back() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(2, progressDeadlineSeconds=60))
-        await rolled_out(world)
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(2, progressDeadlineSeconds=60))
+        await rolled_out(cluster)
         stuck = {"spec": {"template": {"spec": {"nodeSelector": {"no": "where"}}}}}
-        await world.patch(DEPLOYMENTS, "web", stuck)
-        await world.settle(30)
-        assert conditions(await world.get(DEPLOYMENTS, "web"))["Progressing"][1] == "ReplicaSetUpdated"
-        await world.settle(60)
-        deployment = await world.get(DEPLOYMENTS, "web")
-        name = (await by_revision(world))["2"]["metadata"]["name"]
+        await cluster.patch(DEPLOYMENTS, "web", stuck)
+        await cluster.settle(30)
+        assert conditions(await cluster.get(DEPLOYMENTS, "web"))["Progressing"][1] == "ReplicaSetUpdated"
+        await cluster.settle(60)
+        deployment = await cluster.get(DEPLOYMENTS, "web")
+        name = (await by_revision(cluster))["2"]["metadata"]["name"]
         assert conditions(deployment)["Progressing"] == (
             "False",
             "ProgressDeadlineExceeded",
@@ -247,28 +257,28 @@ def test_a_missed_deadline_is_told_and_taken_back() -> None:
         )
         assert conditions(deployment)["Available"][0] == "True"
         assert (deployment["status"]["unavailableReplicas"], deployment["status"]["replicas"]) == (1, 3)
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"template": {"spec": {"nodeSelector": None}}}})
-        deployment = await rolled_out(world)
+        await cluster.patch(DEPLOYMENTS, "web", {"spec": {"template": {"spec": {"nodeSelector": None}}}})
+        deployment = await rolled_out(cluster)
         assert conditions(deployment)["Progressing"][1] == "NewReplicaSetAvailable"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_scaling_in_the_middle_is_shared_out() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(10, **rolling(3, 2)))
-        await rolled_out(world)
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(10, **rolling(3, 2)))
+        await rolled_out(cluster)
         stuck = {"spec": {"template": {"spec": {"nodeSelector": {"no": "where"}}}}}
-        await world.patch(DEPLOYMENTS, "web", stuck)
-        await world.settle()
-        sizes = {key: item["spec"]["replicas"] for key, item in (await by_revision(world)).items()}
+        await cluster.patch(DEPLOYMENTS, "web", stuck)
+        await cluster.settle()
+        sizes = {key: item["spec"]["replicas"] for key, item in (await by_revision(cluster)).items()}
         assert sizes == {"1": 8, "2": 5}
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 15}})
-        await world.settle()
-        sizes = {key: item["spec"]["replicas"] for key, item in (await by_revision(world)).items()}
+        await cluster.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 15}})
+        await cluster.settle()
+        sizes = {key: item["spec"]["replicas"] for key, item in (await by_revision(cluster)).items()}
         assert sizes == {"1": 11, "2": 7}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_failing_set_is_told() -> None:
@@ -276,23 +286,23 @@ def test_a_failing_set_is_told() -> None:
         pods = call.verb == "create" and call.resource is not None and call.resource.plural == "pods"
         return ForbiddenError(GroupResource("", "pods"), "x", "exceeded quota") if pods else None
 
-    async def story(world: Cluster) -> None:
-        world.transport.fail = refuse
-        await world.create(DEPLOYMENTS, "web", spec(1, progressDeadlineSeconds=600))
-        await world.until_status(DEPLOYMENTS, "web", unavailableReplicas=1)
-        await world.settle()
-        told = conditions(await world.get(DEPLOYMENTS, "web"))
+    async def scenario(cluster: Cluster) -> None:
+        cluster.transport.fail = refuse
+        await cluster.create(DEPLOYMENTS, "web", spec(1, progressDeadlineSeconds=600))
+        await cluster.until_status(DEPLOYMENTS, "web", unavailableReplicas=1)
+        await cluster.settle()
+        told = conditions(await cluster.get(DEPLOYMENTS, "web"))
         assert told["ReplicaFailure"] == ("True", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
         assert told["Available"] == (
             "False",
             "MinimumReplicasUnavailable",
             "Deployment does not have minimum availability.",
         )
-        world.transport.fail = lambda _: None
-        deployment = await rolled_out(world)
+        cluster.transport.fail = lambda _: None
+        deployment = await rolled_out(cluster)
         assert "ReplicaFailure" not in conditions(deployment)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_refused_replica_set_is_told() -> None:
@@ -300,47 +310,47 @@ def test_a_refused_replica_set_is_told() -> None:
         sets = call.verb == "create" and call.resource is not None and call.resource.plural == "replicasets"
         return ForbiddenError(GroupResource("apps", "replicasets"), "x", "no") if sets else None
 
-    async def story(world: Cluster) -> None:
-        world.transport.fail = refuse
-        await world.create(DEPLOYMENTS, "web", spec(1))
-        await world.settle()
-        status, reason, message = conditions(await world.get(DEPLOYMENTS, "web"))["Progressing"]
+    async def scenario(cluster: Cluster) -> None:
+        cluster.transport.fail = refuse
+        await cluster.create(DEPLOYMENTS, "web", spec(1))
+        await cluster.settle()
+        status, reason, message = conditions(await cluster.get(DEPLOYMENTS, "web"))["Progressing"]
         assert (status, reason) == ("False", "ReplicaSetCreateError")
         assert message.startswith('Failed to create new replica set "web-')
         assert message.endswith('": replicasets.apps "x" is forbidden: no')
-        assert ("Warning", "ReplicaSetCreateError", message) in await world.events("web")
+        assert ("Warning", "ReplicaSetCreateError", message) in await cluster.events("web")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_name_taken_by_other_content_is_avoided() -> None:
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(1))
-        await rolled_out(world)
-        (first,) = await world.list(REPLICA_SETS)
-        await world.user.delete(DEPLOYMENTS, "web", TEAM)
-        await world.create(DEPLOYMENTS, "web", spec(1, minReadySeconds=1))
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(1))
+        await rolled_out(cluster)
+        (first,) = await cluster.list(REPLICA_SETS)
+        await cluster.user.delete(DEPLOYMENTS, "web", TEAM)
+        await cluster.create(DEPLOYMENTS, "web", spec(1, minReadySeconds=1))
         # Nobody collects garbage here: the name belongs to the Deployment that was.
-        deployment = await rolled_out(world)
+        deployment = await rolled_out(cluster)
         assert deployment["status"]["collisionCount"] == 1
-        names = {item["metadata"]["name"] for item in await world.list(REPLICA_SETS)}
+        names = {item["metadata"]["name"] for item in await cluster.list(REPLICA_SETS)}
         assert first["metadata"]["name"] in names
         assert len(names) == 2
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_set_without_a_controller_is_adopted() -> None:
-    async def orphan(world: Cluster) -> None:
+    async def orphan(cluster: Cluster) -> None:
         labels = {**LABELS, HASH_LABEL: "x"}
         body = spec(2) | {"selector": {"matchLabels": labels}, "template": template(labels)}
-        await world.create(REPLICA_SETS, "web-x", body, labels=labels)
+        await cluster.create(REPLICA_SETS, "web-x", body, labels=labels)
 
-    async def story(world: Cluster) -> None:
-        await world.create(DEPLOYMENTS, "web", spec(2))
-        deployment = await rolled_out(world)
-        (adopted,) = await world.list(REPLICA_SETS)
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(DEPLOYMENTS, "web", spec(2))
+        deployment = await rolled_out(cluster)
+        (adopted,) = await cluster.list(REPLICA_SETS)
         assert adopted["metadata"]["ownerReferences"][0]["uid"] == deployment["metadata"]["uid"]
         assert adopted["metadata"]["annotations"][REVISION] == "1"
 
-    tell(story, prepare=orphan)
+    run_scenario(scenario, prepare=orphan)

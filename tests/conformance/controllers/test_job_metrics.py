@@ -18,19 +18,19 @@ from dray.controllers.reconciler import ControllerContext
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
-from tests.conformance.controllers.cluster import CORE, JOBS, PODS, TEAM, Cluster, cluster, template
+from tests.conformance.controllers.cluster import CORE, JOBS, PODS, TEAM, Cluster, running_cluster, template
 from tests.conformance.controllers.test_job import ended, spec
 from tests.fake_local_server import FakeLocalServer, served
 
 EVENTS = unstructured(CORE, "events", "Event")
 
 
-def tell(story: Callable[[Cluster, Metrics], Awaitable[None]], **options: Any) -> None:
+def run_scenario(scenario: Callable[[Cluster, Metrics], Awaitable[None]], **options: Any) -> None:
     metrics = Metrics()
 
     async def run() -> None:
-        async with cluster(JobController, metrics=metrics, **options) as world:
-            await story(world, metrics)
+        async with running_cluster(JobController, metrics=metrics, **options) as cluster:
+            await scenario(cluster, metrics)
 
     run_virtually(run())
 
@@ -103,9 +103,9 @@ INDEXED: Document = {"completionMode": "Indexed"}
     ],
 )
 def test_what_became_of_a_job(body: Document, expected: dict[str, dict[tuple[str, ...], float]]) -> None:
-    async def story(world: Cluster, metrics: Metrics) -> None:
-        await world.create(JOBS, "job", body)
-        await ended(world)
+    async def scenario(cluster: Cluster, metrics: Metrics) -> None:
+        await cluster.create(JOBS, "job", body)
+        await ended(cluster)
         assert {name: samples(metrics, name) for name in expected} == expected
         syncs = samples(metrics, "job_syncs")
         assert all(result == "success" for _, result, _ in syncs)
@@ -117,42 +117,42 @@ def test_what_became_of_a_job(body: Document, expected: dict[str, dict[tuple[str
             if suffix == "_count"
         )
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_job_of_another_controller() -> None:
-    async def story(world: Cluster, metrics: Metrics) -> None:
-        await world.create(JOBS, "job", spec(managedBy="example.com/other"))
-        await world.settle()
+    async def scenario(cluster: Cluster, metrics: Metrics) -> None:
+        await cluster.create(JOBS, "job", spec(managedBy="example.com/other"))
+        await cluster.settle()
         assert samples(metrics, "jobs_by_external_controller") == {("example.com/other",): 1}
-        assert (samples(metrics, "job_syncs"), await world.list(PODS)) == ({}, [])
+        assert (samples(metrics, "job_syncs"), await cluster.list(PODS)) == ({}, [])
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_more_pods_succeeded_than_were_asked_for() -> None:
     """A Job that chooses its Pods itself adopts two that have ended already."""
     labels = {"app": "tool"}
 
-    async def prepare(world: Cluster) -> None:
+    async def prepare(cluster: Cluster) -> None:
         for name in ("first", "second"):
             pod = {"metadata": {"name": name, "namespace": TEAM, "labels": labels}, "spec": template(labels)["spec"]}
-            await world.user.create(PODS, pod)
-            await world.patch(PODS, name, {"status": {"phase": "Succeeded"}}, "status")
+            await cluster.user.create(PODS, pod)
+            await cluster.patch(PODS, name, {"status": {"phase": "Succeeded"}}, "status")
 
-    async def story(world: Cluster, metrics: Metrics) -> None:
+    async def scenario(cluster: Cluster, metrics: Metrics) -> None:
         body = spec(completions=1, manualSelector=True, selector={"matchLabels": labels})
         body["template"]["metadata"]["labels"] = labels
-        await world.create(JOBS, "job", body)
-        status = await ended(world)
+        await cluster.create(JOBS, "job", body)
+        status = await ended(cluster)
         assert status["succeeded"] == 2
         message = "Too many succeeded pods running after completion count reached"
-        told = await world.events("job")
+        told = await cluster.events("job")
         assert ("Warning", "TooManySucceededPods", message) in told
         assert ("Normal", "Completed", "Job completed") in told
         assert samples(metrics, "job_pods_finished") == {("NonIndexed", "succeeded"): 2}
 
-    tell(story, nodes=0, scheduler=False, prepare=prepare)
+    run_scenario(scenario, nodes=0, scheduler=False, prepare=prepare)
 
 
 def test_a_mode_that_only_a_newer_server_knows() -> None:

@@ -9,7 +9,7 @@ from dray.controllers.job.reconciler import JobController
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.runtime.metrics import Metrics
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.cluster import JOBS, PODS, Cluster, cluster, template
+from tests.conformance.controllers.cluster import JOBS, PODS, Cluster, running_cluster, template
 
 
 def body(seconds: int | None) -> dict[str, Any]:
@@ -18,30 +18,32 @@ def body(seconds: int | None) -> dict[str, Any]:
     return {"template": template({}, annotations=annotations, restartPolicy="Never"), **more}
 
 
-async def names(world: Cluster) -> set[str]:
-    return {item["metadata"]["name"] for item in await world.list(JOBS)}
+async def names(cluster: Cluster) -> set[str]:
+    return {item["metadata"]["name"] for item in await cluster.list(JOBS)}
 
 
 def test_finished_jobs_go_when_their_time_is_over() -> None:
     metrics = Metrics()
     seconds_name = "ttl_after_finished_controller_job_deletion_duration_seconds"
 
-    async def story() -> None:
-        async with cluster(JobController, GarbageCollector, TTLAfterFinishedController, metrics=metrics) as world:
+    async def scenario() -> None:
+        async with running_cluster(
+            JobController, GarbageCollector, TTLAfterFinishedController, metrics=metrics
+        ) as cluster:
             for name, seconds in (("now", 0), ("soon", 60), ("later", 60), ("never", None)):
-                await world.create(JOBS, name, body(seconds))
+                await cluster.create(JOBS, name, body(seconds))
             for name in ("soon", "later", "never"):
-                await world.until_status(JOBS, name, succeeded=1)
-            await world.settle(10)
-            assert await names(world) == {"soon", "later", "never"}
-            await world.patch(JOBS, "later", {"spec": {"ttlSecondsAfterFinished": 600}})
-            await world.settle(60)
-            assert await names(world) == {"later", "never"}
-            assert len(await world.list(PODS)) == 2
-            await world.settle(600)
-            assert await names(world) == {"never"}
+                await cluster.until_status(JOBS, name, succeeded=1)
+            await cluster.settle(10)
+            assert await names(cluster) == {"soon", "later", "never"}
+            await cluster.patch(JOBS, "later", {"spec": {"ttlSecondsAfterFinished": 600}})
+            await cluster.settle(60)
+            assert await names(cluster) == {"later", "never"}
+            assert len(await cluster.list(PODS)) == 2
+            await cluster.settle(600)
+            assert await names(cluster) == {"never"}
             assert metrics.value(f"{seconds_name}_count") == 3
             # Nobody was late; times in a status have no fractions.
             assert metrics.value(f"{seconds_name}_sum") < 3 * 2
 
-    run_virtually(story())
+    run_virtually(scenario())

@@ -9,7 +9,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.client.interface import Patch, PatchType
-from tests.conformance.evictions.world import CLAIMS, PODS, RULES, SLICES, STATUS, TEAM, World, virtually
+from tests.conformance.evictions.cluster import CLAIMS, PODS, RULES, SLICES, STATUS, TEAM, Cluster, virtually
 
 pytestmark = pytest.mark.behaviour("SP-145")
 
@@ -18,150 +18,150 @@ SICK = {"key": "sick", "effect": "NoExecute"}
 FOR_30 = ({"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},)
 
 
-async def furnish(world: World, *, tolerations: Any = (), device: str = DEVICE, name: str = "p") -> None:
+async def furnish(cluster: Cluster, *, tolerations: Any = (), device: str = DEVICE, name: str = "p") -> None:
     """A node, a Pod on it and its claim."""
-    if not world.living:
-        await world.node("n")
-        await world.slice()
-    pod = await world.pod(name, "n", resourceClaims=[{"name": "gpu", "resourceClaimName": f"{name}-claim"}])
-    await world.claim(f"{name}-claim", device, pod, tolerations=tolerations)
+    if not cluster.living:
+        await cluster.node("n")
+        await cluster.slice()
+    pod = await cluster.pod(name, "n", resourceClaims=[{"name": "gpu", "resourceClaimName": f"{name}-claim"}])
+    await cluster.claim(f"{name}-claim", device, pod, tolerations=tolerations)
 
 
-async def rule(world: World, effect: str = "NoExecute", **selector: str) -> Document:
+async def rule(cluster: Cluster, effect: str = "NoExecute", **selector: str) -> Document:
     spec = {"deviceSelector": selector, "taint": {"key": "sick", "effect": effect}}
-    return await world.user.create(RULES, {"metadata": {"name": "r"}, "spec": spec})
+    return await cluster.user.create(RULES, {"metadata": {"name": "r"}, "spec": spec})
 
 
-async def condition(world: World) -> Document:
-    found = await world.user.get(RULES, "r")
+async def condition(cluster: Cluster) -> Document:
+    found = await cluster.user.get(RULES, "r")
     return next(iter((found.get("status") or {}).get("conditions") or ()), {})
 
 
-def says(world: World, reason: str) -> Any:
+def says(cluster: Cluster, reason: str) -> Any:
     async def look() -> bool:
-        return (await condition(world)).get("reason") == reason
+        return (await condition(cluster)).get("reason") == reason
 
     return look
 
 
 def test_a_driver_taints_its_device() -> None:
-    async def story(world: World) -> None:
-        await furnish(world)
-        await furnish(world, name="other", device="gpu.example.com/pool/d1")
-        world.living.clear()
-        await world.slice(taints=[SICK])
-        assert await world.until(lambda: world.terminating("p")) < 2.0
-        found = await world.condition("p", "DisruptionTarget")
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster)
+        await furnish(cluster, name="other", device="gpu.example.com/pool/d1")
+        cluster.living.clear()
+        await cluster.slice(taints=[SICK])
+        assert await cluster.until(lambda: cluster.terminating("p")) < 2.0
+        found = await cluster.condition("p", "DisruptionTarget")
         assert (found["status"], found["reason"], found["message"]) == (
             "True",
             "DeletionByDeviceTaintManager",
             "Device Taint manager: deleting due to NoExecute taint",
         )
-        await world.until(lambda: world.events("DeviceTaintManagerEviction"))
-        assert await world.events("DeviceTaintManagerEviction") == [("p", "Normal", "Marking for deletion")]
-        assert not await world.terminating("other")
+        await cluster.until(lambda: cluster.events("DeviceTaintManagerEviction"))
+        assert await cluster.events("DeviceTaintManagerEviction") == [("p", "Normal", "Marking for deletion")]
+        assert not await cluster.terminating("other")
         prefix = "device_taint_eviction_controller_pod_deletion"
-        assert world.metrics.value(prefix + "s_total") == 1
-        assert world.metrics.value(prefix + "_duration_seconds_count") == 1
+        assert cluster.metrics.value(prefix + "s_total") == 1
+        assert cluster.metrics.value(prefix + "_duration_seconds_count") == 1
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_tolerated_for_a_while() -> None:
-    async def story(world: World) -> None:
-        await furnish(world, tolerations=FOR_30)
-        await world.slice(taints=[SICK])
-        assert 28.0 < await world.until(lambda: world.gone("p")) < 32.0
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster, tolerations=FOR_30)
+        await cluster.slice(taints=[SICK])
+        assert 28.0 < await cluster.until(lambda: cluster.gone("p")) < 32.0
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_cancelled_when_the_taint_goes() -> None:
-    async def story(world: World) -> None:
-        await furnish(world, tolerations=FOR_30)
-        await world.slice(taints=[SICK])
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster, tolerations=FOR_30)
+        await cluster.slice(taints=[SICK])
         await asyncio.sleep(10)
-        await world.slice()
-        await world.until(lambda: world.events("DeviceTaintManagerEviction"))
-        assert await world.events("DeviceTaintManagerEviction") == [("p", "Normal", "Cancelling deletion")]
+        await cluster.slice()
+        await cluster.until(lambda: cluster.events("DeviceTaintManagerEviction"))
+        assert await cluster.events("DeviceTaintManagerEviction") == [("p", "Normal", "Cancelling deletion")]
         await asyncio.sleep(60)
-        assert not await world.terminating("p")
+        assert not await cluster.terminating("p")
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_the_time_is_counted_from_the_taint_not_from_the_pod() -> None:
-    async def story(world: World) -> None:
-        await world.node("n")
-        await world.slice(taints=[SICK])
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.node("n")
+        await cluster.slice(taints=[SICK])
         # The slice is there already: only the Pod and its claim are new.
         await asyncio.sleep(20)
-        await furnish(world, tolerations=FOR_30)
-        assert await world.until(lambda: world.gone("p")) < 12.0
+        await furnish(cluster, tolerations=FOR_30)
+        assert await cluster.until(lambda: cluster.gone("p")) < 12.0
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_a_slice_that_is_gone_taints_no_more() -> None:
-    async def story(world: World) -> None:
-        await furnish(world, tolerations=FOR_30)
-        await world.slice(taints=[SICK])
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster, tolerations=FOR_30)
+        await cluster.slice(taints=[SICK])
         await asyncio.sleep(5)
-        await world.user.delete(SLICES, "s")
+        await cluster.user.delete(SLICES, "s")
         await asyncio.sleep(60)
-        assert not await world.terminating("p")
+        assert not await cluster.terminating("p")
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_a_rule_and_what_it_says() -> None:
-    async def story(world: World) -> None:
-        await furnish(world, tolerations=FOR_30)
-        made = await rule(world, driver="gpu.example.com")
-        assert await world.until(says(world, "PodsPendingEviction")) < 12.0
-        found = await condition(world)
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster, tolerations=FOR_30)
+        made = await rule(cluster, driver="gpu.example.com")
+        assert await cluster.until(says(cluster, "PodsPendingEviction")) < 12.0
+        found = await condition(cluster)
         assert found["type"] == "EvictionInProgress"
         assert found["status"] == "True"
         assert found["message"] == "1 pod needs to be evicted in 1 namespace."
         assert found["observedGeneration"] == made["metadata"]["generation"]
-        await world.until(lambda: world.gone("p"))
-        await world.until(says(world, "Completed"))
-        found = await condition(world)
+        await cluster.until(lambda: cluster.gone("p"))
+        await cluster.until(says(cluster, "Completed"))
+        found = await condition(cluster)
         assert (found["status"], found["message"]) == ("False", "1 pod evicted since starting the controller.")
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_cancelled_when_the_rule_goes() -> None:
-    async def story(world: World) -> None:
-        await furnish(world, tolerations=FOR_30)
-        await rule(world, pool="pool")
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster, tolerations=FOR_30)
+        await rule(cluster, pool="pool")
         await asyncio.sleep(10)
-        await world.user.delete(RULES, "r")
-        await world.until(lambda: world.events("DeviceTaintManagerEviction"))
+        await cluster.user.delete(RULES, "r")
+        await cluster.until(lambda: cluster.events("DeviceTaintManagerEviction"))
         await asyncio.sleep(60)
-        assert not await world.terminating("p")
+        assert not await cluster.terminating("p")
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_a_rule_for_nobody() -> None:
-    async def story(world: World) -> None:
-        await furnish(world)
-        await rule(world, device="d9")
-        await world.until(says(world, "NotStarted"))
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster)
+        await rule(cluster, device="d9")
+        await cluster.until(says(cluster, "NotStarted"))
         await asyncio.sleep(30)
-        assert not await world.terminating("p")
+        assert not await cluster.terminating("p")
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_a_dry_run_and_then_for_real() -> None:
-    async def story(world: World) -> None:
-        await furnish(world)
-        await rule(world, "None", driver="gpu.example.com")
-        await world.until(says(world, "NoEffect"))
-        found = await condition(world)
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster)
+        await rule(cluster, "None", driver="gpu.example.com")
+        await cluster.until(says(cluster, "NoEffect"))
+        found = await condition(cluster)
         assert found["status"] == "False"
         assert found["message"] == (
             "2 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace "
@@ -169,50 +169,50 @@ def test_a_dry_run_and_then_for_real() -> None:
             "Recreate the DeviceTaintRule to trigger an update."
         )
         await asyncio.sleep(60)
-        assert not await world.terminating("p")
+        assert not await cluster.terminating("p")
         effect = Patch(PatchType.MERGE, {"spec": {"taint": {"effect": "NoExecute"}}})
-        await world.user.patch(RULES, "r", "", effect)
-        assert await world.until(lambda: world.gone("p")) < 3.0
+        await cluster.user.patch(RULES, "r", "", effect)
+        assert await cluster.until(lambda: cluster.gone("p")) < 3.0
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_a_rule_that_only_keeps_new_pods_away() -> None:
-    async def story(world: World) -> None:
-        await furnish(world)
-        await rule(world, "NoSchedule", driver="gpu.example.com")
-        await world.until(says(world, "OtherEffect"))
-        assert (await condition(world))["message"] == "Eviction only happens for the NoExecute effect."
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster)
+        await rule(cluster, "NoSchedule", driver="gpu.example.com")
+        await cluster.until(says(cluster, "OtherEffect"))
+        assert (await condition(cluster))["message"] == "Eviction only happens for the NoExecute effect."
         await asyncio.sleep(30)
-        assert not await world.terminating("p")
+        assert not await cluster.terminating("p")
 
-    virtually(story)
+    virtually(scenario)
 
 
 def test_without_rules_only_slices_taint() -> None:
-    async def story(world: World) -> None:
-        await furnish(world)
-        await world.slice(taints=[SICK])
-        await world.until(lambda: world.gone("p"))
+    async def scenario(cluster: Cluster) -> None:
+        await furnish(cluster)
+        await cluster.slice(taints=[SICK])
+        await cluster.until(lambda: cluster.gone("p"))
 
-    virtually(story, gates="DRADeviceTaintRules=false")
+    virtually(scenario, gates="DRADeviceTaintRules=false")
 
 
 def test_extended_resources() -> None:
-    async def story(world: World) -> None:
-        await world.node("n")
-        await world.slice()
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.node("n")
+        await cluster.slice()
         amounts = {"example.com/gpu": "1"}
         container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
-        pod = await world.pod("p", "n", containers=[container])
-        claim = await world.claim("c", DEVICE, pod)
+        pod = await cluster.pod("p", "n", containers=[container])
+        claim = await cluster.claim("c", DEVICE, pod)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "controller": True}
-        await world.user.patch(CLAIMS, "c", TEAM, Patch(PatchType.MERGE, {"metadata": {"ownerReferences": [owner]}}))
+        await cluster.user.patch(CLAIMS, "c", TEAM, Patch(PatchType.MERGE, {"metadata": {"ownerReferences": [owner]}}))
         assert claim["status"]["allocation"]
         mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
         status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
-        await world.user.patch(PODS, "p", TEAM, Patch(PatchType.MERGE, {"status": status}), STATUS)
-        await world.slice(taints=[SICK])
-        assert await world.until(lambda: world.gone("p")) < 3.0
+        await cluster.user.patch(PODS, "p", TEAM, Patch(PatchType.MERGE, {"status": status}), STATUS)
+        await cluster.slice(taints=[SICK])
+        assert await cluster.until(lambda: cluster.gone("p")) < 3.0
 
-    virtually(story)
+    virtually(scenario)

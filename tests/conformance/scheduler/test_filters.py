@@ -165,9 +165,9 @@ CASES = {
 
 
 def place(case: Case) -> Placement | Diagnosis:
-    world = handle(case.node)
-    profile = make_profile(ProfileConfig(args=case.args), PLAIN, world)
-    return Cycle(world.snapshot, Nominations()).place(profile, state(pod_info(**case.pod)))
+    framework_handle = handle(case.node)
+    profile = make_profile(ProfileConfig(args=case.args), PLAIN, framework_handle)
+    return Cycle(framework_handle.snapshot, Nominations()).place(profile, state(pod_info(**case.pod)))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -275,9 +275,11 @@ def lonely(**words: Any) -> Any:
 )
 def test_existing_pods_keep_others_away(labels: Any, namespace: str, zone: str, fits: bool) -> None:
     taken = node_info("taken", labels={"zone": "a"}, pods=[lonely()], unschedulable=True)
-    world = handle(taken, node_info("free", labels={"zone": zone}))
-    profile = make_profile(ProfileConfig(), PLAIN, world)
-    found = Cycle(world.snapshot, Nominations()).place(profile, state(pod_info(labels=labels, namespace=namespace)))
+    framework_handle = handle(taken, node_info("free", labels={"zone": zone}))
+    profile = make_profile(ProfileConfig(), PLAIN, framework_handle)
+    found = Cycle(framework_handle.snapshot, Nominations()).place(
+        profile, state(pod_info(labels=labels, namespace=namespace))
+    )
     if fits:
         assert isinstance(found, Placement)
     else:
@@ -286,8 +288,8 @@ def test_existing_pods_keep_others_away(labels: Any, namespace: str, zone: str, 
 
 
 def test_devices_may_serve_an_extended_resource() -> None:
-    world = handle(node_info())
-    profile = make_profile(ProfileConfig(), PLAIN, world)
-    world.extended_resources.register(DeviceServedResource("example.com/gpu"))
+    framework_handle = handle(node_info())
+    profile = make_profile(ProfileConfig(), PLAIN, framework_handle)
+    framework_handle.extended_resources.register(DeviceServedResource("example.com/gpu"))
     pod = pod_info(requests={"example.com/gpu": "1"})
-    assert isinstance(Cycle(world.snapshot, Nominations()).place(profile, state(pod)), Placement)
+    assert isinstance(Cycle(framework_handle.snapshot, Nominations()).place(profile, state(pod)), Placement)

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.e2e.driver.world import short_folder
+from tests.e2e.driver.cluster import short_folder
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -20,7 +20,7 @@ from dray.cli.conformance.runner import FIRST, run_driver_checks, run_plugin_che
 from dray.client.in_process import in_process_client
 from tests.e2e.conformance.driver.servicer import NODE, BreakableDriver
 from tests.e2e.conformance.plugin.servicer import BreakablePlugin
-from tests.e2e.driver.world import CLOCK, short_folder
+from tests.e2e.driver.cluster import CLOCK, short_folder
 from tests.local_server import local_server
 
 pytestmark = pytest.mark.timeout(120)

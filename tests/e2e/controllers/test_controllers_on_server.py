@@ -59,7 +59,7 @@ async def started(folder: Path, transport: str) -> AsyncIterator[tuple[RestClien
 
 
 @pytest.fixture(params=["memory", "https"])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RestClient]:
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RestClient]:
     async with started(tmp_path, request.param) as (client, running), TaskGroup("test") as group:
         informers = SharedInformerFactory(client, running.clock, random.Random(1))
         controllers = (
@@ -101,52 +101,52 @@ def config_map(name: str, *owners: Document, namespace: str = "default") -> Docu
     return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": references}}
 
 
-async def test_a_namespace_is_furnished_emptied_and_gone(world: RestClient) -> None:
-    await world.create(NAMESPACES, {"metadata": {"name": "team"}})
-    await until(lambda: exists(world, ACCOUNTS, "default", "team"))
-    await until(lambda: exists(world, CONFIG_MAPS, "kube-root-ca.crt", "team"))
-    await world.create(CONFIG_MAPS, config_map("mine", namespace="team"))
-    await world.delete(NAMESPACES, "team")
+async def test_a_namespace_is_furnished_emptied_and_gone(client: RestClient) -> None:
+    await client.create(NAMESPACES, {"metadata": {"name": "team"}})
+    await until(lambda: exists(client, ACCOUNTS, "default", "team"))
+    await until(lambda: exists(client, CONFIG_MAPS, "kube-root-ca.crt", "team"))
+    await client.create(CONFIG_MAPS, config_map("mine", namespace="team"))
+    await client.delete(NAMESPACES, "team")
 
     async def gone() -> bool:
-        return not await exists(world, NAMESPACES, "team")
+        return not await exists(client, NAMESPACES, "team")
 
     await until(gone)
-    assert not (await world.list(CONFIG_MAPS, "team")).items
+    assert not (await client.list(CONFIG_MAPS, "team")).items
 
 
 @pytest.mark.parametrize("policy", [None, PropagationPolicy.BACKGROUND, PropagationPolicy.FOREGROUND])
-async def test_dependents_go_with_their_owner(world: RestClient, policy: PropagationPolicy | None) -> None:
-    top = await world.create(CONFIG_MAPS, config_map("top"))
-    middle = await world.create(CONFIG_MAPS, config_map("middle", top))
-    await world.create(CONFIG_MAPS, config_map("leaf", middle))
-    await world.delete(CONFIG_MAPS, "top", "default", DeleteOptions(propagation_policy=policy))
+async def test_dependents_go_with_their_owner(client: RestClient, policy: PropagationPolicy | None) -> None:
+    top = await client.create(CONFIG_MAPS, config_map("top"))
+    middle = await client.create(CONFIG_MAPS, config_map("middle", top))
+    await client.create(CONFIG_MAPS, config_map("leaf", middle))
+    await client.delete(CONFIG_MAPS, "top", "default", DeleteOptions(propagation_policy=policy))
 
     async def gone() -> bool:
-        left = {item["metadata"]["name"] for item in (await world.list(CONFIG_MAPS, "default")).items}
+        left = {item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS, "default")).items}
         return not left & {"top", "middle", "leaf"}
 
     await until(gone)
 
 
-async def test_orphans_stay(world: RestClient) -> None:
-    top = await world.create(CONFIG_MAPS, config_map("top"))
-    await world.create(CONFIG_MAPS, config_map("child", top))
-    await world.delete(CONFIG_MAPS, "top", "default", DeleteOptions(propagation_policy=PropagationPolicy.ORPHAN))
+async def test_orphans_stay(client: RestClient) -> None:
+    top = await client.create(CONFIG_MAPS, config_map("top"))
+    await client.create(CONFIG_MAPS, config_map("child", top))
+    await client.delete(CONFIG_MAPS, "top", "default", DeleteOptions(propagation_policy=PropagationPolicy.ORPHAN))
 
     async def gone() -> bool:
-        return not await exists(world, CONFIG_MAPS, "top", "default")
+        return not await exists(client, CONFIG_MAPS, "top", "default")
 
     await until(gone)
-    child = await world.get(CONFIG_MAPS, "child", "default")
+    child = await client.get(CONFIG_MAPS, "child", "default")
     assert not child["metadata"].get("ownerReferences")
 
 
-async def test_custom_resources_are_collected(world: RestClient) -> None:
-    if not any(item.plural == CRDS.plural for item in await world.resources()):
+async def test_custom_resources_are_collected(client: RestClient) -> None:
+    if not any(item.plural == CRDS.plural for item in await client.resources()):
         pytest.skip("the server has no custom resource definitions")
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    await world.create(
+    await client.create(
         CRDS,
         {
             "metadata": {"name": "widgets.example.com"},
@@ -158,20 +158,20 @@ async def test_custom_resources_are_collected(world: RestClient) -> None:
             },
         },
     )
-    owner = await world.create(CONFIG_MAPS, config_map("owner"))
+    owner = await client.create(CONFIG_MAPS, config_map("owner"))
 
     async def created() -> bool:
         try:
-            await world.create(WIDGETS, config_map("w", owner))
+            await client.create(WIDGETS, config_map("w", owner))
         except NotFoundError:
             return False
         return True
 
     await until(created)
-    await world.delete(CONFIG_MAPS, "owner", "default")
+    await client.delete(CONFIG_MAPS, "owner", "default")
 
     async def gone() -> bool:
-        return not await exists(world, WIDGETS, "w", "default")
+        return not await exists(client, WIDGETS, "w", "default")
 
     await until(gone)
 

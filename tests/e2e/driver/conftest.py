@@ -1,4 +1,4 @@
-"""A world and a node of one's own for each test."""
+"""Fixtures: a cluster and a node for each test."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.e2e.driver.world import Node, World, node_running, world_running
+from tests.e2e.driver.cluster import Cluster, Node, cluster_running, node_running
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with world_running() as running:
+async def cluster() -> AsyncIterator[Cluster]:
+    async with cluster_running() as running:
         yield running
 
 
 @pytest.fixture
-async def node(world: World) -> AsyncIterator[Node]:
-    async with node_running(world.folder / "kubelet", world.client) as running:
+async def node(cluster: Cluster) -> AsyncIterator[Node]:
+    async with node_running(cluster.folder / "kubelet", cluster.client) as running:
         yield running

@@ -11,8 +11,8 @@ from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.node.dra.dra_manager import Prepared
 from dray.node.dra.driver_client import DriverClient
+from tests.e2e.driver.cluster import CLOCK, Node, node_running, pod, until
 from tests.e2e.driver.crashes import Crashes
-from tests.e2e.driver.world import CLOCK, Node, node_running, pod, until
 
 
 async def obey(node: Node, line: str) -> str:

@@ -16,8 +16,8 @@ from dray.node.dra.checkpoint import CheckpointError, decode
 from dray.node.dra.dra_manager import DraManager, Prepared, PrepareError, UnprepareError
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.runtime.metrics import Metrics
+from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, Node, node_running, pod, result, until
 from tests.e2e.driver.servicer import FakeDriver
-from tests.e2e.driver.world import CLOCK, NODE, Node, World, node_running, pod, result, until
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -36,11 +36,11 @@ def saved(node: Node) -> dict[str, set[str]]:
 
 
 @pytest.mark.behaviour("SP-111", "SP-115", "SP-121")
-async def test_prepare_and_unprepare(world: World, node: Node) -> None:
+async def test_prepare_and_unprepare(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        await world.claim("a", result("x"), pods=["p"])
-        await world.claim("b", result("y"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
+        await cluster.claim("b", result("y"), pods=["p"])
         # No container uses b: it is prepared all the same.
         user = pod("p", "a", "b", containers=[{"name": "m", "resources": {"claims": [{"name": "a"}]}}])
         seen: list[dict[str, set[str]]] = []
@@ -69,10 +69,10 @@ async def test_prepare_and_unprepare(world: World, node: Node) -> None:
 
 
 @pytest.mark.behaviour("SP-110")
-async def test_nothing_is_noted_when_validation_fails(world: World, node: Node) -> None:
-    await world.claim("a", result("x"), pods=["p"])
-    await world.claim("other", result("x"), pods=["q"])
-    claim = await world.local.request("get", "resource.k8s.io/v1/resourceclaims/other@default")
+async def test_nothing_is_noted_when_validation_fails(cluster: Cluster, node: Node) -> None:
+    await cluster.claim("a", result("x"), pods=["p"])
+    await cluster.claim("other", result("x"), pods=["q"])
+    claim = await cluster.local.request("get", "resource.k8s.io/v1/resourceclaims/other@default")
     cases = {
         "a": "DRA driver test.example.com is not registered",
         "none": 'fetch ResourceClaim none: resourceclaims.resource.k8s.io "none" not found',
@@ -85,10 +85,10 @@ async def test_nothing_is_noted_when_validation_fails(world: World, node: Node) 
 
 
 @pytest.mark.behaviour("SP-112", "SP-116")
-async def test_faulty_answers_keep_the_pod_waiting_until_a_retry_succeeds(world: World, node: Node) -> None:
+async def test_faulty_answers_keep_the_pod_waiting_until_a_retry_succeeds(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        made = await world.claim("a", result("x"), pods=["p"])
+        made = await cluster.claim("a", result("x"), pods=["p"])
         uid = made["metadata"]["uid"]
         good = driver.on_prepare
 
@@ -120,7 +120,7 @@ async def test_faulty_answers_keep_the_pod_waiting_until_a_retry_succeeds(world:
 
 
 @pytest.mark.behaviour("SP-112")
-async def test_an_empty_entry_is_success_without_devices(world: World, node: Node) -> None:
+async def test_an_empty_entry_is_success_without_devices(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
 
@@ -129,17 +129,17 @@ async def test_an_empty_entry_is_success_without_devices(world: World, node: Nod
                 answer.claims[claim.uid].SetInParent()
 
         driver.on_prepare = empty
-        await world.claim("a", result("x"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
         assert isinstance(await node.claims.prepare_claims(user), Prepared)
         assert node.claims.container_devices(user, user.spec.containers[0]) == ()
 
 
 @pytest.mark.behaviour("SP-117")
-async def test_unprepare_waits_for_the_last_pod_and_is_retried(world: World, node: Node) -> None:
+async def test_unprepare_waits_for_the_last_pod_and_is_retried(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        await world.claim("a", result("x"), pods=["p", "q"])
+        await cluster.claim("a", result("x"), pods=["p", "q"])
         for name in ("p", "q"):
             assert isinstance(await node.claims.prepare_claims(pod(name, "a")), Prepared)
         assert driver.names("prepare") == [("a",)]
@@ -161,13 +161,13 @@ async def test_unprepare_waits_for_the_last_pod_and_is_retried(world: World, nod
 
 
 @pytest.mark.behaviour("SP-114")
-async def test_a_claim_made_again_under_its_name_waits_for_the_old_one(world: World, node: Node) -> None:
+async def test_a_claim_made_again_under_its_name_waits_for_the_old_one(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        old = await world.claim("a", result("x"), pods=["p"])
+        old = await cluster.claim("a", result("x"), pods=["p"])
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
-        await world.local.request("delete", "resource.k8s.io/v1/resourceclaims/a@default")
-        await world.claim("a", result("x"), pods=["q"])
+        await cluster.local.request("delete", "resource.k8s.io/v1/resourceclaims/a@default")
+        await cluster.claim("a", result("x"), pods=["q"])
         text = (
             f"old ResourceClaim with same name a and different UID {old['metadata']['uid']} still exists "
             "(previous pod force-deleted?!)"
@@ -178,18 +178,18 @@ async def test_a_claim_made_again_under_its_name_waits_for_the_old_one(world: Wo
 
 
 @pytest.mark.behaviour("SP-118", "SP-120")
-async def test_after_a_restart_of_the_node_agent(world: World) -> None:
-    root = world.folder / "kubelet"
+async def test_after_a_restart_of_the_node_agent(cluster: Cluster) -> None:
+    root = cluster.folder / "kubelet"
     driver = FakeDriver()
     async with driver.running(root):
-        await world.claim("a", result("x"), pods=["p"])
-        await world.claim("b", result("x"), pods=["q"])
-        async with node_running(root, world.client) as node:
+        await cluster.claim("a", result("x"), pods=["p"])
+        await cluster.claim("b", result("x"), pods=["q"])
+        async with node_running(root, cluster.client) as node:
             await ready(driver, node)
             for name, claim in (("p", "a"), ("q", "b")):
                 assert isinstance(await node.claims.prepare_claims(pod(name, claim)), Prepared)
         driver.calls.clear()
-        async with node_running(root, world.client) as node:
+        async with node_running(root, cluster.client) as node:
             await ready(driver, node)
             # p runs on: it is prepared once more. q went away meanwhile: it is unprepared.
             assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
@@ -199,49 +199,49 @@ async def test_after_a_restart_of_the_node_agent(world: World) -> None:
 
 
 @pytest.mark.behaviour("SP-118")
-async def test_the_loop_unprepares_what_gone_pods_left_once_pods_are_known(world: World) -> None:
-    root = world.folder / "kubelet"
+async def test_the_loop_unprepares_what_gone_pods_left_once_pods_are_known(cluster: Cluster) -> None:
+    root = cluster.folder / "kubelet"
     driver = FakeDriver()
     async with driver.running(root):
-        await world.claim("a", result("x"), pods=["p"])
-        async with node_running(root, world.client) as node:
+        await cluster.claim("a", result("x"), pods=["p"])
+        async with node_running(root, cluster.client) as node:
             await ready(driver, node)
             assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         # Not before the node knows its Pods.
-        async with node_running(root, world.client) as node:
+        async with node_running(root, cluster.client) as node:
             await ready(driver, node)
             assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         assert driver.names("unprepare") == []
-        async with node_running(root, world.client, known=()) as node:
+        async with node_running(root, cluster.client, known=()) as node:
             await ready(driver, node)
             await until(lambda: saved(node) == {})
         assert driver.names("unprepare") == [("a",)]
 
 
 @pytest.mark.behaviour("SP-119")
-async def test_a_damaged_checkpoint_stops_the_start(world: World) -> None:
-    root = world.folder / "kubelet"
+async def test_a_damaged_checkpoint_stops_the_start(cluster: Cluster) -> None:
+    root = cluster.folder / "kubelet"
     root.mkdir()
     data = '{"kind":"DRACheckpoint"}'
     content = orjson.dumps({"Data": data, "Checksum": zlib.crc32(data.encode()) ^ 1})
     (root / "dra_manager_state").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"checkpoint is corrupted.*drain the node, remove"):
-        DraManager(world.client, NODE, str(root), CLOCK, Metrics())
+        DraManager(cluster.client, NODE, str(root), CLOCK, Metrics())
 
 
 @pytest.mark.behaviour("SP-122")
-async def test_one_connection_serves_all_calls(world: World, node: Node) -> None:
+async def test_one_connection_serves_all_calls(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
         for name in ("a", "b", "c"):
-            await world.claim(name, result("x"), pods=["p"])
+            await cluster.claim(name, result("x"), pods=["p"])
             assert isinstance(await node.claims.prepare_claims(pod("p", name)), Prepared)
         assert len(driver.names("prepare")) == 3
         assert len(driver.peers) == 1
 
 
 @pytest.mark.behaviour("SP-122")
-async def test_a_call_that_takes_too_long_fails(world: World, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_takes_too_long_fails(cluster: Cluster, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dray.node.dra.driver_client.CALL_TIMEOUT_SECONDS", 0.2)
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
@@ -250,7 +250,7 @@ async def test_a_call_that_takes_too_long_fails(world: World, node: Node, monkey
             await asyncio.Event().wait()
 
         driver.on_prepare = stuck
-        await world.claim("a", result("x"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
         failed = await node.claims.prepare_claims(pod("p", "a"))
         text = "NodePrepareResources: rpc error: code = DeadlineExceeded desc = "
         assert isinstance(failed, PrepareError)
@@ -259,20 +259,22 @@ async def test_a_call_that_takes_too_long_fails(world: World, node: Node, monkey
 
 @pytest.mark.behaviour("SP-132")
 @pytest.mark.parametrize("versions", [("v1beta1.DRAPlugin", "v1.DRAPlugin"), ("v1beta1.DRAPlugin",)])
-async def test_the_service_the_plugin_prefers_is_spoken(world: World, node: Node, versions: tuple[str, ...]) -> None:
+async def test_the_service_the_plugin_prefers_is_spoken(
+    cluster: Cluster, node: Node, versions: tuple[str, ...]
+) -> None:
     async with FakeDriver(versions=versions).running(node.root) as driver:
         await ready(driver, node)
-        await world.claim("a", result("x"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         assert await node.claims.unprepare_claims(UID("uid-p")) is None
         assert driver.calls == [("v1beta1", "prepare", ("a",)), ("v1beta1", "unprepare", ("a",))]
 
 
 @pytest.mark.behaviour("SP-133")
-async def test_a_rolling_update_moves_to_the_new_instance_and_back_when_it_fails(world: World, node: Node) -> None:
+async def test_a_rolling_update_moves_to_the_new_instance_and_back_when_it_fails(cluster: Cluster, node: Node) -> None:
     old, new = FakeDriver(), FakeDriver()
     for name in ("a", "b", "c"):
-        await world.claim(name, result("x"), pods=["p"])
+        await cluster.claim(name, result("x"), pods=["p"])
     async with old.running(node.root, "old"):
         await ready(old, node)
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
@@ -300,10 +302,10 @@ async def test_the_endpoint_of_another_instance_is_refused(node: Node) -> None:
 
 
 @pytest.mark.behaviour("SP-123")
-async def test_metrics(world: World, node: Node) -> None:
+async def test_metrics(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        await world.claim("a", result("x"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
         await node.claims.prepare_claims(pod("p", "none"))
         await node.claims.prepare_claims(pod("p", "a"))
         value = node.metrics.value
@@ -325,10 +327,10 @@ async def test_metrics(world: World, node: Node) -> None:
 
 
 @pytest.mark.behaviour("SP-125")
-async def test_health_reaches_the_containers_status(world: World, node: Node) -> None:
+async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        await world.claim("a", result("x"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
         await node.claims.prepare_claims(user)
         told: asyncio.Queue[Sequence[str]] = asyncio.Queue()
@@ -358,25 +360,25 @@ async def test_health_reaches_the_containers_status(world: World, node: Node) ->
 
 
 @pytest.mark.behaviour("SP-124")
-async def test_all_slices_of_the_node_are_deleted_at_the_start(world: World) -> None:
+async def test_all_slices_of_the_node_are_deleted_at_the_start(cluster: Cluster) -> None:
     def slice_of(name: str, node_name: str) -> dict[str, Any]:
         pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": "d.example.com", "nodeName": node_name, "pool": pool}
         return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
-    await world.create("resource.k8s.io/v1/resourceslices", slice_of("ours", NODE))
-    await world.create("resource.k8s.io/v1/resourceslices", slice_of("theirs", "node-2"))
-    async with node_running(world.folder / "kubelet", world.client):
+    await cluster.create("resource.k8s.io/v1/resourceslices", slice_of("ours", NODE))
+    await cluster.create("resource.k8s.io/v1/resourceslices", slice_of("theirs", "node-2"))
+    async with node_running(cluster.folder / "kubelet", cluster.client):
 
         async def only_theirs() -> bool:
-            return [item["metadata"]["name"] for item in await world.slices()] == ["theirs"]
+            return [item["metadata"]["name"] for item in await cluster.slices()] == ["theirs"]
 
         await until(only_theirs)
 
 
 @pytest.mark.behaviour("SP-124")
 async def test_slices_of_a_driver_go_when_it_does_not_come_back(
-    world: World, node: Node, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dray.node.dra.slice_cleaner.WIPING_DELAY_SECONDS", 0.3)
     driver = FakeDriver()
@@ -384,7 +386,7 @@ async def test_slices_of_a_driver_go_when_it_does_not_come_back(
         await ready(driver, node)
         await until(lambda: node.claims._drivers.usable(driver.name))
         pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-        await world.create(
+        await cluster.create(
             "resource.k8s.io/v1/resourceslices",
             {
                 "apiVersion": "resource.k8s.io/v1",
@@ -395,14 +397,14 @@ async def test_slices_of_a_driver_go_when_it_does_not_come_back(
         )
 
     async def none() -> bool:
-        return not await world.slices()
+        return not await cluster.slices()
 
     await until(none)
 
 
 @pytest.mark.behaviour("SP-124")
 async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_reconnects_keeps_them(
-    world: World, node: Node, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver, path = FakeDriver(), node.root / "dra.sock"
     pending = node.claims._cleaner._plan._pending
@@ -413,7 +415,7 @@ async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_recon
         async with driver.service(path):
             await ready(driver, node)
             await until(lambda: node.claims._drivers.usable(driver.name))
-            await world.create(
+            await cluster.create(
                 "resource.k8s.io/v1/resourceslices",
                 {
                     "apiVersion": "resource.k8s.io/v1",
@@ -427,19 +429,19 @@ async def test_a_driver_that_does_not_answer_loses_its_slices_and_one_that_recon
         async with driver.service(path):
             await until(lambda: node.claims._drivers.usable(driver.name))
             assert driver.name not in pending
-            assert len(await world.slices()) == 1
+            assert len(await cluster.slices()) == 1
 
         async def none() -> bool:
-            return not await world.slices()
+            return not await cluster.slices()
 
         await until(none)
 
 
-async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(world: World, node: Node) -> None:
+async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
-        await world.claim("shared", result("x"), pods=["p", "q"])
-        await world.claim("own", result("x"), pods=["r"])
+        await cluster.claim("shared", result("x"), pods=["p", "q"])
+        await cluster.claim("own", result("x"), pods=["r"])
         held, entered = asyncio.Event(), asyncio.Event()
         good = driver.on_prepare
 
@@ -466,7 +468,7 @@ async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(wor
         assert saved(node) == {"own": {"uid-r"}, "shared": {"uid-q"}}
 
 
-async def test_a_driver_that_goes_during_a_call_is_an_error_and_no_cancellation(world: World, node: Node) -> None:
+async def test_a_driver_that_goes_during_a_call_is_an_error_and_no_cancellation(cluster: Cluster, node: Node) -> None:
     driver, entered = FakeDriver(), asyncio.Event()
 
     async def stuck(request: Any, answer: Any, context: Any) -> None:
@@ -474,7 +476,7 @@ async def test_a_driver_that_goes_during_a_call_is_an_error_and_no_cancellation(
         await asyncio.Event().wait()
 
     driver.on_prepare = stuck
-    await world.claim("a", result("x"), pods=["p"])
+    await cluster.claim("a", result("x"), pods=["p"])
     async with driver.service(node.root / "dra.sock"):
         async with driver.registered_at(node.root / "plugins_registry" / "d.sock"):
             await ready(driver, node)
@@ -487,7 +489,7 @@ async def test_a_driver_that_goes_during_a_call_is_an_error_and_no_cancellation(
         assert failed == PrepareError(PREFIX + text)
 
 
-async def test_a_cancelled_call_is_cancelled_and_the_claim_can_be_unprepared(world: World, node: Node) -> None:
+async def test_a_cancelled_call_is_cancelled_and_the_claim_can_be_unprepared(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
         entered = asyncio.Event()
@@ -497,7 +499,7 @@ async def test_a_cancelled_call_is_cancelled_and_the_claim_can_be_unprepared(wor
             await asyncio.Event().wait()
 
         driver.on_prepare = stuck
-        await world.claim("a", result("x"), pods=["p"])
+        await cluster.claim("a", result("x"), pods=["p"])
         call = asyncio.create_task(node.claims.prepare_claims(pod("p", "a")))
         await entered.wait()
         call.cancel()

@@ -12,7 +12,7 @@ import yaml
 
 from dray.client.objects import uid_of
 from dray.node.dra.dra_manager import Prepared, PrepareError
-from tests.e2e.driver.world import NODE, Node, World, driver_running, pod, result, until
+from tests.e2e.driver.cluster import NODE, Cluster, Node, driver_running, pod, result, until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -26,14 +26,14 @@ def load(example: str) -> Any:
     return module
 
 
-async def test_env(world: World, node: Node) -> None:
+async def test_env(cluster: Cluster, node: Node) -> None:
     driver = load("env-driver").EnvDriver()
     config = [
         {"source": "FromClass", "opaque": {"driver": driver.name, "parameters": {"env": {"A": "class", "B": "class"}}}},
         {"source": "FromClaim", "opaque": {"driver": driver.name, "parameters": {"env": {"B": "claim"}}}},
     ]
     async with driver_running(driver, node):
-        await world.claim("c", result("slot-3", driver.name), pods=["p"], config=config)
+        await cluster.claim("c", result("slot-3", driver.name), pods=["p"], config=config)
         user = pod("p", "c")
         assert isinstance(await node.claims.prepare_claims(user), Prepared)
         (name,) = node.claims.container_devices(user, user.spec.containers[0])
@@ -46,25 +46,25 @@ async def test_env(world: World, node: Node) -> None:
         assert not list((node.root / "cdi").iterdir())
 
 
-async def test_gpu_slices(world: World, node: Node) -> None:
+async def test_gpu_slices(cluster: Cluster, node: Node) -> None:
     async with driver_running(load("gpu-driver").GPUDriver(8), node):
 
         async def published() -> bool:
-            found = await world.slices()
+            found = await cluster.slices()
             return len(found) == (found[0]["spec"]["pool"]["resourceSliceCount"] if found else -1)
 
         await until(published)
-        slices = await world.slices()
+        slices = await cluster.slices()
         assert sorted(len(item["spec"].get("devices", ())) for item in slices) == [0, 40, 64]
         assert sum(len(item["spec"].get("sharedCounters", ())) for item in slices) == 8
         assert {item["spec"]["nodeName"] for item in slices} == {NODE}
 
 
-async def test_host_devices(world: World, node: Node) -> None:
+async def test_host_devices(cluster: Cluster, node: Node) -> None:
     driver = load("host-devices").HostDevices(["/dev/null", "/dev/zero"])
     async with driver_running(driver, node):
-        await world.claim("c", result("null", driver.name), pods=["p"])
-        await world.claim("gone", result("nothing", driver.name), pods=["p"])
+        await cluster.claim("c", result("null", driver.name), pods=["p"])
+        await cluster.claim("gone", result("nothing", driver.name), pods=["p"])
         user = pod("p", "c")
         assert isinstance(await node.claims.prepare_claims(user), Prepared)
         (file,) = (node.root / "cdi").glob("*.json")
@@ -83,20 +83,20 @@ def test_examples_are_short(example: str) -> None:
 
 
 @pytest.mark.parametrize("example", ["env-driver", "gpu-driver", "host-devices"])
-async def test_the_examples_manifests_are_accepted(world: World, example: str) -> None:
+async def test_the_examples_manifests_are_accepted(cluster: Cluster, example: str) -> None:
     groups = {"v1": "core/v1"}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    await world.create("core/v1/serviceaccounts@default", account)
+    await cluster.create("core/v1/serviceaccounts@default", account)
     for body in yaml.safe_load_all((EXAMPLES / example / "claim.yaml").read_text()):
         place = groups.get(body["apiVersion"], body["apiVersion"])
         plural = {"DeviceClass": "deviceclasses"}.get(body["kind"], f"{body['kind'].lower()}s")
         namespace = "" if body["kind"] == "DeviceClass" else "@default"
-        await world.create(f"{place}/{plural}{namespace}", body)
+        await cluster.create(f"{place}/{plural}{namespace}", body)
 
 
-async def test_a_broken_gpu_is_tainted_and_unhealthy(world: World, node: Node, tmp_path: Path) -> None:
+async def test_a_broken_gpu_is_tainted_and_unhealthy(cluster: Cluster, node: Node, tmp_path: Path) -> None:
     driver = load("gpu-driver").GPUDriver(2, str(tmp_path))
-    await world.claim("c", result("gpu-1-2g-0", driver.name), pods=["p"])
+    await cluster.claim("c", result("gpu-1-2g-0", driver.name), pods=["p"])
     user = pod("p", "c")
 
     def shown() -> list[str | None]:
@@ -104,7 +104,7 @@ async def test_a_broken_gpu_is_tainted_and_unhealthy(world: World, node: Node, t
         return [item.health for status in statuses for item in status.resources]
 
     async def tainted() -> set[str]:
-        items = await world.slices()
+        items = await cluster.slices()
         return {one["name"] for item in items for one in item["spec"].get("devices", ()) if one.get("taints")}
 
     async with driver_running(driver, node):

@@ -16,11 +16,10 @@ import pytest
 from dray.api.document import UID
 from dray.node.dra.checkpoint import decode
 from dray.node.dra.dra_manager import Prepared
-from tests.e2e.driver.test_sdk import TestDriver
-from tests.e2e.driver.world import (
+from tests.e2e.driver.cluster import (
     NODE,
+    Cluster,
     Node,
-    World,
     driver_running,
     identity_of,
     is_registered,
@@ -28,6 +27,7 @@ from tests.e2e.driver.world import (
     result,
     until,
 )
+from tests.e2e.driver.test_sdk import TestDriver
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -55,8 +55,8 @@ async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.su
 class DriverProcess:
     """The driver in a process of its own; started again whenever it has died."""
 
-    def __init__(self, world: World, node: Node) -> None:
-        self.folder = world.folder / "driver"
+    def __init__(self, cluster: Cluster, node: Node) -> None:
+        self.folder = cluster.folder / "driver"
         self.folder.mkdir()
         self.node = node
         self.arguments = [
@@ -64,7 +64,7 @@ class DriverProcess:
             "--node-name",
             NODE,
             "--kubeconfig",
-            str(world.local.running.kubeconfig),
+            str(cluster.local.running.kubeconfig),
             "--root-dir",
             str(node.root),
             "--cdi-dir",
@@ -104,10 +104,10 @@ class DriverProcess:
 
 
 @pytest.mark.behaviour("SP-117")
-async def test_a_driver_killed_at_every_step_of_prepare_and_unprepare(world: World, node: Node) -> None:
-    made = await world.claim("a", result("x"), pods=["p"])
+async def test_a_driver_killed_at_every_step_of_prepare_and_unprepare(cluster: Cluster, node: Node) -> None:
+    made = await cluster.claim("a", result("x"), pods=["p"])
     uid = made["metadata"]["uid"]
-    driver = DriverProcess(world, node)
+    driver = DriverProcess(cluster, node)
     await driver.start()
     # The record is written (3 steps), the driver works, the CDI file is written (3), and the record again (3).
     prepares = [*(f"call {number}" for number in range(1, 10)), "begin prepare", "end prepare", "answer prepare"]
@@ -149,11 +149,11 @@ async def test_a_driver_killed_at_every_step_of_prepare_and_unprepare(world: Wor
 class NodeProcess:
     """The node agent's claims in a process of their own."""
 
-    def __init__(self, world: World) -> None:
-        self.folder = world.folder / "node"
+    def __init__(self, cluster: Cluster) -> None:
+        self.folder = cluster.folder / "node"
         self.folder.mkdir()
-        self.root = world.folder / "kubelet"
-        self.kubeconfig = str(world.local.running.kubeconfig)
+        self.root = cluster.folder / "kubelet"
+        self.kubeconfig = str(cluster.local.running.kubeconfig)
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -183,13 +183,13 @@ class NodeProcess:
 
 
 @pytest.mark.behaviour("SP-111", "SP-118", "SP-120")
-async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(world: World) -> None:
-    made = await world.claim("a", result("x"), pods=["p"])
+async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(cluster: Cluster) -> None:
+    made = await cluster.claim("a", result("x"), pods=["p"])
     uid = made["metadata"]["uid"]
-    process = NodeProcess(world)
+    process = NodeProcess(cluster)
     await process.start()
     driver = TestDriver()
-    held = world.folder / "kubelet/plugins/test.example.com/prepared.json"
+    held = cluster.folder / "kubelet/plugins/test.example.com/prepared.json"
 
     def driver_holds() -> list[str]:
         return [item["uid"] for item in orjson.loads(held.read_bytes())["claims"]] if held.exists() else []
@@ -199,7 +199,7 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(world:
     # The claim is in the checkpoint: the driver is called, and the checkpoint is written (4).
     unprepares = ["before unprepare", "after unprepare", *(f"call {number}" for number in range(1, 5))]
     try:
-        async with _driver_for(process, driver, world):
+        async with _driver_for(process, driver, cluster):
             for prepare, unprepare in zip(prepares, itertools.cycle(unprepares), strict=False):
                 await process.crash(prepare, "prepare")
                 # Whatever the driver holds is in the checkpoint, so it cannot be lost.
@@ -230,14 +230,14 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(world:
 
 
 @asynccontextmanager
-async def _driver_for(process: NodeProcess, driver: TestDriver, world: World) -> AsyncIterator[None]:
+async def _driver_for(process: NodeProcess, driver: TestDriver, cluster: Cluster) -> AsyncIterator[None]:
     registry = process.root / "plugins_registry"
     await until(registry.exists)
 
     class Elsewhere:
         """The node is in the other process: nothing here to wake."""
 
-        root, client = process.root, world.client
+        root, client = process.root, cluster.client
 
         class plugins:  # noqa: N801 - stands for the attribute
             @staticmethod

@@ -8,8 +8,8 @@ from dray.api.codec import from_document
 from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
 from dray.node.resource_manager import ResourceError
+from tests.e2e.driver.cluster import Cluster, Node, driver_running, result
 from tests.e2e.driver.test_sdk import TestDriver
-from tests.e2e.driver.world import Node, World, driver_running, result
 
 ENTRIES: list[Document] = [
     {"name": "had", "resourceClaimName": "had", "optional": True},
@@ -33,10 +33,10 @@ def pod() -> Pod:
     )
 
 
-async def test_a_container_learns_what_it_has(world: World, node: Node) -> None:
-    await world.claim("had", result("x"), pods=["p"])
-    await world.claim("not-had", result("y"), pods=["somebody"])
-    await world.claim("needed", result("z"), pods=["p"])
+async def test_a_container_learns_what_it_has(cluster: Cluster, node: Node) -> None:
+    await cluster.claim("had", result("x"), pods=["p"])
+    await cluster.claim("not-had", result("y"), pods=["somebody"])
+    await cluster.claim("needed", result("z"), pods=["p"])
     manager = node.claims
     async with driver_running(TestDriver(), node):
         await manager.prepare(pod())
@@ -54,7 +54,7 @@ async def test_a_container_learns_what_it_has(world: World, node: Node) -> None:
         assert node.claims.claims() == ()
 
 
-async def test_what_is_needed_is_still_waited_for(world: World, node: Node) -> None:
-    await world.claim("needed", result("z"), pods=["somebody"])
+async def test_what_is_needed_is_still_waited_for(cluster: Cluster, node: Node) -> None:
+    await cluster.claim("needed", result("z"), pods=["somebody"])
     with pytest.raises(ResourceError, match="not allowed to use ResourceClaim needed"):
         await node.claims.prepare(pod())

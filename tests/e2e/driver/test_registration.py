@@ -12,8 +12,8 @@ from dray.node.plugins.plugin_manager import PluginManager
 from dray.rpc.pb.plugin_registration.v1.api_pb2 import PluginInfo
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
+from tests.e2e.driver.cluster import CLOCK, Cluster, Node, short_folder, until
 from tests.e2e.driver.servicer import FakeDriver
-from tests.e2e.driver.world import CLOCK, Node, World, short_folder, until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -146,7 +146,7 @@ async def test_the_metric_counts_wanted_and_registered_sockets(node: Node) -> No
 
 
 @pytest.mark.behaviour("SP-127")
-async def test_a_plugin_that_does_not_answer_in_time_is_tried_again(world: World, node: Node) -> None:
+async def test_a_plugin_that_does_not_answer_in_time_is_tried_again(cluster: Cluster, node: Node) -> None:
     driver = FakeDriver()
     slow = asyncio.Event()
     answer = driver.GetInfo

@@ -31,7 +31,7 @@ from dray.node.dra.dra_manager import Prepared, PrepareError
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub
 from dray.rpc.sockets import SocketError, connect
-from tests.e2e.driver.world import NODE, Node, World, driver_running, node_running, pod, result, short_folder, until
+from tests.e2e.driver.cluster import NODE, Cluster, Node, driver_running, node_running, pod, result, short_folder, until
 from tests.local_server import local_server
 
 pytestmark = pytest.mark.timeout(90)
@@ -85,9 +85,9 @@ def test_default_paths(pod_uid: str, registration: str, service: str) -> None:
 
 
 @pytest.mark.behaviour("SP-135")
-async def test_claims_are_prepared_once_and_unprepared(world: World, node: Node) -> None:
+async def test_claims_are_prepared_once_and_unprepared(cluster: Cluster, node: Node) -> None:
     driver = TestDriver()
-    made = await world.claim("a", result("x"), pods=["p"])
+    made = await cluster.claim("a", result("x"), pods=["p"])
     user = pod("p", "a")
     async with driver_running(driver, node):
         assert isinstance(await node.claims.prepare_claims(user), Prepared)
@@ -102,10 +102,10 @@ async def test_claims_are_prepared_once_and_unprepared(world: World, node: Node)
 
 
 @pytest.mark.behaviour("SP-135")
-async def test_one_claims_failure_is_its_own(world: World, node: Node) -> None:
+async def test_one_claims_failure_is_its_own(cluster: Cluster, node: Node) -> None:
     driver = TestDriver()
-    good = await world.claim("good", result("x"), pods=["p"])
-    bad = await world.claim("bad", result("y"), pods=["p"])
+    good = await cluster.claim("good", result("x"), pods=["p"])
+    bad = await cluster.claim("bad", result("y"), pods=["p"])
     async with driver_running(driver, node) as _, connect(_socket(node)) as channel:
         claims = [
             v1.Claim(namespace="default", name="good", uid=good["metadata"]["uid"]),
@@ -134,10 +134,10 @@ def _socket(node: Node) -> str:
     return str(node.root / "plugins/test.example.com/dra.sock")
 
 
-async def test_the_authors_errors_reach_the_pod_and_are_retried(world: World, node: Node) -> None:
+async def test_the_authors_errors_reach_the_pod_and_are_retried(cluster: Cluster, node: Node) -> None:
     driver = TestDriver()
     driver.fail = "no power"
-    await world.claim("a", result("x"), pods=["p"])
+    await cluster.claim("a", result("x"), pods=["p"])
     async with driver_running(driver, node):
         failed = await node.claims.prepare_claims(pod("p", "a"))
         text = "NodePrepareResources failed for ResourceClaim a: prepare claim default/a: no power"
@@ -150,9 +150,9 @@ async def test_the_authors_errors_reach_the_pod_and_are_retried(world: World, no
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
 
 
-async def test_a_restarted_driver_answers_from_its_record(world: World, node: Node) -> None:
+async def test_a_restarted_driver_answers_from_its_record(cluster: Cluster, node: Node) -> None:
     first, second = TestDriver(), TestDriver()
-    await world.claim("a", result("x"), pods=["p", "q"])
+    await cluster.claim("a", result("x"), pods=["p", "q"])
     async with driver_running(first, node):
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
     await until(lambda: node.drivers() == [])
@@ -191,10 +191,10 @@ class SlowDriver(TestDriver):
 @pytest.mark.behaviour("SP-136")
 @pytest.mark.parametrize(("serialize", "most"), [(True, 1), (False, 4)])
 async def test_calls_follow_each_other_also_across_instances(
-    world: World, node: Node, serialize: bool, most: int
+    cluster: Cluster, node: Node, serialize: bool, most: int
 ) -> None:
     SlowDriver.under_way, SlowDriver.most, SlowDriver.wanted = 0, 0, most
-    uids = [(await world.claim(f"c{n}", result("x"), pods=["p"]))["metadata"]["uid"] for n in range(4)]
+    uids = [(await cluster.claim(f"c{n}", result("x"), pods=["p"]))["metadata"]["uid"] for n in range(4)]
     folder = node.root / "plugins/test.example.com"
     async with (
         driver_running(SlowDriver(), node, pod_uid="one", serialize=serialize),
@@ -215,9 +215,9 @@ async def test_calls_follow_each_other_also_across_instances(
 
 
 @pytest.mark.behaviour("SP-133", "SP-134")
-async def test_a_rolling_update_hands_over(world: World, node: Node) -> None:
+async def test_a_rolling_update_hands_over(cluster: Cluster, node: Node) -> None:
     old, new = TestDriver(), TestDriver()
-    await world.claim("a", result("x"), pods=["p"])
+    await cluster.claim("a", result("x"), pods=["p"])
     async with driver_running(new, node, pod_uid="new"):
         async with driver_running(old, node, pod_uid="old"):
             assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
@@ -229,9 +229,9 @@ async def test_a_rolling_update_hands_over(world: World, node: Node) -> None:
 
 
 @pytest.mark.behaviour("SP-132")
-async def test_a_driver_may_serve_one_version_alone(world: World, node: Node) -> None:
+async def test_a_driver_may_serve_one_version_alone(cluster: Cluster, node: Node) -> None:
     driver = TestDriver()
-    await world.claim("a", result("x", shareID="7c0b9a5e-0000-4000-8000-000000000000"), pods=["p"])
+    await cluster.claim("a", result("x", shareID="7c0b9a5e-0000-4000-8000-000000000000"), pods=["p"])
     async with driver_running(driver, node, services=("v1beta1.DRAPlugin",)):
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         (info,) = node.claims.claims()
@@ -239,9 +239,9 @@ async def test_a_driver_may_serve_one_version_alone(world: World, node: Node) ->
     assert driver.notes == ["prepare a"]
 
 
-async def test_shares_are_told_in_v1(world: World, node: Node) -> None:
+async def test_shares_are_told_in_v1(cluster: Cluster, node: Node) -> None:
     share = "7c0b9a5e-0000-4000-8000-000000000000"
-    await world.claim("a", result("x", shareID=share), pods=["p"])
+    await cluster.claim("a", result("x", shareID=share), pods=["p"])
     async with driver_running(TestDriver(), node):
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
         (info,) = node.claims.claims()
@@ -253,9 +253,9 @@ class HealthyDriver(TestDriver):
 
 
 @pytest.mark.behaviour("SP-125")
-async def test_health_streams_to_the_node(world: World, node: Node) -> None:
+async def test_health_streams_to_the_node(cluster: Cluster, node: Node) -> None:
     driver = HealthyDriver()
-    await world.claim("a", result("x"), pods=["p"])
+    await cluster.claim("a", result("x"), pods=["p"])
     user = pod("p", "a")
 
     def shown() -> list[str | None]:
@@ -280,45 +280,45 @@ def names(items: list[Document]) -> list[str]:
     return sorted(one["name"] for item in items for one in item["spec"].get("devices", ()))
 
 
-async def settled(world: World, expected: list[str]) -> list[Document]:
+async def settled(cluster: Cluster, expected: list[str]) -> list[Document]:
     async def found() -> bool:
-        return names(await world.slices()) == expected
+        return names(await cluster.slices()) == expected
 
     await until(found)
-    return await world.slices()
+    return await cluster.slices()
 
 
 @pytest.mark.behaviour("SP-137", "SP-139")
-async def test_slices_follow_the_drivers_devices_and_are_repaired(world: World, node: Node) -> None:
+async def test_slices_follow_the_drivers_devices_and_are_repaired(cluster: Cluster, node: Node) -> None:
     driver = TestDriver()
-    uid = (await world.local.request("get", f"core/v1/nodes/{NODE}"))["metadata"]["uid"]
+    uid = (await cluster.local.request("get", f"core/v1/nodes/{NODE}"))["metadata"]["uid"]
     async with driver_running(driver, node) as runner:
-        (item,) = await settled(world, ["x", "y"])
+        (item,) = await settled(cluster, ["x", "y"])
         assert item["spec"]["nodeName"] == NODE
         assert item["metadata"]["ownerReferences"] == [
             {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
         ]
         driver.offered = [device("x")]
         runner.publish()
-        (changed,) = await settled(world, ["x"])
+        (changed,) = await settled(cluster, ["x"])
         # One slice was changed, so its pool is of the same generation.
         assert changed["metadata"]["name"] == item["metadata"]["name"]
         assert changed["spec"]["pool"]["generation"] == item["spec"]["pool"]["generation"]
-        await world.local.request("delete", f"resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
-        (again,) = await settled(world, ["x"])
+        await cluster.local.request("delete", f"resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
+        (again,) = await settled(cluster, ["x"])
         assert again["metadata"]["name"] != item["metadata"]["name"]
         again["spec"]["devices"] = []
-        await world.local.request("update", f"resource.k8s.io/v1/resourceslices/{again['metadata']['name']}", again)
-        await settled(world, ["x"])
+        await cluster.local.request("update", f"resource.k8s.io/v1/resourceslices/{again['metadata']['name']}", again)
+        await settled(cluster, ["x"])
     # They stay when the driver stops: it may be a restart.
-    assert names(await world.slices()) == ["x"]
+    assert names(await cluster.slices()) == ["x"]
 
 
 @pytest.mark.behaviour("SP-137")
-async def test_slices_go_with_the_driver_only_when_told_to(world: World, node: Node) -> None:
+async def test_slices_go_with_the_driver_only_when_told_to(cluster: Cluster, node: Node) -> None:
     async with driver_running(TestDriver(), node, remove_slices_on_stop=True):
-        await settled(world, ["x", "y"])
-    assert await world.slices() == []
+        await settled(cluster, ["x", "y"])
+    assert await cluster.slices() == []
 
 
 class PoolDriver(TestDriver):
@@ -333,32 +333,32 @@ class PoolDriver(TestDriver):
 
 
 @pytest.mark.behaviour("SP-137", "SP-138")
-async def test_several_pools_and_slices(world: World, node: Node) -> None:
+async def test_several_pools_and_slices(cluster: Cluster, node: Node) -> None:
     driver = PoolDriver()
     large = Pool(tuple(device(f"d{number:03}") for number in range(200)))
     driver.wanted = {"large": large, "small": Pool((device("s"),))}
     async with driver_running(driver, node) as runner:
-        items = await settled(world, [*(f"d{number:03}" for number in range(200)), "s"])
+        items = await settled(cluster, [*(f"d{number:03}" for number in range(200)), "s"])
         pools = [(item["spec"]["pool"]["name"], item["spec"]["pool"]["resourceSliceCount"]) for item in items]
         assert sorted(pools) == [("large", 2), ("large", 2), ("small", 1)]
         driver.wanted = {"large": Pool((*large.devices, *(device(f"e{number:03}") for number in range(100))))}
         runner.publish()
         expected = [*(f"d{number:03}" for number in range(200)), *(f"e{number:03}" for number in range(100))]
-        items = await settled(world, expected)
+        items = await settled(cluster, expected)
         # A slice is new, so all are of the next generation.
         await until(lambda: runner.publisher.settled)
-        items = await world.slices()
+        items = await cluster.slices()
         assert [item["spec"]["pool"]["generation"] for item in items] == [2, 2, 2]
 
 
 @pytest.mark.behaviour("SP-137")
-async def test_pools_of_an_earlier_run_are_removed(world: World, node: Node) -> None:
+async def test_pools_of_an_earlier_run_are_removed(cluster: Cluster, node: Node) -> None:
     first, second = PoolDriver(), PoolDriver()
     first.wanted, second.wanted = {"old": Pool((device("o"),))}, {"new": Pool((device("n"),))}
     async with driver_running(first, node):
-        await settled(world, ["o"])
+        await settled(cluster, ["o"])
     async with driver_running(second, node):
-        await settled(world, ["n"])
+        await settled(cluster, ["n"])
 
 
 @pytest.mark.behaviour("SP-140")
@@ -370,33 +370,33 @@ async def test_fields_the_server_drops_are_told_once_and_not_fought_over() -> No
     with short_folder() as folder:
         async with local_server(folder / "api", "DRAPartitionableDevices=false") as local:
             client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
-            world = World(folder, local, client)
-            await world.create("core/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+            cluster = Cluster(folder, local, client)
+            await cluster.create("core/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
             async with (
                 node_running(folder / "kubelet", client) as node,
                 driver_running(driver, node, on_error=errors.append) as runner,
             ):
-                await settled(world, ["x"])
+                await settled(cluster, ["x"])
                 await until(lambda: len(errors) == 2)
                 await until(lambda: runner.publisher.settled)
-                versions = [item["metadata"]["resourceVersion"] for item in await world.slices()]
+                versions = [item["metadata"]["resourceVersion"] for item in await cluster.slices()]
                 runner.publish()
                 await until(lambda: runner.publisher.settled)
-                assert [item["metadata"]["resourceVersion"] for item in await world.slices()] == versions
+                assert [item["metadata"]["resourceVersion"] for item in await cluster.slices()] == versions
     assert sorted({type(error).__name__ for error in errors}) == ["DroppedFieldsError"]
     assert len(errors) == 2
 
 
-async def test_what_the_server_refuses_is_told(world: World, node: Node) -> None:
+async def test_what_the_server_refuses_is_told(cluster: Cluster, node: Node) -> None:
     errors: list[Exception] = []
     driver = TestDriver(device("Not_A_Name"))
     async with driver_running(driver, node, on_error=errors.append):
         await until(lambda: errors)
     assert "Invalid value" in str(errors[0])
-    assert await world.slices() == []
+    assert await cluster.slices() == []
 
 
-async def test_a_pool_elsewhere_is_refused(world: World, node: Node) -> None:
+async def test_a_pool_elsewhere_is_refused(cluster: Cluster, node: Node) -> None:
     driver = PoolDriver()
     driver.wanted = {"p": Pool(all_nodes=True)}
     with pytest.raises(ValueError, match="the pool's choice of nodes says otherwise"):
@@ -404,13 +404,13 @@ async def test_a_pool_elsewhere_is_refused(world: World, node: Node) -> None:
             pass
 
 
-async def test_stopping_removes_the_sockets(world: World, node: Node) -> None:
+async def test_stopping_removes_the_sockets(cluster: Cluster, node: Node) -> None:
     async with driver_running(TestDriver(), node):
         assert _sockets(node.root) == ["dra.sock", "test.example.com-reg.sock"]
     assert _sockets(node.root) == []
 
 
-async def test_a_second_process_cannot_take_the_socket_of_the_first(world: World, node: Node) -> None:
+async def test_a_second_process_cannot_take_the_socket_of_the_first(cluster: Cluster, node: Node) -> None:
     async with driver_running(TestDriver(), node):
         with pytest.raises(SocketError, match="another process serves it"):
             async with driver_running(TestDriver(), node):

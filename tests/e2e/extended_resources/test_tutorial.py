@@ -54,9 +54,9 @@ def test_the_commands_of_the_page(folder: Path) -> None:
     logs = "".join(f"\n{path.name}:\n{path.read_text()[-2000:]}" for path in sorted(folder.glob("*.log")))
     assert done.returncode == 0, done.stdout + done.stderr + logs
     outputs = re.split(r"^--- \d+\n", done.stdout, flags=re.MULTILINE)[1:]
-    assert "Create the class gpu.example.com:" in outputs[2]
-    assert "keeps its devices until it ends" in outputs[2]
+    assert "Create the DeviceClass gpu.example.com:" in outputs[2]
+    assert "keeps its devices until it terminates" in outputs[2]
     assert outputs[4].count("Running") == 1
     assert outputs[5].count("-extended-resources-") == 1
-    assert [text.count("ok: nothing counts twice") for text in outputs[6:]] == [1, 1]
+    assert [text.count("ok: nothing is counted twice") for text in outputs[6:]] == [1, 1]
     assert outputs[7].count("-extended-resources-") == 2

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.driver.world import short_folder
+from tests.e2e.driver.cluster import short_folder
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
 from tests.servers import Server, running_server
 

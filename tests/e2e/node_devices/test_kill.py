@@ -36,7 +36,7 @@ def start(name: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe)
 
 
-class World:
+class NodeAndPlugin:
     """The two processes and their folders."""
 
     def __init__(self, folder: str) -> None:
@@ -126,8 +126,8 @@ def kill(process: subprocess.Popen[str] | None) -> None:
 
 
 @pytest.fixture
-def world(folder: str) -> Iterator[World]:
-    result = World(folder)
+def processes(folder: str) -> Iterator[NodeAndPlugin]:
+    result = NodeAndPlugin(folder)
     try:
         yield result
     finally:
@@ -135,111 +135,111 @@ def world(folder: str) -> Iterator[World]:
 
 
 @pytest.mark.behaviour("DP-11", "DP-13", "DP-36")
-def test_plugin_killed_while_a_pod_runs(world: World) -> None:
-    world.both()
-    assert world.do(do="admit", uid="u1", amount=2) is None
-    world.kill_plugin()
-    world.until_allocatable(0)
-    assert world.held() == {"u1": ["a", "b"]}
-    assert "no healthy devices present" in world.do(do="admit", uid="u2", amount=1)
-    assert "has been stopped" in world.do(do="start", uid="u1")
-    world.start_plugin()
-    world.until_allocatable(3)
-    assert world.do(do="start", uid="u1") == {"FOO": "a,b"}
-    assert world.do(do="admit", uid="u2", amount=1) is None
-    assert world.held() == {"u1": ["a", "b"], "u2": ["c"]}
-    world.check_nothing_lost()
+def test_plugin_killed_while_a_pod_runs(processes: NodeAndPlugin) -> None:
+    processes.both()
+    assert processes.do(do="admit", uid="u1", amount=2) is None
+    processes.kill_plugin()
+    processes.until_allocatable(0)
+    assert processes.held() == {"u1": ["a", "b"]}
+    assert "no healthy devices present" in processes.do(do="admit", uid="u2", amount=1)
+    assert "has been stopped" in processes.do(do="start", uid="u1")
+    processes.start_plugin()
+    processes.until_allocatable(3)
+    assert processes.do(do="start", uid="u1") == {"FOO": "a,b"}
+    assert processes.do(do="admit", uid="u2", amount=1) is None
+    assert processes.held() == {"u1": ["a", "b"], "u2": ["c"]}
+    processes.check_nothing_lost()
 
 
 @pytest.mark.behaviour("DP-31")
-def test_plugin_killed_in_allocate(world: World) -> None:
-    world.both()
-    with world.held_up("in-allocate"):
-        world.send(do="admit", uid="u1", amount=2)
-    world.kill_plugin()
-    assert "Allocate failed due to rpc error: code = Unavailable" in world.answer()
-    world.go_on()
-    world.start_plugin()
-    world.until_allocatable(3)
-    world.check_nothing_lost()
+def test_plugin_killed_in_allocate(processes: NodeAndPlugin) -> None:
+    processes.both()
+    with processes.held_up("in-allocate"):
+        processes.send(do="admit", uid="u1", amount=2)
+    processes.kill_plugin()
+    assert "Allocate failed due to rpc error: code = Unavailable" in processes.answer()
+    processes.go_on()
+    processes.start_plugin()
+    processes.until_allocatable(3)
+    processes.check_nothing_lost()
 
 
 @pytest.mark.behaviour("DP-33")
-def test_plugin_killed_in_pre_start(world: World) -> None:
-    world.both()
-    assert world.do(do="admit", uid="u1", amount=1) is None
-    with world.held_up("in-pre-start"):
-        world.send(do="start", uid="u1")
-    world.kill_plugin()
-    assert world.answer().startswith(
+def test_plugin_killed_in_pre_start(processes: NodeAndPlugin) -> None:
+    processes.both()
+    assert processes.do(do="admit", uid="u1", amount=1) is None
+    with processes.held_up("in-pre-start"):
+        processes.send(do="start", uid="u1")
+    processes.kill_plugin()
+    assert processes.answer().startswith(
         "device plugin PreStartContainer rpc failed with err: rpc error: code = Unavailable"
     )
-    world.go_on()
-    world.start_plugin()
-    world.until_allocatable(3)
-    assert world.do(do="start", uid="u1") == {"FOO": "a"}
+    processes.go_on()
+    processes.start_plugin()
+    processes.until_allocatable(3)
+    assert processes.do(do="start", uid="u1") == {"FOO": "a"}
 
 
-def test_plugin_killed_before_the_node_is_there(world: World) -> None:
-    world.start_plugin()
-    wait(lambda: os.path.exists(os.path.join(world.sockets, "vendor.com_foo.sock")), "socket")
-    world.kill_plugin()
-    world.both()
-    world.check_nothing_lost()
+def test_plugin_killed_before_the_node_is_there(processes: NodeAndPlugin) -> None:
+    processes.start_plugin()
+    wait(lambda: os.path.exists(os.path.join(processes.sockets, "vendor.com_foo.sock")), "socket")
+    processes.kill_plugin()
+    processes.both()
+    processes.check_nothing_lost()
 
 
 @pytest.mark.behaviour("DP-01", "DP-45")
-def test_node_killed_after_registration(world: World) -> None:
-    world.both()
-    world.kill_node()
-    world.start_node()
-    world.until_allocatable(3)
-    world.check_nothing_lost()
+def test_node_killed_after_registration(processes: NodeAndPlugin) -> None:
+    processes.both()
+    processes.kill_node()
+    processes.start_node()
+    processes.until_allocatable(3)
+    processes.check_nothing_lost()
 
 
 @pytest.mark.behaviour("DP-31", "DP-44")
-def test_node_killed_in_allocate(world: World) -> None:
-    world.both()
-    assert world.do(do="admit", uid="u1", amount=1) is None
-    with world.held_up("in-allocate"):
-        (world.control / "in-allocate").unlink()
-        world.send(do="admit", uid="u2", amount=2)
-    world.kill_node()
-    world.go_on()
-    world.start_node()
+def test_node_killed_in_allocate(processes: NodeAndPlugin) -> None:
+    processes.both()
+    assert processes.do(do="admit", uid="u1", amount=1) is None
+    with processes.held_up("in-allocate"):
+        (processes.control / "in-allocate").unlink()
+        processes.send(do="admit", uid="u2", amount=2)
+    processes.kill_node()
+    processes.go_on()
+    processes.start_node()
     # The Pod was never admitted: it has nothing, and everything but the first one's is free.
-    assert world.held() == {"u1": ["a"]}
-    world.until_allocatable(3)
-    assert world.do(do="admit", uid="u3", amount=2) is None
-    assert world.held() == {"u1": ["a"], "u3": ["b", "c"]}
-    world.check_nothing_lost()
+    assert processes.held() == {"u1": ["a"]}
+    processes.until_allocatable(3)
+    assert processes.do(do="admit", uid="u3", amount=2) is None
+    assert processes.held() == {"u1": ["a"], "u3": ["b", "c"]}
+    processes.check_nothing_lost()
 
 
 @pytest.mark.behaviour("DP-44", "DP-45", "DP-47")
-def test_node_killed_while_pods_run(world: World) -> None:
-    world.both()
-    assert world.do(do="admit", uid="u1", amount=1) is None
-    assert world.do(do="admit", uid="u2", amount=1) is None
-    world.kill_node()
-    world.kill_plugin()
-    world.start_node()
-    assert world.held() == {"u1": ["a"], "u2": ["b"]}
-    assert world.do(do="state")["allocatable"] == {FOO: "0"}
-    world.start_plugin()
-    world.until_allocatable(3)
-    assert "Requested: 2, Available: 1" in world.do(do="admit", uid="u3", amount=2)
-    assert world.do(do="start", uid="u2") == {"FOO": "b"}
-    world.check_nothing_lost()
+def test_node_killed_while_pods_run(processes: NodeAndPlugin) -> None:
+    processes.both()
+    assert processes.do(do="admit", uid="u1", amount=1) is None
+    assert processes.do(do="admit", uid="u2", amount=1) is None
+    processes.kill_node()
+    processes.kill_plugin()
+    processes.start_node()
+    assert processes.held() == {"u1": ["a"], "u2": ["b"]}
+    assert processes.do(do="state")["allocatable"] == {FOO: "0"}
+    processes.start_plugin()
+    processes.until_allocatable(3)
+    assert "Requested: 2, Available: 1" in processes.do(do="admit", uid="u3", amount=2)
+    assert processes.do(do="start", uid="u2") == {"FOO": "b"}
+    processes.check_nothing_lost()
 
 
 @pytest.mark.behaviour("DP-49")
-def test_node_killed_after_a_pod_was_removed(world: World) -> None:
-    world.both()
-    assert world.do(do="admit", uid="u1", amount=3) is None
-    world.kill_node()
+def test_node_killed_after_a_pod_was_removed(processes: NodeAndPlugin) -> None:
+    processes.both()
+    assert processes.do(do="admit", uid="u1", amount=3) is None
+    processes.kill_node()
     # The Pod is deleted while nobody looks.
-    Path(world.sockets).with_suffix(".pods").write_text("{}")
-    world.start_node()
-    world.until_allocatable(3)
-    assert world.do(do="admit", uid="u2", amount=3) is None
-    assert world.held() == {"u2": ["a", "b", "c"]}
+    Path(processes.sockets).with_suffix(".pods").write_text("{}")
+    processes.start_node()
+    processes.until_allocatable(3)
+    assert processes.do(do="admit", uid="u2", amount=3) is None
+    assert processes.held() == {"u2": ["a", "b", "c"]}

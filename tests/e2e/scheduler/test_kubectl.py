@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.scheduler.worlds import node, pod
+from tests.e2e.scheduler.cluster import node, pod
 from tests.servers import Server
 
 SECONDS_MAX = 20.0

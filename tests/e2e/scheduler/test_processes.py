@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.components import component
-from tests.e2e.scheduler.worlds import node, pod
+from tests.e2e.scheduler.cluster import node, pod
 from tests.servers import Server, running_server
 
 SECONDS_MAX = 30.0

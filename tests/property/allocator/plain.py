@@ -27,8 +27,8 @@ class Found:
 
 
 @dataclass
-class World:
-    """Everything an attempt looks at; small enough to be looked at again and again."""
+class AllocatorInput:
+    """The input of one allocation attempt."""
 
     node: core_v1.Node
     slices: Sequence[r.ResourceSlice]
@@ -80,32 +80,32 @@ class Pick:
     admin: bool
 
 
-def solve(world: World, claims: Sequence[r.ResourceClaim]) -> list[Pick] | None:
+def solve(inputs: AllocatorInput, claims: Sequence[r.ResourceClaim]) -> list[Pick] | None:
     """The first solution in the order of requests, alternatives and devices."""
     requests = [(number, request) for number, claim in enumerate(claims) for request in claim.spec.devices.requests]
-    return _requests(world, claims, requests, [])
+    return _requests(inputs, claims, requests, [])
 
 
-def _requests(world: World, claims: Any, requests: list[Any], picks: list[Pick]) -> list[Pick] | None:
+def _requests(inputs: AllocatorInput, claims: Any, requests: list[Any], picks: list[Pick]) -> list[Pick] | None:
     if not requests:
         return picks
     (number, request), *rest = requests
     for name, spec, admin in _ways(request):
         if spec.allocation_mode == "All":
-            every = [item for item in world.found if _matches(world, spec, item) and _could_ever(world, spec, item)]
+            every = [item for item in inputs.found if _matches(inputs, spec, item) and _could_ever(inputs, spec, item)]
             groups: Iterator[list[Found]] = iter([every] if every else [])
         else:
-            candidates = [item for item in world.found if _matches(world, spec, item)]
+            candidates = [item for item in inputs.found if _matches(inputs, spec, item)]
             groups = _combinations(candidates, spec.count)
         for group in groups:
             chosen = [*picks]
             for item in group:
                 pick = Pick(number, name, spec, item, admin)
-                if not _allowed(world, claims[number], chosen, pick):
+                if not _allowed(inputs, claims[number], chosen, pick):
                     break
                 chosen.append(pick)
             else:
-                solution = _requests(world, claims, rest, chosen)
+                solution = _requests(inputs, claims, rest, chosen)
                 if solution is not None:
                     return solution
     return None
@@ -127,25 +127,25 @@ def _ways(request: r.DeviceRequest) -> Iterator[tuple[str, Any, bool]]:
         yield f"{request.name}/{alternative.name}", alternative, False
 
 
-def _matches(world: World, spec: Any, item: Found) -> bool:
-    kind = world.classes[spec.device_class_name]
+def _matches(inputs: AllocatorInput, spec: Any, item: Found) -> bool:
+    kind = inputs.classes[spec.device_class_name]
     attribute = item.spec.attributes.get("kind")
     return kind is None or (attribute is not None and attribute.string == kind)
 
 
-def _could_ever(world: World, spec: Any, item: Found) -> bool:
+def _could_ever(inputs: AllocatorInput, spec: Any, item: Found) -> bool:
     """For all devices: those with too little capacity, as things are, are none of them."""
     if getattr(spec, "admin_access", None):
         return True
     asked = spec.capacity.requests if spec.capacity else {}
-    return _has_capacity(world, [], Pick(0, "", spec, item, admin=False)) if asked or _shared(item) else True
+    return _has_capacity(inputs, [], Pick(0, "", spec, item, admin=False)) if asked or _shared(item) else True
 
 
 def _shared(item: Found) -> bool:
     return bool(item.spec.allow_multiple_allocations)
 
 
-def _allowed(world: World, claim: r.ResourceClaim, picks: list[Pick], pick: Pick) -> bool:
+def _allowed(inputs: AllocatorInput, claim: r.ResourceClaim, picks: list[Pick], pick: Pick) -> bool:
     own = [other for other in picks if other.claim == pick.claim]
     if len(own) >= LIMIT or not _tolerated(pick) or not _constraints_hold(claim, [*own, pick]):
         return False
@@ -153,13 +153,13 @@ def _allowed(world: World, claim: r.ResourceClaim, picks: list[Pick], pick: Pick
         return all(other.device.key != pick.device.key for other in own)
     if any(other.admin and other.device.key == pick.device.key for other in own):
         return False
-    others = [result for key, result in world.uses() if key == pick.device.key]
+    others = [result for key, result in inputs.uses() if key == pick.device.key]
     mine = [other for other in picks if not other.admin and other.device.key == pick.device.key]
     if not _shared(pick.device) and (others or mine):
         return False
     if any(result.share_id is None for result in others):
         return False
-    return _has_capacity(world, picks, pick) and _has_counters(world, picks, pick)
+    return _has_capacity(inputs, picks, pick) and _has_counters(inputs, picks, pick)
 
 
 def _tolerated(pick: Pick) -> bool:
@@ -220,7 +220,7 @@ def _taken(pick: Pick) -> dict[str, int] | None:
     return None if asked else taken
 
 
-def _has_capacity(world: World, picks: list[Pick], pick: Pick) -> bool:
+def _has_capacity(inputs: AllocatorInput, picks: list[Pick], pick: Pick) -> bool:
     capacity = pick.device.spec.capacity
     if not _shared(pick.device):
         asked = pick.alternative.capacity.requests if pick.alternative.capacity else {}
@@ -235,20 +235,20 @@ def _has_capacity(world: World, picks: list[Pick], pick: Pick) -> bool:
         if not other.admin and other.device.key == pick.device.key:
             for name, amount in (_taken(other) or {}).items():
                 taken[name] += amount
-    for key, result in world.uses():
+    for key, result in inputs.uses():
         if key == pick.device.key:
             for name, text in result.consumed_capacity.items():
                 taken[name] = taken.get(name, 0) + Quantity.parse(text).nanos
     return all(amount <= Quantity.parse(capacity[name].value).nanos for name, amount in taken.items())
 
 
-def _has_counters(world: World, picks: list[Pick], pick: Pick) -> bool:
-    used = {key for key, _ in world.uses()} | {other.device.key for other in picks if not other.admin}
+def _has_counters(inputs: AllocatorInput, picks: list[Pick], pick: Pick) -> bool:
+    used = {key for key, _ in inputs.uses()} | {other.device.key for other in picks if not other.admin}
     if pick.device.key in used:
         return True
-    left = world.counters(pick.device.driver, pick.device.pool)
+    left = inputs.counters(pick.device.driver, pick.device.pool)
     pool = (pick.device.driver, pick.device.pool)
-    for item in world.everywhere():
+    for item in inputs.everywhere():
         if item.key in used | {pick.device.key} and (item.driver, item.pool) == pool:
             for name, amount in _consumption(item):
                 left[name] -= amount

@@ -30,7 +30,7 @@ from tests.conformance.allocator.builders import (
     taint,
     toleration,
 )
-from tests.property.allocator.plain import World, solve
+from tests.property.allocator.plain import AllocatorInput, solve
 
 CLASSES = {"any": None, "red": "red", "blue": "blue"}
 EXPRESSION = '"kind" in device.attributes[device.driver] && device.attributes[device.driver].kind == "{}"'
@@ -171,7 +171,7 @@ def test_the_first_solution_is_found(data: st.DataObject) -> None:
     for item in in_use:
         allocations.apply_claim(item)
     outcome = Allocator(inventory_of(available), allocations, GATES).allocate(NODE, asked)
-    solution = solve(World(NODE, available, in_use, dict(CLASSES)), asked)
+    solution = solve(AllocatorInput(NODE, available, in_use, dict(CLASSES)), asked)
     note(f"steps {outcome.steps}")
     if solution is None:
         assert outcome.allocations is None

@@ -76,7 +76,7 @@ def test_times_with_which_two_could_lead_are_refused(timing: Timing) -> None:
         timing.check()
 
 
-class World:
+class Candidates:
     """Candidates on one virtual clock, each able to lose its connection to the server."""
 
     def __init__(self) -> None:
@@ -127,48 +127,48 @@ class World:
 
 
 async def test_a_leader_cut_off_stops_before_the_next_begins() -> None:
-    world = World()
-    first = world.start("a")
-    await world.pass_time(1)
-    world.start("b")
-    await world.pass_time(30)
-    assert world.leading == {"a"}
+    candidates = Candidates()
+    first = candidates.start("a")
+    await candidates.pass_time(1)
+    candidates.start("b")
+    await candidates.pass_time(30)
+    assert candidates.leading == {"a"}
     assert first.is_leader
-    world.cut.add("a")
-    await world.pass_time(12)
-    assert (world.leading, world.lost) == (set(), ["a"])
+    candidates.cut.add("a")
+    await candidates.pass_time(12)
+    assert (candidates.leading, candidates.lost) == (set(), ["a"])
     assert not first.is_leader
-    await world.pass_time(8)
-    assert world.leading == {"b"}
-    await world.stop()
+    await candidates.pass_time(8)
+    assert candidates.leading == {"b"}
+    await candidates.stop()
 
 
 async def test_a_leader_that_stops_releases_the_lease_at_once() -> None:
-    world = World()
-    world.start("a")
-    await world.pass_time(1)
-    world.start("b")
-    await world.pass_time(1)
-    world.tasks["a"].cancel()
-    await world.pass_time(3)
-    assert world.leading == {"b"}
-    lease = world.server.find("leases", "lock", "kube-system", "coordination.k8s.io")
+    candidates = Candidates()
+    candidates.start("a")
+    await candidates.pass_time(1)
+    candidates.start("b")
+    await candidates.pass_time(1)
+    candidates.tasks["a"].cancel()
+    await candidates.pass_time(3)
+    assert candidates.leading == {"b"}
+    lease = candidates.server.find("leases", "lock", "kube-system", "coordination.k8s.io")
     assert lease is not None
     assert lease["spec"]["leaseTransitions"] == 1
-    await world.stop()
+    await candidates.stop()
 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_never_two_leaders_under_random_cuts(seed: int) -> None:
-    world, rng = World(), random.Random(seed)
+    candidates, rng = Candidates(), random.Random(seed)
     for _ in range(60):
         name = rng.choice("abc")
-        if name not in world.tasks or world.tasks[name].done():
-            world.start(name)
+        if name not in candidates.tasks or candidates.tasks[name].done():
+            candidates.start(name)
         if rng.random() < 0.3:
-            world.cut ^= {rng.choice("abc")}
-        await world.pass_time(rng.uniform(0.5, 6))
-        assert len(world.leading) <= 1
-    failed = [task.exception() for task in world.tasks.values() if task.done() and not task.cancelled()]
+            candidates.cut ^= {rng.choice("abc")}
+        await candidates.pass_time(rng.uniform(0.5, 6))
+        assert len(candidates.leading) <= 1
+    failed = [task.exception() for task in candidates.tasks.values() if task.done() and not task.cancelled()]
     assert not [error for error in failed if error is not None]
-    await world.stop()
+    await candidates.stop()

@@ -1,4 +1,4 @@
-"""Small Pods, nodes and worlds for tests of the scheduler."""
+"""Builders of Pods, nodes and framework handles for tests of the scheduler."""
 
 from __future__ import annotations
 

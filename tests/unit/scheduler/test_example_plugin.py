@@ -33,8 +33,10 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, PluginFactory]:
 
 
 def place(profile: Profile, team: str) -> Placement | Diagnosis:
-    world = handle(*NODES)
-    return Cycle(world.snapshot, Nominations()).place(profile, state(pod_info(labels={"example.com/team": team})))
+    framework_handle = handle(*NODES)
+    return Cycle(framework_handle.snapshot, Nominations()).place(
+        profile, state(pod_info(labels={"example.com/team": team}))
+    )
 
 
 def test_example(factories: Mapping[str, PluginFactory]) -> None:

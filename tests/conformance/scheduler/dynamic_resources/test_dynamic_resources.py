@@ -157,59 +157,59 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
     "case", [pytest.param(case, id=name, marks=pytest.mark.behaviour(*ids)) for name, (case, ids) in CASES.items()]
 )
 async def test_finding_nodes(case: Case) -> None:
-    async with bench(case.gates) as world:
-        await world.create(*case.given)
-        attempt = await world.start(case.pod)
-        status = world.plugin.pre_enqueue(attempt.pod)
+    async with bench(case.gates) as cluster:
+        await cluster.create(*case.given)
+        attempt = await cluster.start(case.pod)
+        status = cluster.plugin.pre_enqueue(attempt.pod)
         assert status.message == case.pre_enqueue
         if case.pre_enqueue:
             assert status.code is UNRESOLVABLE
             return
-        statuses = world.filter(attempt)
+        statuses = cluster.filter(attempt)
         assert {name: status.message for name, status in statuses.items() if name} == case.nodes
         first = statuses.get("")
         assert (first.code if first else Code.SUCCESS, first.message if first else "") == case.pre_filter
         assert all(s.code is UNRESOLVABLE for name, s in statuses.items() if name and not s.is_success)
         if case.post_filter:
-            _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+            _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
             assert (status.code, status.message) == (Code.UNSCHEDULABLE, case.post_filter)
 
 
 @pytest.mark.behaviour("SP-89")
 async def test_claims_that_are_going_or_somebody_elses_keep_a_pod_out() -> None:
-    async with bench() as world:
+    async with bench() as cluster:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "someone", "controller": True}
-        await world.create(
+        await cluster.create(
             *WORKER, claim("going", finalizers=["example.com/hold"]), claim("other", ownerReferences=[owner])
         )
-        await world.user.delete(RESOURCE_CLAIMS, "going", TEAM)
-        await world.seen(RESOURCE_CLAIMS, await world.claim("going"))
-        attempt = await world.start(pod("pod", "going"))
-        assert world.plugin.pre_enqueue(attempt.pod).message == 'resourceclaim "going" is being deleted'
-        attempt = await world.start(pod("generated", entries=[TEMPLATE_ENTRY]))
+        await cluster.user.delete(RESOURCE_CLAIMS, "going", TEAM)
+        await cluster.seen(RESOURCE_CLAIMS, await cluster.claim("going"))
+        attempt = await cluster.start(pod("pod", "going"))
+        assert cluster.plugin.pre_enqueue(attempt.pod).message == 'resourceclaim "going" is being deleted'
+        attempt = await cluster.start(pod("generated", entries=[TEMPLATE_ENTRY]))
         status = msgspec.convert(
             {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "other"}]}, type(attempt.pod.status)
         )
         named = msgspec.structs.replace(attempt.pod, status=status)
-        assert world.plugin.pre_enqueue(named).message == (
+        assert cluster.plugin.pre_enqueue(named).message == (
             "ResourceClaim team/other was not created for pod team/generated (pod is not owner)"
         )
 
 
 @pytest.mark.behaviour("SP-104")
 async def test_structured_ignore_allocated_admin_access() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
         administrator = allocated("admin", "worker", "gpu-0", uid="admin-uid")
         administrator["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
-        world.plugin._tracker.changed(None, msgspec.convert(administrator, RESOURCE_CLAIMS.type))
-        assert world.feasible(await world.start(pod("pod", "claim"))) == ["worker"]
+        cluster.plugin._tracker.changed(None, msgspec.convert(administrator, RESOURCE_CLAIMS.type))
+        assert cluster.feasible(await cluster.start(pod("pod", "claim"))) == ["worker"]
 
 
 @pytest.mark.behaviour("SP-96")
 async def test_a_selector_that_breaks_on_one_node_breaks_the_attempt() -> None:
-    async with bench() as world:
-        await world.create(
+    async with bench() as cluster:
+        await cluster.create(
             device_class("gpu", 'device.attributes["gpu.example.com"].model == "a"'),
             node("good"),
             node("bad"),
@@ -217,7 +217,7 @@ async def test_a_selector_that_breaks_on_one_node_breaks_the_attempt() -> None:
             resource_slice("bad", "gpu-0"),
             claim(),
         )
-        statuses = world.filter(await world.start(pod("pod", "claim")))
+        statuses = cluster.filter(await cluster.start(pod("pod", "claim")))
         assert statuses["good"].is_success
         assert statuses["bad"].code is Code.ERROR
         assert statuses["bad"].message.startswith("class gpu: selector #0: CEL runtime error: ")
@@ -233,9 +233,9 @@ async def test_a_selector_that_breaks_on_one_node_breaks_the_attempt() -> None:
     ],
 )
 async def test_a_search_may_take_only_so_long(gates: str, limit: str, expected: Code) -> None:
-    async with bench(gates, filterTimeout=limit) as world:
-        await world.create(*WORKER, claim())
-        status = world.filter(await world.start(pod("pod", "claim")))["worker"]
+    async with bench(gates, filterTimeout=limit) as cluster:
+        await cluster.create(*WORKER, claim())
+        status = cluster.filter(await cluster.start(pod("pod", "claim")))["worker"]
         assert status.code is expected, status
         if expected is Code.ERROR:
             assert status.message.startswith("timed out trying to allocate devices on node worker")
@@ -246,45 +246,45 @@ async def test_a_search_may_take_only_so_long(gates: str, limit: str, expected: 
 
 @pytest.mark.behaviour("SP-98", "SP-106")
 async def test_one_unused_claim_is_freed_at_a_time() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, allocated("one", "elsewhere", "gpu-0"), allocated("two", "elsewhere", "gpu-1"))
-        attempt = await world.start(pod("pod", "one", "two"))
-        statuses = world.filter(attempt)
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+    async with bench() as cluster:
+        await cluster.create(*WORKER, allocated("one", "elsewhere", "gpu-0"), allocated("two", "elsewhere", "gpu-1"))
+        attempt = await cluster.start(pod("pod", "one", "two"))
+        statuses = cluster.filter(attempt)
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.message == "deallocation of ResourceClaim completed"
-        held = [name for name in ("one", "two") if (await world.claim(name)).status.allocation is not None]
+        held = [name for name in ("one", "two") if (await cluster.claim(name)).status.allocation is not None]
         assert len(held) == 1
-        assert len(world.writes()) == 1
+        assert len(cluster.writes()) == 1
 
 
 @pytest.mark.behaviour("SP-98")
 @pytest.mark.parametrize("mine", [True, False])
 async def test_a_claim_is_freed_only_if_nobody_else_uses_it(mine: bool) -> None:
-    async with bench() as world:
-        await world.create(*WORKER, allocated("claim", "elsewhere", "gpu-0"))
-        attempt = await world.start(pod("pod", "claim"))
-        other = await world.start(pod("other", "claim"))
-        await world.reserve_for("claim", attempt.pod if mine else other.pod)
-        statuses = world.filter(attempt)
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+    async with bench() as cluster:
+        await cluster.create(*WORKER, allocated("claim", "elsewhere", "gpu-0"))
+        attempt = await cluster.start(pod("pod", "claim"))
+        other = await cluster.start(pod("other", "claim"))
+        await cluster.reserve_for("claim", attempt.pod if mine else other.pod)
+        statuses = cluster.filter(attempt)
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.message == ("deallocation of ResourceClaim completed" if mine else "still not schedulable")
-        current = await world.claim()
+        current = await cluster.claim()
         assert (current.status.allocation is None) == mine
         assert bool(current.status.reserved_for) != mine
 
 
 @pytest.mark.behaviour("SP-98")
 async def test_a_claim_of_a_pod_that_got_its_node_after_all_is_not_freed() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, allocated("claim", "elsewhere", "gpu-0"))
-        attempt = await world.start(pod("pod", "claim"))
-        await world.reserve_for("claim", attempt.pod)
-        statuses = world.filter(attempt)
+    async with bench() as cluster:
+        await cluster.create(*WORKER, allocated("claim", "elsewhere", "gpu-0"))
+        attempt = await cluster.start(pod("pod", "claim"))
+        await cluster.reserve_for("claim", attempt.pod)
+        statuses = cluster.filter(attempt)
         binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "elsewhere"}}
-        await world.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        await cluster.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.message == "still not schedulable"
-        assert (await world.claim()).status.allocation is not None
+        assert (await cluster.claim()).status.allocation is not None
 
 
 # --- Reserve, PreBind, Unreserve. ---
@@ -292,15 +292,15 @@ async def test_a_claim_of_a_pod_that_got_its_node_after_all_is_not_freed() -> No
 
 @pytest.mark.behaviour("SP-99", "SP-100", "SP-101")
 async def test_a_claim_is_protected_then_allocated_and_reserved_in_one_write() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
-        assert world.plugin.reserve(attempt.state, attempt.pod, "worker").is_success
-        assert world.writes() == []
-        assert (await world.plugin.pre_bind(attempt.state, attempt.pod, "worker")).is_success
-        assert world.writes() == ["update claim", "update claim/status"]
-        current = await world.claim()
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
+        assert cluster.plugin.reserve(attempt.state, attempt.pod, "worker").is_success
+        assert cluster.writes() == []
+        assert (await cluster.plugin.pre_bind(attempt.state, attempt.pod, "worker")).is_success
+        assert cluster.writes() == ["update claim", "update claim/status"]
+        current = await cluster.claim()
         assert current.metadata.finalizers == (FINALIZER,)
         assert current.status.allocation is not None
         [result] = current.status.allocation.devices.results
@@ -312,21 +312,21 @@ async def test_a_claim_is_protected_then_allocated_and_reserved_in_one_write() -
 
 @pytest.mark.behaviour("SP-93", "SP-99", "SP-104")
 async def test_what_is_in_flight_is_seen_by_others_at_once() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim("mine"), claim("theirs"))
-        first = await world.start(pod("first", "mine"))
-        assert world.feasible(first) == ["worker"]
-        world.plugin.reserve(first.state, first.pod, "worker")
-        sharing = await world.start(pod("sharing", "mine"))
-        status = world.filter(sharing)[""]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("mine"), claim("theirs"))
+        first = await cluster.start(pod("first", "mine"))
+        assert cluster.feasible(first) == ["worker"]
+        cluster.plugin.reserve(first.state, first.pod, "worker")
+        sharing = await cluster.start(pod("sharing", "mine"))
+        status = cluster.filter(sharing)[""]
         assert status.message == "resource claim team/mine is in the process of being allocated"
-        other = await world.start(pod("other", "theirs"))
-        assert world.filter(other)["worker"].message == "cannot allocate all claims"
-        world.notified.clear()
-        world.plugin.unreserve(first.state, first.pod, "worker")
-        notified = [(event.label, old.status.allocation is None) for event, old, _new in world.notified]
+        other = await cluster.start(pod("other", "theirs"))
+        assert cluster.filter(other)["worker"].message == "cannot allocate all claims"
+        cluster.notified.clear()
+        cluster.plugin.unreserve(first.state, first.pod, "worker")
+        notified = [(event.label, old.status.allocation is None) for event, old, _new in cluster.notified]
         assert notified == [("ResourceClaimAllocationAbandoned", False)]
-        assert world.feasible(world.attempt(other.pod)) == ["worker"]
+        assert cluster.feasible(cluster.attempt(other.pod)) == ["worker"]
 
 
 @pytest.mark.behaviour("SP-100")
@@ -338,34 +338,34 @@ async def test_what_is_in_flight_is_seen_by_others_at_once() -> None:
     ],
 )
 async def test_conflicts_are_read_again_and_retried(present: bool) -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim("claim", finalizers=[FINALIZER] if present else []))
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("claim", finalizers=[FINALIZER] if present else []))
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
         touched = msgspec.structs.replace(
-            current := await world.claim(), metadata=msgspec.structs.replace(current.metadata, labels={"a": "b"})
+            current := await cluster.claim(), metadata=msgspec.structs.replace(current.metadata, labels={"a": "b"})
         )
-        await world.user.update(RESOURCE_CLAIMS, touched)
-        assert (await world.take(attempt, "worker")).is_success
-        current = await world.claim()
+        await cluster.user.update(RESOURCE_CLAIMS, touched)
+        assert (await cluster.take(attempt, "worker")).is_success
+        current = await cluster.claim()
         assert current.metadata.labels == {"a": "b"}
         assert current.metadata.finalizers == (FINALIZER,)
         assert current.status.allocation is not None
 
 
-async def _delete(world: Bench) -> None:
-    await world.user.delete(RESOURCE_CLAIMS, "claim", TEAM)
+async def _delete(cluster: Bench) -> None:
+    await cluster.user.delete(RESOURCE_CLAIMS, "claim", TEAM)
 
 
-async def _replace(world: Bench) -> None:
-    await _delete(world)
-    await world.user.create(RESOURCE_CLAIMS, msgspec.convert(claim(), RESOURCE_CLAIMS.type))
+async def _replace(cluster: Bench) -> None:
+    await _delete(cluster)
+    await cluster.user.create(RESOURCE_CLAIMS, msgspec.convert(claim(), RESOURCE_CLAIMS.type))
 
 
-async def _allocate(world: Bench) -> None:
-    current = await world.claim()
+async def _allocate(cluster: Bench) -> None:
+    current = await cluster.claim()
     status = msgspec.convert(allocated("x", "worker", "gpu-7")["status"], type(current.status))
-    await world.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(current, status=status))
+    await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(current, status=status))
 
 
 @pytest.mark.behaviour("SP-100")
@@ -380,70 +380,70 @@ async def _allocate(world: Bench) -> None:
 async def test_prebind_stops_when_the_claim_is_not_to_be_had_any_more(
     meanwhile: Callable[[Bench], Awaitable[None]], expected: str
 ) -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
         # Kept from the informer's cache until PreBind: the claim changes without being seen.
-        await meanwhile(world)
-        status = await world.take(attempt, "worker")
+        await meanwhile(cluster)
+        status = await cluster.take(attempt, "worker")
         assert status.code is Code.ERROR
         assert expected in status.message or 'resourceclaims.resource.k8s.io "claim" not found' in status.message
 
 
 @pytest.mark.behaviour("SP-103")
 async def test_a_pod_that_is_reserved_already_writes_nothing() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, allocated("claim", "worker", "gpu-0"))
-        made = (await world.start(pod("pod", "claim"))).pod
-        await world.reserve_for("claim", made)
-        attempt = world.attempt(made)
-        assert world.feasible(attempt) == ["worker"]
-        assert (await world.take(attempt, "worker")).is_success
-        assert world.writes() == []
+    async with bench() as cluster:
+        await cluster.create(*WORKER, allocated("claim", "worker", "gpu-0"))
+        made = (await cluster.start(pod("pod", "claim"))).pod
+        await cluster.reserve_for("claim", made)
+        attempt = cluster.attempt(made)
+        assert cluster.feasible(attempt) == ["worker"]
+        assert (await cluster.take(attempt, "worker")).is_success
+        assert cluster.writes() == []
 
 
 @pytest.mark.behaviour("SP-102")
 async def test_unreserve_removes_the_reservation_and_keeps_the_allocation() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
-        assert (await world.take(attempt, "worker")).is_success
-        world.transport.calls.clear()
-        await world.undo(attempt, "worker")
-        [call] = world.transport.calls
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
+        assert (await cluster.take(attempt, "worker")).is_success
+        cluster.transport.calls.clear()
+        await cluster.undo(attempt, "worker")
+        [call] = cluster.transport.calls
         assert (call.verb, call.subresource) == ("patch", "status")
         assert isinstance(call.body, dict)
-        assert call.body["metadata"]["uid"] == (await world.claim()).metadata.uid
-        current = await world.claim()
+        assert call.body["metadata"]["uid"] == (await cluster.claim()).metadata.uid
+        current = await cluster.claim()
         assert current.status.allocation is not None
         assert current.status.reserved_for == ()
         # Undone twice is undone once.
-        await world.undo(attempt, "worker")
-        await world.seen(RESOURCE_CLAIMS, current)
-        assert world.feasible(world.attempt(attempt.pod)) == ["worker"]
+        await cluster.undo(attempt, "worker")
+        await cluster.seen(RESOURCE_CLAIMS, current)
+        assert cluster.feasible(cluster.attempt(attempt.pod)) == ["worker"]
 
 
 @pytest.mark.behaviour("SP-102")
 async def test_unreserve_before_anything_was_written_writes_nothing() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
-        world.plugin.reserve(attempt.state, attempt.pod, "worker")
-        await world.undo(attempt, "worker")
-        assert world.writes() == []
-        assert world.feasible(world.attempt(attempt.pod)) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
+        cluster.plugin.reserve(attempt.state, attempt.pod, "worker")
+        await cluster.undo(attempt, "worker")
+        assert cluster.writes() == []
+        assert cluster.feasible(cluster.attempt(attempt.pod)) == ["worker"]
 
 
 @pytest.mark.behaviour("SP-100", "SP-102")
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_devices_of_a_write_without_an_answer_are_not_given_away(arrives: bool) -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim("mine"), claim("theirs"))
-        attempt = await world.start(pod("pod", "mine"))
-        assert world.feasible(attempt) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("mine"), claim("theirs"))
+        attempt = await cluster.start(pod("pod", "mine"))
+        assert cluster.feasible(attempt) == ["worker"]
         held: list[Call] = []
 
         def fail(call: Call) -> APIError | None:
@@ -452,66 +452,66 @@ async def test_devices_of_a_write_without_an_answer_are_not_given_away(arrives: 
                 return ServiceUnavailableError("no answer")
             return None
 
-        world.transport.fail = fail
-        status = await world.take(attempt, "worker")
+        cluster.transport.fail = fail
+        status = await cluster.take(attempt, "worker")
         assert status.code is Code.ERROR
-        world.plugin.unreserve(attempt.state, attempt.pod, "worker")
-        other = await world.start(pod("other", "theirs"))
-        assert world.filter(other)["worker"].message == "cannot allocate all claims"
-        world.transport.fail = lambda _: None
+        cluster.plugin.unreserve(attempt.state, attempt.pod, "worker")
+        other = await cluster.start(pod("other", "theirs"))
+        assert cluster.filter(other)["worker"].message == "cannot allocate all claims"
+        cluster.transport.fail = lambda _: None
         if arrives:
-            await world.transport.inner.send(held[0])
-        await world.plugin.unreserve_writes(attempt.state, attempt.pod, "worker")
-        assert bool(world.feasible(world.attempt(other.pod))) is not arrives
+            await cluster.transport.inner.send(held[0])
+        await cluster.plugin.unreserve_writes(attempt.state, attempt.pod, "worker")
+        assert bool(cluster.feasible(cluster.attempt(other.pod))) is not arrives
         if not arrives:
             # Too late: it can no longer be written over what others were told.
             with pytest.raises(ConflictError):
-                await world.transport.inner.send(held[0])
+                await cluster.transport.inner.send(held[0])
 
 
 @pytest.mark.behaviour("SP-104")
 async def test_of_two_schedulers_that_take_one_device_the_later_gives_way() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim("mine"))
-        attempt = await world.start(pod("pod", "mine"))
-        assert world.feasible(attempt) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("mine"))
+        attempt = await cluster.start(pod("pod", "mine"))
+        assert cluster.feasible(attempt) == ["worker"]
         # Another scheduler was a little faster.
         theirs = allocated("theirs", "worker", "gpu-0")
-        made = await world.user.create(RESOURCE_CLAIMS, msgspec.convert(theirs, RESOURCE_CLAIMS.type))
+        made = await cluster.user.create(RESOURCE_CLAIMS, msgspec.convert(theirs, RESOURCE_CLAIMS.type))
         status = msgspec.convert(theirs["status"], type(made.status))
-        await world.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(made, status=status))
-        result = await world.take(attempt, "worker")
+        await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(made, status=status))
+        result = await cluster.take(attempt, "worker")
         assert result.code is Code.ERROR
         assert result.message == "devices for claim team/mine were allocated to team/theirs at the same time"
-        assert (await world.claim("mine")).status.allocation is None
-        assert (await world.claim("theirs")).status.allocation is not None
+        assert (await cluster.claim("mine")).status.allocation is None
+        assert (await cluster.claim("theirs")).status.allocation is not None
 
 
 @pytest.mark.behaviour("SP-104")
 async def test_an_allocated_claim_whose_device_another_claim_has_is_not_used() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, allocated("mine", "worker", "gpu-0"), allocated("theirs", "worker", "gpu-0"))
-        attempt = await world.start(pod("pod", "mine"))
-        statuses = world.filter(attempt)
+    async with bench() as cluster:
+        await cluster.create(*WORKER, allocated("mine", "worker", "gpu-0"), allocated("theirs", "worker", "gpu-0"))
+        attempt = await cluster.start(pod("pod", "mine"))
+        statuses = cluster.filter(attempt)
         assert statuses[""].message == "devices of resource claim team/mine are also allocated to team/theirs"
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.message == "deallocation of ResourceClaim completed"
 
 
 @pytest.mark.behaviour("SP-108")
 async def test_the_257th_user_of_a_claim_is_refused_in_prebind() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, allocated("claim", "worker", "gpu-0"))
-        attempt = await world.start(pod("pod", "claim"))
-        current = await world.claim()
+    async with bench() as cluster:
+        await cluster.create(*WORKER, allocated("claim", "worker", "gpu-0"))
+        attempt = await cluster.start(pod("pod", "claim"))
+        current = await cluster.claim()
         users = [{"resource": "pods", "name": f"p-{number}", "uid": f"u-{number}"} for number in range(256)]
         status = msgspec.convert(msgspec.to_builtins(current.status) | {"reservedFor": users}, type(current.status))
-        await world.seen(
+        await cluster.seen(
             RESOURCE_CLAIMS,
-            await world.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(current, status=status)),
+            await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(current, status=status)),
         )
-        assert world.feasible(attempt) == ["worker"]
-        result = await world.take(attempt, "worker")
+        assert cluster.feasible(attempt) == ["worker"]
+        result = await cluster.take(attempt, "worker")
         assert result.code is Code.ERROR
         assert "status.reservedFor: Too many: 257: must have at most 256 items" in result.message
 
@@ -545,43 +545,43 @@ MODELS = tuple(
     ],
 )
 async def test_scores(requests: list[Document], models: dict[str, str], expected: dict[str, int]) -> None:
-    async with bench() as world:
+    async with bench() as cluster:
         for name, model in models.items():
-            await world.create(node(name), resource_slice(name, device("gpu-0", model=model)))
-        await world.create(*MODELS, claim("claim", *requests))
-        assert world.scores(await world.start(pod("pod", "claim"))) == expected
+            await cluster.create(node(name), resource_slice(name, device("gpu-0", model=model)))
+        await cluster.create(*MODELS, claim("claim", *requests))
+        assert cluster.scores(await cluster.start(pod("pod", "claim"))) == expected
 
 
 @pytest.mark.behaviour("PL-25", "PL-29")
 async def test_scores_are_summed_over_requests_and_claims() -> None:
     """Sums of 14, 15 and 13, as in upstream's integration test."""
-    async with bench() as world:
+    async with bench() as cluster:
         contents = {"fourteen": ("0", "2"), "fifteen": ("0", "1"), "thirteen": ("1", "2")}
         for name, models in contents.items():
             devices = [device(f"gpu-{number}", model=model) for number, model in enumerate(models)]
-            await world.create(node(name), resource_slice(name, *devices))
-        await world.create(
+            await cluster.create(node(name), resource_slice(name, *devices))
+        await cluster.create(
             *MODELS,
             claim("one", alternatives("a", "model-0", "model-1")),
             claim("two", alternatives("b", "model-3", "model-1", "model-2")),
         )
-        attempt = await world.start(pod("pod", "one", "two"))
-        found = [item for name in world.feasible(attempt) if (item := world.handle.snapshot.get(name))]
-        raw = {item.name: world.plugin.score(attempt.state, attempt.pod, item) for item in found}
+        attempt = await cluster.start(pod("pod", "one", "two"))
+        found = [item for name in cluster.feasible(attempt) if (item := cluster.handle.snapshot.get(name))]
+        raw = {item.name: cluster.plugin.score(attempt.state, attempt.pod, item) for item in found}
         assert raw == {"fourteen": 14, "fifteen": 15, "thirteen": 13}
         scores = list(raw.values())
-        world.plugin.normalize_scores(attempt.state, attempt.pod, scores)
+        cluster.plugin.normalize_scores(attempt.state, attempt.pod, scores)
         assert dict(zip(raw, scores, strict=True)) == {"fourteen": 50, "fifteen": 100, "thirteen": 0}
 
 
 @pytest.mark.behaviour("PL-25", "PL-26")
 async def test_what_is_allocated_already_or_has_no_alternatives_is_not_scored() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim("plain"), allocated("done", "worker", "gpu-1"))
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("plain"), allocated("done", "worker", "gpu-1"))
         for claims in (("plain",), ("done",), ("plain", "done"), ()):
-            attempt = await world.start(pod(f"pod-{'-'.join(claims)}x", *claims))
-            world.filter(attempt)
-            assert world.plugin.pre_score(attempt.state, attempt.pod, list(world.handle.snapshot)).code is Code.SKIP
+            attempt = await cluster.start(pod(f"pod-{'-'.join(claims)}x", *claims))
+            cluster.filter(attempt)
+            assert cluster.plugin.pre_score(attempt.state, attempt.pod, list(cluster.handle.snapshot)).code is Code.SKIP
 
 
 # --- Explanations. ---
@@ -589,14 +589,14 @@ async def test_what_is_allocated_already_or_has_no_alternatives_is_not_scored() 
 
 @pytest.mark.behaviour("SP-95")
 async def test_nodes_that_look_alike_are_explained_together() -> None:
-    async with bench() as world:
+    async with bench() as cluster:
         for number in range(3):
-            await world.create(node(f"full-{number}"), resource_slice(f"full-{number}", "gpu-0", "gpu-1"))
-            await world.create(allocated(f"a-{number}", f"full-{number}", "gpu-0", "gpu-1"))
-        await world.create(device_class(), node("empty"), claim())
-        attempt = await world.start(pod("pod", "claim"))
-        statuses = world.filter(attempt)
-        world.plugin.explain_rejections(attempt.state, attempt.pod, statuses)
+            await cluster.create(node(f"full-{number}"), resource_slice(f"full-{number}", "gpu-0", "gpu-1"))
+            await cluster.create(allocated(f"a-{number}", f"full-{number}", "gpu-0", "gpu-1"))
+        await cluster.create(device_class(), node("empty"), claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        statuses = cluster.filter(attempt)
+        cluster.plugin.explain_rejections(attempt.state, attempt.pod, statuses)
         reasons = {name: why(status.reasons) for name, status in statuses.items()}
         assert reasons == {
             **{
@@ -620,13 +620,13 @@ def condition(kind: str, value: str = "True") -> Document:
     }
 
 
-async def report(world: Bench, *conditions: Document) -> None:
-    current = await world.claim()
+async def report(cluster: Bench, *conditions: Document) -> None:
+    current = await cluster.claim()
     place = {"driver": "gpu.example.com", "pool": "worker", "device": "gpu-0", "conditions": list(conditions)}
     status = msgspec.convert(
         msgspec.json.decode(msgspec.json.encode(current.status)) | {"devices": [place]}, type(current.status)
     )
-    await world.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(current, status=status))
+    await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(current, status=status))
 
 
 ATTACHED = {
@@ -646,47 +646,47 @@ ATTACHED = {
     ],
 )
 async def test_prebind_waits_for_binding_conditions(reported: str, code: Code, label: str) -> None:
-    async with bench() as world:
-        await world.create(device_class(), node("worker"), resource_slice("worker", ATTACHED), claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(device_class(), node("worker"), resource_slice("worker", ATTACHED), claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
 
         async def drive() -> None:
-            await until(lambda: bool(world.events))
-            await report(world, condition(reported))
+            await until(lambda: bool(cluster.events))
+            await report(cluster, condition(reported))
 
-        status, _ = await asyncio.gather(world.take(attempt, "worker"), drive())
+        status, _ = await asyncio.gather(cluster.take(attempt, "worker"), drive())
         assert status.code is code, status
-        assert world.events == [
+        assert cluster.events == [
             (
                 "BindingConditionsPending",
                 "Waiting for binding conditions for device gpu.example.com/worker/gpu-0 on node worker.",
             )
         ]
-        current = await world.claim()
+        current = await cluster.claim()
         assert (current.status.allocation is not None) == (code is Code.SUCCESS)
         name = "scheduler_dra_bindingconditions_allocations_total"
-        assert world.handle.metrics.value(name, {"status": label}) == 1
+        assert cluster.handle.metrics.value(name, {"status": label}) == 1
 
 
 @pytest.mark.behaviour("SP-107")
 async def test_binding_conditions_time_out() -> None:
-    async with bench(bindingTimeout="1s") as world:
-        await world.create(device_class(), node("worker"), resource_slice("worker", ATTACHED), claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == ["worker"]
-        status = await world.take(attempt, "worker")
+    async with bench(bindingTimeout="1s") as cluster:
+        await cluster.create(device_class(), node("worker"), resource_slice("worker", ATTACHED), claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["worker"]
+        status = await cluster.take(attempt, "worker")
         assert status.code is Code.UNSCHEDULABLE
         assert status.message == "claim team/claim: binding of device gpu.example.com/worker/gpu-0 timed out"
-        assert (await world.claim()).status.allocation is None
+        assert (await cluster.claim()).status.allocation is None
 
 
 @pytest.mark.behaviour("SP-107")
 async def test_devices_with_conditions_are_not_used_while_the_gate_is_off() -> None:
-    async with bench("DRADeviceBindingConditions=false") as world:
-        await world.create(device_class(), node("worker"), resource_slice("worker", ATTACHED), claim())
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.feasible(attempt) == []
+    async with bench("DRADeviceBindingConditions=false") as cluster:
+        await cluster.create(device_class(), node("worker"), resource_slice("worker", ATTACHED), claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == []
 
 
 # --- Whatever else feeds the plugin. ---
@@ -694,15 +694,15 @@ async def test_devices_with_conditions_are_not_used_while_the_gate_is_off() -> N
 
 @pytest.mark.behaviour("SP-105")
 async def test_without_the_gate_the_plugin_does_nothing() -> None:
-    async with bench("DynamicResourceAllocation=false") as world:
+    async with bench("DynamicResourceAllocation=false") as cluster:
         for point in ("pre_enqueue", "pre_filter", "filter", "reserve", "pre_bind", "events_to_register"):
-            assert not hasattr(world.plugin, point)
+            assert not hasattr(cluster.plugin, point)
 
 
 async def test_taint_rules_keep_devices_away_and_wake_pods() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
-        world.notified.clear()
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
+        cluster.notified.clear()
         rule = {
             "kind": "DeviceTaintRule",
             "metadata": {"name": "rule"},
@@ -711,16 +711,16 @@ async def test_taint_rules_keep_devices_away_and_wake_pods() -> None:
                 "taint": {"key": "example.com/broken", "effect": "NoSchedule"},
             },
         }
-        await world.create(rule)
-        attempt = await world.start(pod("pod", "claim"))
-        assert world.filter(attempt)["worker"].message == "cannot allocate all claims"
-        await world.user.delete(RULES, "rule")
-        await until(lambda: world.handle.informers.informer(RULES).lister.get("rule") is None)
-        assert [event.resource for event, _old, _new in world.notified] == ["DeviceTaintRule", "DeviceTaintRule"]
-        assert world.feasible(world.attempt(attempt.pod)) == ["worker"]
+        await cluster.create(rule)
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.filter(attempt)["worker"].message == "cannot allocate all claims"
+        await cluster.user.delete(RULES, "rule")
+        await until(lambda: cluster.handle.informers.informer(RULES).lister.get("rule") is None)
+        assert [event.resource for event, _old, _new in cluster.notified] == ["DeviceTaintRule", "DeviceTaintRule"]
+        assert cluster.feasible(cluster.attempt(attempt.pod)) == ["worker"]
 
 
 async def test_profiles_share_one_account_of_devices() -> None:
-    async with bench() as world:
-        again = type(world.plugin)({}, world.handle)
-        assert again._tracker is world.plugin._tracker
+    async with bench() as cluster:
+        again = type(cluster.plugin)({}, cluster.handle)
+        assert again._tracker is cluster.plugin._tracker

@@ -22,8 +22,7 @@ from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
 from dray.node.dra.checkpoint import decode
 from dray.node.resource_manager import ResourceError
-from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
-from tests.e2e.driver.classic.world import (
+from tests.e2e.driver.classic.classic_node import (
     CLAIMS,
     ClassicNode,
     by_name,
@@ -34,12 +33,13 @@ from tests.e2e.driver.classic.world import (
     pod,
     users,
 )
-from tests.e2e.driver.world import CLOCK, NODE, World, result, until
+from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
+from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, result, until
 
 
 @pytest.fixture
-async def node(world: World) -> AsyncIterator[ClassicNode]:
-    async with classic_node(world.folder / "kubelet", world.client) as running:
+async def node(cluster: Cluster) -> AsyncIterator[ClassicNode]:
+    async with classic_node(cluster.folder / "kubelet", cluster.client) as running:
         yield running
 
 
@@ -80,9 +80,9 @@ async def test_both_kinds_of_plugins_live_side_by_side(node: ClassicNode, plugin
 
 @pytest.mark.behaviour("CL-43", "CL-47", "CL-48")
 async def test_a_claim_is_prepared_for_its_first_pod_and_unprepared_after_its_last(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    uid = uid_of(await make_claim(world, "a", ["p", "q"]))
+    uid = uid_of(await make_claim(cluster, "a", ["p", "q"]))
     first, second = pod("p", by_name("a")), pod("q", by_name("a"))
     await node.manager.prepare(first)
     await node.manager.prepare(second)
@@ -103,10 +103,10 @@ async def test_a_claim_is_prepared_for_its_first_pod_and_unprepared_after_its_la
 
 @pytest.mark.behaviour("CL-50")
 async def test_only_containers_that_list_a_claim_get_its_devices(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    made = [uid_of(await make_claim(world, name, ["p"])) for name in ("a", "b")]
-    inline_uid = uid_of(await make_claim(world, "p-own", ["p"], owner="p"))
+    made = [uid_of(await make_claim(cluster, name, ["p"])) for name in ("a", "b")]
+    inline_uid = uid_of(await make_claim(cluster, "p-own", ["p"], owner="p"))
     containers: list[Document] = [
         {"name": "both", "resources": {"claims": [{"name": "b"}, {"name": "a"}]}},
         {"name": "one", "resources": {"claims": [{"name": "own"}]}},
@@ -130,12 +130,12 @@ async def test_only_containers_that_list_a_claim_get_its_devices(
 
 
 @pytest.mark.behaviour("CL-47")
-async def test_a_claim_may_have_no_devices_at_all(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+async def test_a_claim_may_have_no_devices_at_all(cluster: Cluster, node: ClassicNode, plugin: FakePlugin) -> None:
     async def nothing(_uid: str, _context: Any) -> list[str]:
         return []
 
     plugin.on_prepare = nothing
-    await make_claim(world, "a", ["p"])
+    await make_claim(cluster, "a", ["p"])
     user = pod("p", by_name("a"))
     await node.manager.prepare(user)
     assert node.manager.container_options(user, "main").cdi_devices == ()
@@ -157,10 +157,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.behaviour("CL-44")
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_a_pod_that_may_not_use_its_claim_does_not_run(
-    world: World, node: ClassicNode, plugin: FakePlugin, case: str
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin, case: str
 ) -> None:
     claim, message = REFUSALS[case]
-    await make_claim(world, "p-gpu", **{"owner": "p", **claim})
+    await make_claim(cluster, "p-gpu", **{"owner": "p", **claim})
     with pytest.raises(ResourceError, match="Failed to prepare dynamic resources") as caught:
         await node.manager.prepare(pod("p", inline("gpu")))
     assert caught.value.reason == "FailedPrepareDynamicResources"
@@ -181,21 +181,21 @@ async def test_a_pod_whose_claim_is_missing_does_not_run(node: ClassicNode, plug
 
 
 @pytest.mark.behaviour("CL-14")
-async def test_a_name_in_both_groups_is_an_error(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
-    await make_claim(world, "a", ["p"])
-    await world.claim("a", result("x"), pods=["p"])
+async def test_a_name_in_both_groups_is_an_error(cluster: Cluster, node: ClassicNode, plugin: FakePlugin) -> None:
+    await make_claim(cluster, "a", ["p"])
+    await cluster.claim("a", result("x"), pods=["p"])
     with pytest.raises(ResourceError, match=r'"a" exists in resource.k8s.io and in cdi.k8s.io, one of them must go'):
         await node.manager.prepare(pod("p", by_name("a")))
 
 
 @pytest.mark.behaviour("CL-14")
 async def test_of_two_claims_of_a_name_the_reserved_one_counts(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    await make_claim(world, "a", ["p"])
-    await world.claim("a", result("x"), pods=["other"])
-    await make_claim(world, "b", ["other"])
-    await world.claim("b", result("x", driver="absent.example.com"), pods=["p"])
+    await make_claim(cluster, "a", ["p"])
+    await cluster.claim("a", result("x"), pods=["other"])
+    await make_claim(cluster, "b", ["other"])
+    await cluster.claim("b", result("x", driver="absent.example.com"), pods=["p"])
     user = pod("p", by_name("a"), by_name("b"))
     await node.manager.prepare(user)
     assert [name for name in ("a", "b") if node.claims.has_claim(user, name)] == ["a"]
@@ -204,25 +204,25 @@ async def test_of_two_claims_of_a_name_the_reserved_one_counts(
 
 
 async def test_a_pod_that_has_a_claim_keeps_it_when_a_namesake_appears(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    await make_claim(world, "a", ["p"])
+    await make_claim(cluster, "a", ["p"])
     user = pod("p", by_name("a"))
     await node.manager.prepare(user)
-    await world.claim("a", result("x"), pods=["p"])
+    await cluster.claim("a", result("x"), pods=["p"])
     await node.manager.prepare(user)
     await node.structured.prepare(user)
 
 
 @pytest.mark.behaviour("CL-45")
 async def test_a_deleted_pod_leaves_its_claim_after_it_was_unprepared(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    await make_claim(world, "a", ["p", "other"])
+    await make_claim(cluster, "a", ["p", "other"])
     seen: list[list[str]] = []
 
     async def fail_once(_uid: str, context: Any) -> None:
-        seen.append(await users(world, "a"))
+        seen.append(await users(cluster, "a"))
         if len(seen) == 1:
             await context.abort(grpc.StatusCode.INTERNAL, "not now")
 
@@ -231,39 +231,39 @@ async def test_a_deleted_pod_leaves_its_claim_after_it_was_unprepared(
     await node.manager.prepare(user)
     with pytest.raises(ResourceError, match="code = Internal desc = not now"):
         await node.manager.release(user)
-    assert await users(world, "a") == ["p", "other"]
+    assert await users(cluster, "a") == ["p", "other"]
     await node.manager.release(user)
     assert seen == [["p", "other"], ["p", "other"]]
-    assert await users(world, "a") == ["other"]
+    assert await users(cluster, "a") == ["other"]
 
 
 @pytest.mark.behaviour("CL-45")
-async def test_a_pod_that_was_never_prepared_leaves_its_claims_too(world: World, node: ClassicNode) -> None:
-    await make_claim(world, "a", ["p"])
-    await make_claim(world, "p-own", ["p"], owner="p")
+async def test_a_pod_that_was_never_prepared_leaves_its_claims_too(cluster: Cluster, node: ClassicNode) -> None:
+    await make_claim(cluster, "a", ["p"])
+    await make_claim(cluster, "p-own", ["p"], owner="p")
     await node.manager.release(pod("p", by_name("a"), by_name("gone"), inline("own"), deleted=True))
-    assert (await users(world, "a"), await users(world, "p-own")) == ([], [])
+    assert (await users(cluster, "a"), await users(cluster, "p-own")) == ([], [])
 
 
 @pytest.mark.behaviour("CL-45")
 async def test_a_pod_that_ended_by_itself_is_left_to_the_controller(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    await make_claim(world, "a", ["p"])
+    await make_claim(cluster, "a", ["p"])
     user = pod("p", by_name("a"))
     await node.manager.prepare(user)
     await node.manager.release(user)
     # An agent that restarts before it has told of the end must still find the Pod among the users.
-    assert await users(world, "a") == ["p"]
+    assert await users(cluster, "a") == ["p"]
 
 
-async def test_many_pods_leave_a_shared_claim_at_once(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+async def test_many_pods_leave_a_shared_claim_at_once(cluster: Cluster, node: ClassicNode, plugin: FakePlugin) -> None:
     names = [f"p{number}" for number in range(8)]
-    await make_claim(world, "a", names)
+    await make_claim(cluster, "a", names)
     everyone = [pod(name, by_name("a"), deleted=True) for name in names]
     await asyncio.gather(*(node.manager.prepare(user) for user in everyone))
     await asyncio.gather(*(node.manager.release(user) for user in everyone))
-    assert await users(world, "a") == []
+    assert await users(cluster, "a") == []
     assert [call[0] for call in plugin.calls] == ["prepare", "unprepare"]
 
 
@@ -272,12 +272,12 @@ async def test_many_pods_leave_a_shared_claim_at_once(world: World, node: Classi
 
 @pytest.mark.behaviour("CL-49")
 async def test_an_unknown_resource_is_verified_before_it_is_tried_again(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
     async def unknown(_uid: str, context: Any) -> None:
         await context.abort(grpc.StatusCode.NOT_FOUND, "never heard of it")
 
-    uid = uid_of(await make_claim(world, "a", ["p"]))
+    uid = uid_of(await make_claim(cluster, "a", ["p"]))
     user = pod("p", by_name("a"))
     good, plugin.on_prepare = plugin.on_prepare, unknown
     with pytest.raises(ResourceError, match="code = NotFound desc = never heard of it"):
@@ -288,23 +288,23 @@ async def test_an_unknown_resource_is_verified_before_it_is_tried_again(
     # The claim is there: the plugin must be wrong, and is asked again.
     with pytest.raises(ResourceError, match="never heard of it"):
         await node.manager.release(user)
-    await world.local.request("delete", f"{CLAIMS}/a@default")
+    await cluster.local.request("delete", f"{CLAIMS}/a@default")
     await node.manager.release(user)
     assert [call[:2] for call in plugin.calls] == [("prepare", uid)] * 2 + [("unprepare", uid)] * 2
     assert node.claims.claims() == ()
 
 
 @pytest.mark.behaviour("CL-49")
-async def test_a_deleted_claim_is_not_asked_for_again(world: World, node: ClassicNode, plugin: FakePlugin) -> None:
+async def test_a_deleted_claim_is_not_asked_for_again(cluster: Cluster, node: ClassicNode, plugin: FakePlugin) -> None:
     async def unknown(_uid: str, context: Any) -> None:
         await context.abort(grpc.StatusCode.NOT_FOUND, "never heard of it")
 
-    await make_claim(world, "p-own", ["p"], owner="p")
+    await make_claim(cluster, "p-own", ["p"], owner="p")
     user = pod("p", inline("own"))
     plugin.on_prepare = unknown
     with pytest.raises(ResourceError, match="never heard of it"):
         await node.manager.prepare(user)
-    await world.local.request("delete", f"{CLAIMS}/p-own@default")
+    await cluster.local.request("delete", f"{CLAIMS}/p-own@default")
     with pytest.raises(ResourceError, match="p-own does not exist"):
         await node.manager.prepare(user)
     assert len(plugin.calls) == 1
@@ -314,11 +314,11 @@ async def test_a_deleted_claim_is_not_asked_for_again(world: World, node: Classi
 
 
 @pytest.mark.behaviour("CL-43", "CL-48")
-async def test_the_checkpoint_is_there_before_the_call_and_a_restart_undoes_what_was_left(world: World) -> None:
-    root = world.folder / "kubelet"
-    uid = uid_of(await make_claim(world, "a", ["p"]))
+async def test_the_checkpoint_is_there_before_the_call_and_a_restart_undoes_what_was_left(cluster: Cluster) -> None:
+    root = cluster.folder / "kubelet"
+    uid = uid_of(await make_claim(cluster, "a", ["p"]))
     saved: list[frozenset[UID]] = []
-    async with classic_node(root, world.client) as node, plugin_serving(FakePlugin(), node) as fake:
+    async with classic_node(root, cluster.client) as node, plugin_serving(FakePlugin(), node) as fake:
 
         async def never(_uid: str, context: Any) -> None:
             saved.extend(info.pod_uids for info in decode(node.checkpoint.read_bytes()))
@@ -329,20 +329,20 @@ async def test_the_checkpoint_is_there_before_the_call_and_a_restart_undoes_what
             await node.manager.prepare(pod("p", by_name("a")))
     assert saved == [frozenset({UID("uid-p")})]
     # The Pod is gone when the agent comes back; whether the plugin did anything, nobody knows.
-    async with classic_node(root, world.client, known=()) as node, plugin_serving(FakePlugin(), node) as fake:
+    async with classic_node(root, cluster.client, known=()) as node, plugin_serving(FakePlugin(), node) as fake:
         await until(lambda: fake.calls)
         assert fake.calls == [("unprepare", uid)]
         await until(lambda: node.claims.claims() == ())
 
 
 @pytest.mark.behaviour("CL-43", "CL-47")
-async def test_after_a_restart_the_plugin_is_asked_once_more(world: World) -> None:
-    root = world.folder / "kubelet"
-    uid = uid_of(await make_claim(world, "a", ["p"]))
+async def test_after_a_restart_the_plugin_is_asked_once_more(cluster: Cluster) -> None:
+    root = cluster.folder / "kubelet"
+    uid = uid_of(await make_claim(cluster, "a", ["p"]))
     user = pod("p", by_name("a"))
-    async with classic_node(root, world.client) as node, plugin_serving(FakePlugin(), node):
+    async with classic_node(root, cluster.client) as node, plugin_serving(FakePlugin(), node):
         await node.manager.prepare(user)
-    async with classic_node(root, world.client, known=[UID("uid-p")]) as node:
+    async with classic_node(root, cluster.client, known=[UID("uid-p")]) as node:
         # The agent knows the devices also without the plugin.
         assert node.claims.has_claim(user, "a")
         async with plugin_serving(FakePlugin(), node) as fake:
@@ -351,9 +351,9 @@ async def test_after_a_restart_the_plugin_is_asked_once_more(world: World) -> No
 
 
 async def test_two_claims_of_a_pod_do_not_depend_on_each_other(
-    world: World, node: ClassicNode, plugin: FakePlugin
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
-    good, bad = [uid_of(await make_claim(world, name, ["p"])) for name in ("a", "b")]
+    good, bad = [uid_of(await make_claim(cluster, name, ["p"])) for name in ("a", "b")]
 
     async def some(uid: str, context: Any) -> list[str]:
         if uid == bad:
@@ -377,12 +377,12 @@ async def test_two_claims_of_a_pod_do_not_depend_on_each_other(
     [(["p"], True, "allocated"), ([], True, "none"), ([], False, "none")],
 )
 async def test_a_container_learns_whether_it_has_an_optional_claim(
-    world: World, node: ClassicNode, plugin: FakePlugin, reserved: list[str], allocated: bool, told: str
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin, reserved: list[str], allocated: bool, told: str
 ) -> None:
-    await make_claim(world, "named", reserved, allocated=allocated)
-    await make_claim(world, "p-big-gpu", reserved, allocated=allocated, owner="p")
+    await make_claim(cluster, "named", reserved, allocated=allocated)
+    await make_claim(cluster, "p-big-gpu", reserved, allocated=allocated, owner="p")
     if allocated:
-        await world.claim("s", result("x", driver="gone.example.com"), pods=[])
+        await cluster.claim("s", result("x", driver="gone.example.com"), pods=[])
     user = pod(
         "p",
         by_name("named", optional=True),
@@ -411,32 +411,32 @@ async def test_a_container_learns_whether_it_has_an_optional_claim(
 
 
 @pytest.mark.behaviour("CL-45")
-async def test_a_node_needs_no_more_than_its_own_rights(world: World) -> None:
+async def test_a_node_needs_no_more_than_its_own_rights(cluster: Cluster) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    await world.create("core/v1/serviceaccounts@default", account)
+    await cluster.create("core/v1/serviceaccounts@default", account)
     container = {"name": "main", "image": "i", "resources": {"claims": ["a", "own"]}}
     entries = [by_name("a"), inline("own")]
     spec = {"nodeName": NODE, "containers": [container], "resourceClaims": entries}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-    made = await world.create("core/v1/pods@default", body)
-    settings = NodeSettings(data_dir=str(world.folder / "api"))
+    made = await cluster.create("core/v1/pods@default", body)
+    settings = NodeSettings(data_dir=str(cluster.folder / "api"))
     rights = http_client(find_identity(settings, NODE, (NODE,), CLOCK.now()).access, CLOCK)
     user = from_document(Pod, {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     uid = made["metadata"]["uid"]
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
     for name in ("a", "p-own"):
-        claim = await make_claim(world, name, ["other"])
+        claim = await make_claim(cluster, name, ["other"])
         claim["metadata"]["ownerReferences"] = [reference]
-        claim = await world.local.request("update", f"{CLAIMS}/{name}@default", claim)
+        claim = await cluster.local.request("update", f"{CLAIMS}/{name}@default", claim)
         claim["status"]["reservedFor"].append({key: reference[key] for key in ("apiVersion", "kind", "name", "uid")})
-        await world.local.request("update", f"{CLAIMS}/{name}/status@default", claim)
-    async with classic_node(world.folder / "kubelet", rights) as node, plugin_serving(FakePlugin(), node):
+        await cluster.local.request("update", f"{CLAIMS}/{name}/status@default", claim)
+    async with classic_node(cluster.folder / "kubelet", rights) as node, plugin_serving(FakePlugin(), node):
         await node.manager.prepare(user)
         await node.structured.prepare(user)
         await node.manager.release(user)
-        assert (await users(world, "a"), await users(world, "p-own")) == (["other"], ["other"])
+        assert (await users(cluster, "a"), await users(cluster, "p-own")) == (["other"], ["other"])
         # Once the Pod is gone from the API server its node is told nothing of its claims; that is no reason to wait.
-        await world.client.delete(PODS, "p", "default", DeleteOptions(grace_period_seconds=0))
+        await cluster.client.delete(PODS, "p", "default", DeleteOptions(grace_period_seconds=0))
         await node.manager.release(user)
         with pytest.raises(ResourceError, match=r"fetch ResourceClaim a: .* is forbidden"):
             await node.manager.prepare(user)
@@ -458,12 +458,14 @@ class Foreign(RestClient):
         return [item for item in await super().resources() if item.group != "cdi.k8s.io"]
 
 
-async def test_a_server_without_classic_claims_is_no_obstacle(world: World) -> None:
-    transport = InProcessTransport(world.local.running.local, user="admin", groups=("system:masters",), user_agent="t")
+async def test_a_server_without_classic_claims_is_no_obstacle(cluster: Cluster) -> None:
+    transport = InProcessTransport(
+        cluster.local.running.local, user="admin", groups=("system:masters",), user_agent="t"
+    )
     client = Foreign(transport)
-    await world.claim("a", result("x", driver="absent.example.com"), pods=["p"])
+    await cluster.claim("a", result("x", driver="absent.example.com"), pods=["p"])
     user = pod("p", by_name("a"), deleted=True)
-    async with classic_node(world.folder / "kubelet", client) as node:
+    async with classic_node(cluster.folder / "kubelet", client) as node:
         await node.manager.prepare(user)
         with pytest.raises(ResourceError, match=r"DRA driver absent.example.com is not registered"):
             await node.structured.prepare(user)

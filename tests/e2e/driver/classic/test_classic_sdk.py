@@ -20,16 +20,24 @@ from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
 from dray.rpc.sockets import connect
 from dray.runtime.metrics import Metrics
-from tests.e2e.driver.classic.world import CLAIMS, ClassicNode, by_name, classic_node, make_claim, make_class, pod
-from tests.e2e.driver.world import CLOCK, NODE, WAIT_SECONDS_MAX, World, identity_of, is_registered, until
+from tests.e2e.driver.classic.classic_node import (
+    CLAIMS,
+    ClassicNode,
+    by_name,
+    classic_node,
+    make_claim,
+    make_class,
+    pod,
+)
+from tests.e2e.driver.cluster import CLOCK, NODE, WAIT_SECONDS_MAX, Cluster, identity_of, is_registered, until
 
 HERE = Path(__file__).parent
 NAME = "gpu.example.com"
 
 
 @pytest.fixture
-async def node(world: World) -> AsyncIterator[ClassicNode]:
-    async with classic_node(world.folder / "kubelet", world.client) as running:
+async def node(cluster: Cluster) -> AsyncIterator[ClassicNode]:
+    async with classic_node(cluster.folder / "kubelet", cluster.client) as running:
         yield running
 
 
@@ -93,9 +101,9 @@ def cdi_files(node: ClassicNode) -> list[Any]:
 
 
 @pytest.mark.behaviour("CL-47", "CL-48", "CL-02")
-async def test_a_claim_is_prepared_with_all_that_is_known_of_it(world: World, node: ClassicNode) -> None:
-    await make_class(world, initCommand=["init"])
-    await make_claim(world, "a", ["p"], attributes={"card": "3"}, parameters={"memory": "2Gi"})
+async def test_a_claim_is_prepared_with_all_that_is_known_of_it(cluster: Cluster, node: ClassicNode) -> None:
+    await make_class(cluster, initCommand=["init"])
+    await make_claim(cluster, "a", ["p"], attributes={"card": "3"}, parameters={"memory": "2Gi"})
     plugin = Cards()
     user = pod("p", by_name("a"))
     async with running(plugin, node):
@@ -110,15 +118,15 @@ async def test_a_claim_is_prepared_with_all_that_is_known_of_it(world: World, no
         assert name == f"{file['kind']}={file['devices'][0]['name']}"
         assert file["devices"][0]["containerEdits"]["env"] == ["CARD=3"]
         # What is undone is what was done, also when nothing is left of the claim.
-        await world.local.request("delete", f"{CLAIMS}/a@default")
+        await cluster.local.request("delete", f"{CLAIMS}/a@default")
         await node.manager.release(user)
         assert plugin.calls[1] == ("unprepare", claim)
         assert cdi_files(node) == []
 
 
 @pytest.mark.behaviour("CL-47", "CL-48", "CL-49")
-async def test_calls_may_be_repeated_and_unknown_resources_are_told_apart(world: World, node: ClassicNode) -> None:
-    uid = (await make_claim(world, "a", ["p"]))["metadata"]["uid"]
+async def test_calls_may_be_repeated_and_unknown_resources_are_told_apart(cluster: Cluster, node: ClassicNode) -> None:
+    uid = (await make_claim(cluster, "a", ["p"]))["metadata"]["uid"]
     plugin = Cards()
     async with running(plugin, node), connect(str(node.root / "plugins" / NAME / "classic/plugin.sock")) as channel:
         stub = NodeStub(channel)
@@ -136,17 +144,17 @@ async def test_calls_may_be_repeated_and_unknown_resources_are_told_apart(world:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_what_is_not_allocated_is_not_prepared(world: World, node: ClassicNode) -> None:
-    plain = (await make_claim(world, "a", allocated=False))["metadata"]["uid"]
-    other = (await make_claim(world, "b", driver="else.example.com"))["metadata"]["uid"]
+async def test_what_is_not_allocated_is_not_prepared(cluster: Cluster, node: ClassicNode) -> None:
+    plain = (await make_claim(cluster, "a", allocated=False))["metadata"]["uid"]
+    other = (await make_claim(cluster, "b", driver="else.example.com"))["metadata"]["uid"]
     async with running(Cards(), node), connect(str(node.root / "plugins" / NAME / "classic/plugin.sock")) as channel:
         for uid, text in ((plain, "default/a not allocated"), (other, "default/b was allocated by else.example.com")):
             with pytest.raises(grpc.aio.AioRpcError, match=text):
                 await NodeStub(channel).NodePrepareResource(pb.NodePrepareResourceRequest(resource_uid=uid))
 
 
-async def test_coroutines_and_devices_that_are_there_already(world: World, node: ClassicNode) -> None:
-    await make_claim(world, "a", ["p"])
+async def test_coroutines_and_devices_that_are_there_already(cluster: Cluster, node: ClassicNode) -> None:
+    await make_claim(cluster, "a", ["p"])
     user = pod("p", by_name("a"))
     plugin = Names()
     async with running(plugin, node):
@@ -158,8 +166,8 @@ async def test_coroutines_and_devices_that_are_there_already(world: World, node:
         assert plugin.undone
 
 
-async def test_what_the_author_raises_is_told_and_tried_again(world: World, node: ClassicNode) -> None:
-    await make_claim(world, "a", ["p"])
+async def test_what_the_author_raises_is_told_and_tried_again(cluster: Cluster, node: ClassicNode) -> None:
+    await make_claim(cluster, "a", ["p"])
     plugin = Cards()
     user = pod("p", by_name("a"))
     async with running(plugin, node):
@@ -171,8 +179,8 @@ async def test_what_the_author_raises_is_told_and_tried_again(world: World, node
         assert plugin.operations == ["prepare", "prepare"]
 
 
-async def test_a_restarted_plugin_answers_from_its_record(world: World, node: ClassicNode) -> None:
-    await make_claim(world, "a", ["p"])
+async def test_a_restarted_plugin_answers_from_its_record(cluster: Cluster, node: ClassicNode) -> None:
+    await make_claim(cluster, "a", ["p"])
     user = pod("p", by_name("a"))
     async with running(Cards(), node):
         await node.manager.prepare(user)
@@ -186,12 +194,12 @@ async def test_a_restarted_plugin_answers_from_its_record(world: World, node: Cl
 
 
 @asynccontextmanager
-async def process(world: World, node: ClassicNode, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(cluster: Cluster, node: ClassicNode, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """The plugin in a process of its own, registered and connected."""
     environment = os.environ | {"PYTHONPATH": str(HERE.parents[3]), "GRPC_VERBOSITY": "NONE"}
     arguments = [
         f"--node-name={NODE}",
-        f"--kubeconfig={world.local.running.kubeconfig}",
+        f"--kubeconfig={cluster.local.running.kubeconfig}",
         f"--root-dir={node.root}",
         f"--cdi-dir={node.root}/cdi",
     ]
@@ -216,18 +224,18 @@ async def process(world: World, node: ClassicNode, folder: Path) -> AsyncIterato
 
 @pytest.mark.behaviour("CL-47", "CL-48")
 @pytest.mark.parametrize("place", ["begin prepare", "end prepare", "answer prepare"])
-async def test_a_plugin_killed_while_it_prepares(world: World, node: ClassicNode, place: str) -> None:
-    folder = world.folder / "plugin"
+async def test_a_plugin_killed_while_it_prepares(cluster: Cluster, node: ClassicNode, place: str) -> None:
+    folder = cluster.folder / "plugin"
     folder.mkdir()
-    uid = (await make_claim(world, "a", ["p"]))["metadata"]["uid"]
+    uid = (await make_claim(cluster, "a", ["p"]))["metadata"]["uid"]
     user = pod("p", by_name("a"))
-    async with process(world, node, folder) as killed:
+    async with process(cluster, node, folder) as killed:
         (folder / "crash").write_text(place)
         with pytest.raises(ResourceError, match="NodePrepareResource: rpc error"):
             await node.manager.prepare(user)
         assert await killed.wait() == -9
     # Either side of the question may be asked next.
-    async with process(world, node, folder):
+    async with process(cluster, node, folder):
         await node.manager.prepare(user)
         assert [path.name for path in (folder / "hardware").iterdir()] == [uid]
         assert len(cdi_files(node)) == 1
@@ -238,19 +246,19 @@ async def test_a_plugin_killed_while_it_prepares(world: World, node: ClassicNode
 
 @pytest.mark.behaviour("CL-47", "CL-48")
 @pytest.mark.parametrize("place", ["end prepare", "answer prepare", "begin unprepare", "answer unprepare"])
-async def test_a_plugin_killed_and_its_pod_gone(world: World, node: ClassicNode, place: str) -> None:
-    folder = world.folder / "plugin"
+async def test_a_plugin_killed_and_its_pod_gone(cluster: Cluster, node: ClassicNode, place: str) -> None:
+    folder = cluster.folder / "plugin"
     folder.mkdir()
-    await make_claim(world, "a", ["p"])
+    await make_claim(cluster, "a", ["p"])
     user = pod("p", by_name("a"))
-    async with process(world, node, folder) as killed:
+    async with process(cluster, node, folder) as killed:
         if place.endswith("unprepare"):
             await node.manager.prepare(user)
         (folder / "crash").write_text(place)
         with pytest.raises(ResourceError, match="rpc error"):
             await (node.manager.release if place.endswith("unprepare") else node.manager.prepare)(user)
         assert await killed.wait() == -9
-    async with process(world, node, folder):
+    async with process(cluster, node, folder):
         await node.manager.release(user)
         assert list((folder / "hardware").iterdir()) == []
         assert cdi_files(node) == []

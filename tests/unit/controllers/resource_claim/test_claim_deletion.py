@@ -25,22 +25,22 @@ from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import
 NOW = DeleteOptions(grace_period_seconds=0)
 
 
-async def in_use(world: ClusterHarness) -> tuple[Pod, ResourceClaim]:
+async def in_use(cluster: ClusterHarness) -> tuple[Pod, ResourceClaim]:
     """A Pod and the claim generated for it, allocated."""
-    await world.template("template")
-    pod = await world.pod("pod", [FROM_TEMPLATE], nodeName="node")
-    await until(lambda: world.named("pod"))
-    [claim] = await world.claims()
-    return pod, await world.allocate(await world.user.update(RESOURCE_CLAIMS, protected(claim)), pod)
+    await cluster.template("template")
+    pod = await cluster.pod("pod", [FROM_TEMPLATE], nodeName="node")
+    await until(lambda: cluster.named("pod"))
+    [claim] = await cluster.claims()
+    return pod, await cluster.allocate(await cluster.user.update(RESOURCE_CLAIMS, protected(claim)), pod)
 
 
 def protected(claim: ResourceClaim) -> ResourceClaim:
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=(FINALIZER,)))
 
 
-def after(world: ClusterHarness, verb: str, subresource: str, act: Callable[[], Awaitable[None]]) -> None:
+def after(cluster: ClusterHarness, verb: str, subresource: str, act: Callable[[], Awaitable[None]]) -> None:
     """Act once, when the server has done what it was asked about claims and the controller has no answer yet."""
-    send = world.transport.inner.send
+    send = cluster.transport.inner.send
     pending = [act]
 
     async def delayed(call: Call) -> Document:
@@ -49,66 +49,66 @@ def after(world: ClusterHarness, verb: str, subresource: str, act: Callable[[], 
             await pending.pop()()
         return answer
 
-    world.transport.inner.send = delayed  # type: ignore[method-assign]
+    cluster.transport.inner.send = delayed  # type: ignore[method-assign]
 
 
 @pytest.mark.behaviour("SP-86")
 async def test_own_writes_do_not_enqueue_the_claim_again() -> None:
-    async with running() as world:
-        _, claim = await in_use(world)
+    async with running() as cluster:
+        _, claim = await in_use(cluster)
         name = claim.metadata.name or ""
 
         async def idle() -> bool:
-            return world.controller.controller.queue.idle
+            return cluster.controller.controller.queue.idle
 
         async def freed() -> bool:
-            known = world.claim_known(name)
+            known = cluster.claim_known(name)
             return known is None or known.status.allocation is None
 
         async def released() -> bool:
-            known = world.claim_known(name)
+            known = cluster.claim_known(name)
             return known is None or not known.metadata.finalizers
 
         async def gone() -> bool:
-            return await world.get(name) is None and world.claim_known(name) is None
+            return await cluster.get(name) is None and cluster.claim_known(name) is None
 
-        after(world, "update", "status", lambda: until(freed))
-        after(world, "update", "", lambda: until(released))
+        after(cluster, "update", "status", lambda: until(freed))
+        after(cluster, "update", "", lambda: until(released))
         await until(idle)
-        before = world.metrics.value("workqueue_adds_total", {"name": "resource_claim"})
-        await world.user.delete(PODS, "pod", TEAM, NOW)
+        before = cluster.metrics.value("workqueue_adds_total", {"name": "resource_claim"})
+        await cluster.user.delete(PODS, "pod", TEAM, NOW)
         await until(gone)
         await until(idle)
-        assert world.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) == before + 1
+        assert cluster.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) == before + 1
 
 
 @pytest.mark.behaviour("SP-84", "SP-86")
 async def test_a_finalizer_added_during_deletion_is_removed() -> None:
-    async with running() as world:
-        _, claim = await in_use(world)
+    async with running() as cluster:
+        _, claim = await in_use(cluster)
         name = claim.metadata.name or ""
 
         async def hold() -> None:
-            current = await world.get(name)
+            current = await cluster.get(name)
             assert current is not None
-            await world.user.update(RESOURCE_CLAIMS, protected(current))
+            await cluster.user.update(RESOURCE_CLAIMS, protected(current))
 
         async def informer_has_it() -> None:
             async def deleting() -> bool:
-                known = world.claim_known(name)
+                known = cluster.claim_known(name)
                 return known is None or known.metadata.deletion_timestamp is not None
 
             await until(deleting)
 
-        after(world, "update", "", hold)
-        after(world, "delete", "", informer_has_it)
-        await world.user.delete(PODS, "pod", TEAM, NOW)
+        after(cluster, "update", "", hold)
+        after(cluster, "delete", "", informer_has_it)
+        await cluster.user.delete(PODS, "pod", TEAM, NOW)
 
         async def gone() -> bool:
-            return await world.get(name) is None
+            return await cluster.get(name) is None
 
         await until(gone)
-        assert [verb for verb, plural, _ in world.transport.writes() if plural == "resourceclaims"][-4:] == [
+        assert [verb for verb, plural, _ in cluster.transport.writes() if plural == "resourceclaims"][-4:] == [
             "update",
             "update",
             "delete",
@@ -118,29 +118,29 @@ async def test_a_finalizer_added_during_deletion_is_removed() -> None:
 
 @pytest.mark.behaviour("SP-82", "SP-84")
 async def test_a_recreated_claim_is_reconciled() -> None:
-    async with running() as world:
-        pod, claim = await in_use(world)
+    async with running() as cluster:
+        pod, claim = await in_use(cluster)
         name = claim.metadata.name or ""
 
         async def make_another() -> None:
             metadata = {"name": name, "namespace": TEAM, "finalizers": [FINALIZER]}
             spec = msgspec.to_builtins(claim.spec)
-            another = await world.user.create(
+            another = await cluster.user.create(
                 RESOURCE_CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim)
             )
-            held = await world.allocate(another, pod)
+            held = await cluster.allocate(another, pod)
 
             async def informer_has_it() -> bool:
-                known = world.claim_known(name)
+                known = cluster.claim_known(name)
                 return known is not None and known.metadata.resource_version == held.metadata.resource_version
 
             await until(informer_has_it)
 
-        after(world, "delete", "", make_another)
-        await world.user.delete(PODS, "pod", TEAM, NOW)
+        after(cluster, "delete", "", make_another)
+        await cluster.user.delete(PODS, "pod", TEAM, NOW)
 
         async def let_go() -> bool:
-            current = await world.get(name)
+            current = await cluster.get(name)
             return current is not None and current.metadata.uid != claim.metadata.uid and not current.status.allocation
 
         await until(let_go)

@@ -19,38 +19,38 @@ GATE_OFF = FeatureGates.parse("DRAExtendedResource=false")
 GAUGE = "resourceclaim_controller_resource_claims"
 
 
-async def served(world: ClusterHarness, *, named: bool = True) -> tuple[Pod, ResourceClaim]:
+async def served(cluster: ClusterHarness, *, named: bool = True) -> tuple[Pod, ResourceClaim]:
     """A Pod with its special claim as the scheduler leaves them; unnamed, as it leaves them when it crashes."""
     limits = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
     container = {"name": "c", "image": "i", "resources": limits}
-    pod = await world.pod("pod", [], containers=[container])
+    pod = await cluster.pod("pod", [], containers=[container])
     wanted = plan_requests(needs_of(pod), ((GPU, "gpu"),))
     made = make_claim(pod, wanted.requests)
     body = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=None))
-    claim = await world.user.create(RESOURCE_CLAIMS, body)
+    claim = await cluster.user.create(RESOURCE_CLAIMS, body)
     result = {"request": "container-0-request-0", "driver": "gpu.example.com", "pool": "pool", "device": "gpu-0"}
     status = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": "pod", "uid": pod.metadata.uid}],
     }
     claim = msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
-    claim = await world.user.update_status(RESOURCE_CLAIMS, claim)
+    claim = await cluster.user.update_status(RESOURCE_CLAIMS, claim)
     if named:
         named_by = status_of(claim.metadata.name or "", wanted)
         patch = {"status": {"extendedResourceClaimStatus": msgspec.to_builtins(named_by)}}
         options = WriteOptions(subresource="status")
-        pod = await world.user.patch(PODS, "pod", TEAM, Patch(PatchType.MERGE, patch), options)
+        pod = await cluster.user.patch(PODS, "pod", TEAM, Patch(PatchType.MERGE, patch), options)
     return pod, claim
 
 
-def counted(world: ClusterHarness, allocated: str) -> float:
+def counted(cluster: ClusterHarness, allocated: str) -> float:
     labels = {
         "allocated": allocated,
         "admin_access": "false",
         "source": "extended_resource",
         "prioritized_list": "false",
     }
-    return world.metrics.value(GAUGE, labels)
+    return cluster.metrics.value(GAUGE, labels)
 
 
 @pytest.mark.behaviour("XR-37", "XR-38")
@@ -60,24 +60,24 @@ def counted(world: ClusterHarness, allocated: str) -> float:
 async def test_the_claim_is_deleted_when_the_pod_has_finished(
     phase: str, gates: FeatureGates | None, named: bool
 ) -> None:
-    async with running(gates) as world:
-        pod, claim = await served(world, named=named)
+    async with running(gates) as cluster:
+        pod, claim = await served(cluster, named=named)
         name = claim.metadata.name or ""
-        await until(lambda: _seen(world))
-        await world.finish(pod, phase)
-        await until(lambda: _gone(world, name))
+        await until(lambda: _seen(cluster))
+        await cluster.finish(pod, phase)
+        await until(lambda: _gone(cluster, name))
 
 
 @pytest.mark.behaviour("XR-37")
 async def test_the_claim_stays_while_the_pod_runs() -> None:
-    async with running() as world:
-        pod, claim = await served(world)
-        await world.finish(pod, "Running")
-        marker = await world.claim("marker")
+    async with running() as cluster:
+        pod, claim = await served(cluster)
+        await cluster.finish(pod, "Running")
+        marker = await cluster.claim("marker")
         # One that is worked on after the Pod's change shows that the change was looked at.
-        await world.user.delete(RESOURCE_CLAIMS, marker.metadata.name or "", TEAM)
-        await until(lambda: _gone(world, "marker"))
-        found = await world.get(claim.metadata.name or "")
+        await cluster.user.delete(RESOURCE_CLAIMS, marker.metadata.name or "", TEAM)
+        await until(lambda: _gone(cluster, "marker"))
+        found = await cluster.get(claim.metadata.name or "")
         assert found is not None
         assert found.status == claim.status
         assert found.metadata.annotations == {EXTENDED_RESOURCE_ANNOTATION: "true"}
@@ -85,35 +85,35 @@ async def test_the_claim_stays_while_the_pod_runs() -> None:
 
 @pytest.mark.behaviour("XR-30", "XR-37")
 async def test_the_claim_is_freed_with_a_pod_that_is_deleted_and_counted_until_then() -> None:
-    async with running() as world:
-        pod, claim = await served(world)
-        await until(lambda: _counted(world, "true"))
+    async with running() as cluster:
+        pod, claim = await served(cluster)
+        await until(lambda: _counted(cluster, "true"))
         options = DeleteOptions(grace_period_seconds=0)
-        await world.user.delete(PODS, pod.metadata.name or "", TEAM, options)
-        await until(lambda: _freed(world, claim.metadata.name or ""))
+        await cluster.user.delete(PODS, pod.metadata.name or "", TEAM, options)
+        await until(lambda: _freed(cluster, claim.metadata.name or ""))
         # The garbage collector's part.
-        if await world.get(claim.metadata.name or "") is not None:
-            await world.user.delete(RESOURCE_CLAIMS, claim.metadata.name or "", TEAM)
-        await until(lambda: _gone(world, claim.metadata.name or ""))
-        await until(lambda: _uncounted(world))
+        if await cluster.get(claim.metadata.name or "") is not None:
+            await cluster.user.delete(RESOURCE_CLAIMS, claim.metadata.name or "", TEAM)
+        await until(lambda: _gone(cluster, claim.metadata.name or ""))
+        await until(lambda: _uncounted(cluster))
 
 
-async def _seen(world: ClusterHarness) -> bool:
-    return counted(world, "true") == 1
+async def _seen(cluster: ClusterHarness) -> bool:
+    return counted(cluster, "true") == 1
 
 
-async def _counted(world: ClusterHarness, allocated: str) -> bool:
-    return counted(world, allocated) == 1
+async def _counted(cluster: ClusterHarness, allocated: str) -> bool:
+    return counted(cluster, allocated) == 1
 
 
-async def _uncounted(world: ClusterHarness) -> bool:
-    return counted(world, "true") == counted(world, "false") == 0
+async def _uncounted(cluster: ClusterHarness) -> bool:
+    return counted(cluster, "true") == counted(cluster, "false") == 0
 
 
-async def _gone(world: ClusterHarness, name: str) -> bool:
-    return await world.get(name) is None
+async def _gone(cluster: ClusterHarness, name: str) -> bool:
+    return await cluster.get(name) is None
 
 
-async def _freed(world: ClusterHarness, name: str) -> bool:
-    claim = await world.get(name)
+async def _freed(cluster: ClusterHarness, name: str) -> bool:
+    claim = await cluster.get(name)
     return claim is None or claim.status.allocation is None

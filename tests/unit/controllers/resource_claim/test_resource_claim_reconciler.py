@@ -146,13 +146,13 @@ async def running(gates: FeatureGates | None = None, prepare: Any = None) -> Asy
         informers = SharedInformerFactory(client, clock, random.Random(1))
         context = ControllerContext(client, informers, clock, metrics, gates or FeatureGates())
         controller = ResourceClaimController(context)
-        world = ClusterHarness(user, transport, metrics, controller)
+        cluster = ClusterHarness(user, transport, metrics, controller)
         if prepare is not None:
-            await prepare(world)
+            await prepare(cluster)
         async with TaskGroup("test") as group:
             group.spawn(informers.run(), "informers")
             group.spawn(controller.run(), "controller")
-            yield world
+            yield cluster
 
 
 FROM_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "template"}
@@ -160,105 +160,105 @@ FROM_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "template"}
 
 @pytest.mark.behaviour("SP-74", "SP-75", "SP-76", "SP-88")
 async def test_a_claim_is_created_and_named_in_the_status() -> None:
-    async with running() as world:
-        await world.template("template", metadata={"labels": {"l": "1"}, "annotations": {"a": "2"}})
-        pod = await world.pod("pod", [FROM_TEMPLATE])
-        await until(lambda: world.named("pod"))
-        [claim] = await world.claims()
+    async with running() as cluster:
+        await cluster.template("template", metadata={"labels": {"l": "1"}, "annotations": {"a": "2"}})
+        pod = await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: cluster.named("pod"))
+        [claim] = await cluster.claims()
         assert (claim.metadata.name or "").startswith("pod-gpu-")
-        assert await world.named("pod") == {"gpu": claim.metadata.name}
+        assert await cluster.named("pod") == {"gpu": claim.metadata.name}
         assert claim.metadata.labels == {"l": "1"}
         assert claim.metadata.annotations == {"a": "2", "resource.kubernetes.io/pod-claim-name": "gpu"}
         assert [owner.uid for owner in claim.metadata.owner_references] == [pod.metadata.uid]
-        [apply] = [call for call in world.transport.calls if call.verb == "patch"]
+        [apply] = [call for call in cluster.transport.calls if call.verb == "patch"]
         assert apply.content_type == PatchType.APPLY.value
         assert apply.query == {"fieldManager": "ResourceClaimController", "force": "true"}
         assert apply.subresource == "status"
-        stored = await world.user.get(unstructured(PODS.group_version, "pods", "Pod"), "pod", TEAM)
+        stored = await cluster.user.get(unstructured(PODS.group_version, "pods", "Pod"), "pod", TEAM)
         assert "ResourceClaimController" in [entry["manager"] for entry in stored["metadata"]["managedFields"]]
         counted = {"status": "success", "admin_access": "false"}
-        assert world.metrics.value("resourceclaim_controller_creates_total", counted) == 1
-        assert world.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) > 0
+        assert cluster.metrics.value("resourceclaim_controller_creates_total", counted) == 1
+        assert cluster.metrics.value("workqueue_adds_total", {"name": "resource_claim"}) > 0
 
 
 @pytest.mark.behaviour("SP-74")
 async def test_long_names_are_shortened() -> None:
-    async with running() as world:
-        await world.template("template")
-        await world.pod("p" * 150, [{"name": "e" * 60, "resourceClaimTemplateName": "template"}])
-        await until(lambda: world.named("p" * 150))
-        [claim] = await world.claims()
+    async with running() as cluster:
+        await cluster.template("template")
+        await cluster.pod("p" * 150, [{"name": "e" * 60, "resourceClaimTemplateName": "template"}])
+        await until(lambda: cluster.named("p" * 150))
+        [claim] = await cluster.claims()
         assert len(claim.metadata.name or "") <= 63
         assert (claim.metadata.name or "").startswith("p" * 40 + "-" + "e" * 16 + "-")
 
 
 @pytest.mark.behaviour("SP-79")
 async def test_a_missing_template_is_reported_and_retried() -> None:
-    async with running() as world:
-        await world.pod("pod", [FROM_TEMPLATE])
-        await until(world.events)
-        [(kind, reason, message)] = await world.events()
+    async with running() as cluster:
+        await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(cluster.events)
+        [(kind, reason, message)] = await cluster.events()
         assert (kind, reason) == ("Warning", "FailedResourceClaimCreation")
         assert message == (
             'PodResourceClaim gpu: resource claim template "template": '
             'resourceclaimtemplate.resource.k8s.io "template" not found'
         )
-        assert world.metrics.value("workqueue_retries_total", {"name": "resource_claim"}) > 0
-        await world.template("template")
-        await until(lambda: world.named("pod"))
+        assert cluster.metrics.value("workqueue_retries_total", {"name": "resource_claim"}) > 0
+        await cluster.template("template")
+        await until(lambda: cluster.named("pod"))
 
 
 @pytest.mark.behaviour("PL-30")
 async def test_no_claim_with_alternatives_while_the_gate_is_off() -> None:
-    async with running(OFF) as world:
-        await world.template("template", listed=True)
-        await world.pod("pod", [FROM_TEMPLATE])
-        await until(world.events)
-        assert await world.events() == [
+    async with running(OFF) as cluster:
+        await cluster.template("template", listed=True)
+        await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(cluster.events)
+        assert await cluster.events() == [
             (
                 "Warning",
                 "FailedResourceClaimCreation",
                 f"PodResourceClaim gpu: {PRIORITIZED_LIST_DISABLED}",
             )
         ]
-        assert await world.claims() == []
+        assert await cluster.claims() == []
 
 
 @pytest.mark.behaviour("SP-87", "SP-88")
 async def test_a_failed_creation_is_counted_reported_and_retried() -> None:
-    async with running() as world:
+    async with running() as cluster:
         failures = [ServiceUnavailableError("down"), ConflictError(RESOURCE_CLAIMS.group_resource, "x", "conflict")]
 
         def fail(call: Call) -> Exception | None:
             return failures.pop() if call.verb == "create" and call.resource is RESOURCE_CLAIMS and failures else None
 
-        world.transport.fail = fail
-        await world.template("template")
-        await world.pod("pod", [FROM_TEMPLATE])
-        await until(lambda: world.named("pod"))
+        cluster.transport.fail = fail
+        await cluster.template("template")
+        await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: cluster.named("pod"))
         counted = {"status": "failure", "admin_access": "false"}
-        assert world.metrics.value("resourceclaim_controller_creates_total", counted) == 2
-        assert len(await world.claims()) == 1
-        await until(world.events)
+        assert cluster.metrics.value("resourceclaim_controller_creates_total", counted) == 2
+        assert len(await cluster.claims()) == 1
+        await until(cluster.events)
 
 
 @pytest.mark.behaviour("SP-77")
 async def test_a_lost_response_to_the_status_write_creates_no_second_claim() -> None:
-    async with running() as world:
+    async with running() as cluster:
         failures = [ServiceUnavailableError("down")] * 3
-        world.transport.fail = lambda call: failures.pop() if call.verb == "patch" and failures else None
-        await world.template("template")
-        await world.pod("pod", [FROM_TEMPLATE])
-        await until(lambda: world.named("pod"))
+        cluster.transport.fail = lambda call: failures.pop() if call.verb == "patch" and failures else None
+        await cluster.template("template")
+        await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: cluster.named("pod"))
         assert not failures
-        assert len(await world.claims()) == 1
+        assert len(await cluster.claims()) == 1
 
 
 @pytest.mark.behaviour("SP-77")
 async def test_a_restarted_controller_finds_the_generated_claim() -> None:
-    async def prepare(world: ClusterHarness) -> None:
-        await world.template("template")
-        pod = await world.pod("pod", [FROM_TEMPLATE])
+    async def prepare(cluster: ClusterHarness) -> None:
+        await cluster.template("template")
+        pod = await cluster.pod("pod", [FROM_TEMPLATE])
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
         metadata = {
             "name": "found",
@@ -267,39 +267,39 @@ async def test_a_restarted_controller_finds_the_generated_claim() -> None:
             "ownerReferences": [owner],
         }
         spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
-        await world.user.create(RESOURCE_CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim))
+        await cluster.user.create(RESOURCE_CLAIMS, msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim))
 
-    async with running(prepare=prepare) as world:
-        await until(lambda: world.named("pod"))
-        assert await world.named("pod") == {"gpu": "found"}
-        assert len(await world.claims()) == 1
+    async with running(prepare=prepare) as cluster:
+        await until(lambda: cluster.named("pod"))
+        assert await cluster.named("pod") == {"gpu": "found"}
+        assert len(await cluster.claims()) == 1
 
 
 @pytest.mark.behaviour("SP-78")
 async def test_a_deleted_claim_is_replaced_for_a_waiting_pod() -> None:
-    async with running() as world:
-        await world.template("template")
-        await world.pod("pod", [FROM_TEMPLATE])
-        await until(lambda: world.named("pod"))
-        first = (await world.named("pod"))["gpu"]
-        await world.user.delete(RESOURCE_CLAIMS, first or "", TEAM)
+    async with running() as cluster:
+        await cluster.template("template")
+        await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: cluster.named("pod"))
+        first = (await cluster.named("pod"))["gpu"]
+        await cluster.user.delete(RESOURCE_CLAIMS, first or "", TEAM)
 
         async def replaced() -> bool:
-            return (await world.named("pod"))["gpu"] != first
+            return (await cluster.named("pod"))["gpu"] != first
 
         await until(replaced)
-        [claim] = await world.claims()
-        assert await world.named("pod") == {"gpu": claim.metadata.name}
+        [claim] = await cluster.claims()
+        assert await cluster.named("pod") == {"gpu": claim.metadata.name}
 
 
 @pytest.mark.behaviour("SP-81")
 async def test_a_pod_bound_without_the_scheduler_reserves_allocated_claims() -> None:
-    async with running() as world:
-        await world.allocate(await world.claim("shared"))
-        pod = await world.pod("pod", [{"name": "gpu", "resourceClaimName": "shared"}], nodeName="node")
+    async with running() as cluster:
+        await cluster.allocate(await cluster.claim("shared"))
+        pod = await cluster.pod("pod", [{"name": "gpu", "resourceClaimName": "shared"}], nodeName="node")
 
         async def reserved() -> bool:
-            claim = await world.get("shared")
+            claim = await cluster.get("shared")
             return claim is not None and [u.uid for u in claim.status.reserved_for] == [pod.metadata.uid]
 
         await until(reserved)
@@ -307,32 +307,32 @@ async def test_a_pod_bound_without_the_scheduler_reserves_allocated_claims() -> 
 
 @pytest.mark.behaviour("SP-82", "SP-84")
 async def test_the_last_consumer_deallocates_the_claim() -> None:
-    async with running() as world:
-        pods = [await world.pod(name, [{"name": "gpu", "resourceClaimName": "shared"}]) for name in ("a", "b")]
-        await world.allocate(await world.claim("shared"), *pods)
-        await world.finish(pods[0])
+    async with running() as cluster:
+        pods = [await cluster.pod(name, [{"name": "gpu", "resourceClaimName": "shared"}]) for name in ("a", "b")]
+        await cluster.allocate(await cluster.claim("shared"), *pods)
+        await cluster.finish(pods[0])
 
         async def one_left() -> bool:
-            claim = await world.get("shared")
+            claim = await cluster.get("shared")
             return claim is not None and [u.name for u in claim.status.reserved_for] == ["b"]
 
         await until(one_left)
-        claim = await world.get("shared")
+        claim = await cluster.get("shared")
         assert claim is not None
         assert claim.status.allocation is not None
-        world.transport.calls.clear()
-        await world.user.delete(PODS, "b", TEAM, DeleteOptions(grace_period_seconds=0))
+        cluster.transport.calls.clear()
+        await cluster.user.delete(PODS, "b", TEAM, DeleteOptions(grace_period_seconds=0))
 
         async def freed() -> bool:
-            claim = await world.get("shared")
+            claim = await cluster.get("shared")
             return claim is not None and not claim.metadata.finalizers
 
         await until(freed)
-        claim = await world.get("shared")
+        claim = await cluster.get("shared")
         assert claim is not None
         assert claim.status.allocation is None
         # The allocation goes with the last user, in one write; the finalizer goes after it.
-        assert world.transport.writes() == [
+        assert cluster.transport.writes() == [
             ("update", "resourceclaims", "status"),
             ("update", "resourceclaims", ""),
         ]
@@ -340,67 +340,67 @@ async def test_the_last_consumer_deallocates_the_claim() -> None:
 
 @pytest.mark.behaviour("SP-82")
 async def test_an_uncached_pod_is_confirmed_by_a_live_read() -> None:
-    async def prepare(world: ClusterHarness) -> None:
-        pod = await world.pod("gone", [])
-        await world.allocate(await world.claim("shared"), pod)
-        await world.user.delete(PODS, "gone", TEAM, DeleteOptions(grace_period_seconds=0))
+    async def prepare(cluster: ClusterHarness) -> None:
+        pod = await cluster.pod("gone", [])
+        await cluster.allocate(await cluster.claim("shared"), pod)
+        await cluster.user.delete(PODS, "gone", TEAM, DeleteOptions(grace_period_seconds=0))
 
-    async with running(prepare=prepare) as world:
+    async with running(prepare=prepare) as cluster:
 
         async def freed() -> bool:
-            claim = await world.get("shared")
+            claim = await cluster.get("shared")
             return claim is not None and not claim.status.reserved_for
 
         await until(freed)
         assert ("get", "pods", "gone") in [
-            (call.verb, call.resource.plural, call.name) for call in world.transport.calls if call.resource
+            (call.verb, call.resource.plural, call.name) for call in cluster.transport.calls if call.resource
         ]
 
 
 @pytest.mark.behaviour("SP-85")
 async def test_a_deleted_claim_without_consumers_is_finalized() -> None:
-    async with running() as world:
-        await world.allocate(await world.claim("shared"))
-        await world.user.delete(RESOURCE_CLAIMS, "shared", TEAM)
+    async with running() as cluster:
+        await cluster.allocate(await cluster.claim("shared"))
+        await cluster.user.delete(RESOURCE_CLAIMS, "shared", TEAM)
 
         async def gone() -> bool:
-            return await world.get("shared") is None
+            return await cluster.get("shared") is None
 
         await until(gone)
-        assert ("update", "resourceclaims", "status") in world.transport.writes()
+        assert ("update", "resourceclaims", "status") in cluster.transport.writes()
 
 
 @pytest.mark.behaviour("SP-86")
 async def test_a_generated_claim_is_deleted_when_its_pod_has_finished() -> None:
-    async with running() as world:
-        await world.template("template")
-        pod = await world.pod("pod", [FROM_TEMPLATE])
-        await until(lambda: world.named("pod"))
-        [claim] = await world.claims()
+    async with running() as cluster:
+        await cluster.template("template")
+        pod = await cluster.pod("pod", [FROM_TEMPLATE])
+        await until(lambda: cluster.named("pod"))
+        [claim] = await cluster.claims()
         protected = msgspec.structs.replace(
             claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=(FINALIZER,))
         )
-        await world.allocate(await world.user.update(RESOURCE_CLAIMS, protected, WriteOptions()), pod)
-        await world.finish(pod, "Running")
-        assert len(await world.claims()) == 1
-        await world.finish(pod)
+        await cluster.allocate(await cluster.user.update(RESOURCE_CLAIMS, protected, WriteOptions()), pod)
+        await cluster.finish(pod, "Running")
+        assert len(await cluster.claims()) == 1
+        await cluster.finish(pod)
 
         async def gone() -> bool:
-            return not await world.claims()
+            return not await cluster.claims()
 
         await until(gone)
-        assert (await world.user.get(PODS, "pod", TEAM)).metadata.uid == pod.metadata.uid
+        assert (await cluster.user.get(PODS, "pod", TEAM)).metadata.uid == pod.metadata.uid
 
 
 @pytest.mark.behaviour("SP-80")
 async def test_no_claim_is_created_for_a_deleted_or_finished_pod() -> None:
-    async def prepare(world: ClusterHarness) -> None:
-        await world.template("template")
-        deleted = await world.pod("deleted", [FROM_TEMPLATE], nodeName="node")
-        await world.user.delete(PODS, deleted.metadata.name or "", TEAM)
-        await world.finish(await world.pod("finished", [FROM_TEMPLATE]), "Failed")
+    async def prepare(cluster: ClusterHarness) -> None:
+        await cluster.template("template")
+        deleted = await cluster.pod("deleted", [FROM_TEMPLATE], nodeName="node")
+        await cluster.user.delete(PODS, deleted.metadata.name or "", TEAM)
+        await cluster.finish(await cluster.pod("finished", [FROM_TEMPLATE]), "Failed")
 
-    async with running(prepare=prepare) as world:
-        await world.pod("later", [FROM_TEMPLATE])
-        await until(lambda: world.named("later"))
-        assert [c.metadata.owner_references[0].name for c in await world.claims()] == ["later"]
+    async with running(prepare=prepare) as cluster:
+        await cluster.pod("later", [FROM_TEMPLATE])
+        await until(lambda: cluster.named("later"))
+        assert [c.metadata.owner_references[0].name for c in await cluster.claims()] == ["later"]

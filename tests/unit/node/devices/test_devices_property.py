@@ -1,7 +1,7 @@
-"""Whatever happens, and in whatever order: no device is in two containers at once, and none is lost.
+"""Under any order of events, no device is in two containers at once, and none is lost.
 
-The world keeps what containers really run with. A container starts only once its devices are in the checkpoint; a crash
-loses everything but the checkpoint and what runs.
+The machine records the devices that running containers have. A container starts only once its devices are in the
+checkpoint; a crash loses everything but the checkpoint and the running containers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHAPES = {
 }
 
 
-class World(RuleBasedStateMachine):
+class DeviceAllocatorMachine(RuleBasedStateMachine):
     """One node, its plugin and its Pods."""
 
     def __init__(self) -> None:
@@ -209,6 +209,6 @@ class World(RuleBasedStateMachine):
         assert self.book.free(FOO) == set(IDS), "lost"
 
 
-World.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestDevices = World.TestCase
+DeviceAllocatorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDevices = DeviceAllocatorMachine.TestCase
 TestDevices.pytestmark = []  # type: ignore[attr-defined] # pytest reads it

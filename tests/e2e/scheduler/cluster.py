@@ -49,7 +49,7 @@ def pod(name: str, *, cpu: str = "100m", labels: Any = None, **spec: Any) -> Doc
 
 
 @dataclass(slots=True)
-class World:
+class Cluster:
     """A running server; `client` may do everything."""
 
     running: apiserver.Running
@@ -122,7 +122,7 @@ class World:
 
 
 @asynccontextmanager
-async def started(folder: Path) -> AsyncIterator[World]:
+async def started(folder: Path) -> AsyncIterator[Cluster]:
     """A server with the service account that Pods need."""
     # No controller runs here that would take the taint of a new node away.
     settings = APIServerSettings(
@@ -133,5 +133,5 @@ async def started(folder: Path) -> AsyncIterator[World]:
         accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
         await client.create(accounts, {"metadata": {"name": "default", "namespace": "default"}})
         async with TaskGroup("test") as group:
-            yield World(running, client, group)
+            yield Cluster(running, client, group)
             await group.cancel()

@@ -17,15 +17,16 @@ from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
 from dray.node.classic.claim_manager import ClassicClaimManager
 from dray.node.dra.dra_manager import DraManager, DraOptions
-from dray.node.plugins.handler import DRA_PLUGIN, RESOURCE_PLUGIN
+from dray.node.plugins.handler import RESOURCE_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
+from dray.rpc.dra_services import DRA_PLUGIN
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2_grpc as pb_grpc
 from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 from dray.rpc.sockets import listen, remove_socket
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
-from tests.e2e.driver.world import CLOCK, NODE, WAIT_SECONDS_MAX, World
+from tests.e2e.driver.cluster import CLOCK, NODE, WAIT_SECONDS_MAX, Cluster
 
 CLAIMS = "cdi.k8s.io/v1alpha1/resourceclaims"
 
@@ -90,8 +91,8 @@ async def plugin_serving(fake: FakePlugin, node: ClassicNode, socket: str = "") 
         yield fake
 
 
-async def make_class(world: World, name: str = "gpu", driver: str = DRIVER, **parameters: Any) -> None:
-    await world.create(
+async def make_class(cluster: Cluster, name: str = "gpu", driver: str = DRIVER, **parameters: Any) -> None:
+    await cluster.create(
         "cdi.k8s.io/v1alpha1/resourceclasses",
         {
             "apiVersion": "cdi.k8s.io/v1alpha1",
@@ -104,7 +105,7 @@ async def make_class(world: World, name: str = "gpu", driver: str = DRIVER, **pa
 
 
 async def make_claim(
-    world: World,
+    cluster: Cluster,
     name: str,
     pods: Collection[str] = (),
     *,
@@ -119,7 +120,7 @@ async def make_claim(
     if owner:
         reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"uid-{owner}", "controller": True}
         metadata["ownerReferences"] = [reference]
-    made = await world.create(
+    made = await cluster.create(
         f"{CLAIMS}@default",
         {
             "apiVersion": "cdi.k8s.io/v1alpha1",
@@ -137,11 +138,11 @@ async def make_claim(
         "userLimit": -1,
         "reservedFor": [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-{pod}"} for pod in pods],
     }
-    return await world.local.request("update", f"{CLAIMS}/{name}/status@default", {**made, "status": status})
+    return await cluster.local.request("update", f"{CLAIMS}/{name}/status@default", {**made, "status": status})
 
 
-async def users(world: World, name: str) -> list[str]:
-    claim = await world.local.request("get", f"{CLAIMS}/{name}@default")
+async def users(cluster: Cluster, name: str) -> list[str]:
+    claim = await cluster.local.request("get", f"{CLAIMS}/{name}@default")
     return [user["name"] for user in claim["status"].get("reservedFor", ())]
 
 

@@ -1,4 +1,4 @@
-"""Hardware changes hands between a device plugin and a driver, classes and Pods come and go: nothing is used twice."""
+"""No device is used twice while hardware moves between a device plugin and a DRA driver, and classes change."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class World:
-    """Each node has so many cards, which belong to its plugin, to its driver, or to nobody."""
+class Cluster:
+    """Nodes with CARDS cards each, managed by the device plugin, by the DRA driver, or by neither."""
 
     inventory: Inventory = field(default_factory=Inventory)
     allocations: Allocations = field(default_factory=Allocations)
@@ -147,31 +147,31 @@ class World:
             assert served == of_driver, "what Pods have of devices is what their claims hold"
 
 
-def step(world: World, rng: random.Random, second: int) -> None:
+def step(cluster: Cluster, rng: random.Random, second: int) -> None:
     """Something happens; mostly Pods come, since only they can use too much."""
     match rng.choices(("pod", "end", "hand over", "class", "class gone"), (10, 4, 3, 1, 1))[0]:
         case "pod":
-            world.place(GPU, rng.choice((1, 1, 2)))
+            cluster.place(GPU, rng.choice((1, 1, 2)))
         case "end":
-            world.end(rng.randrange(50))
+            cluster.end(rng.randrange(50))
         case "hand over":
-            world.hand_over(rng.choice(NODES), rng.choice(("plugin", "driver", "driver", "")))
+            cluster.hand_over(rng.choice(NODES), rng.choice(("plugin", "driver", "driver", "")))
         case "class":
-            world.set_class(rng.choice(CLASSES), rng.choice((GPU, GPU, None)), second)
+            cluster.set_class(rng.choice(CLASSES), rng.choice((GPU, GPU, None)), second)
         case _:
-            world.remove_class(rng.choice(CLASSES))
+            cluster.remove_class(rng.choice(CLASSES))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_devices_in_use_never_exceed_devices_there_are(seed: int) -> None:
     rng = random.Random(seed)
-    world = World()
-    world.set_class("a", GPU, 0)
-    world.hand_over("n0", "plugin")
+    cluster = Cluster()
+    cluster.set_class("a", GPU, 0)
+    cluster.hand_over("n0", "plugin")
     for second in range(STEPS):
-        step(world, rng, second)
-        world.check()
+        step(cluster, rng, second)
+        cluster.check()
 
 
 AMOUNT = st.integers(0, 4)

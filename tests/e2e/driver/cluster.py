@@ -18,8 +18,8 @@ from dray.client.in_process import in_process_client
 from dray.client.interface import Client
 from dray.driver import Driver, DriverRunner, Options
 from dray.node.dra.dra_manager import DraManager
-from dray.node.plugins.handler import DRA_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
+from dray.rpc.dra_services import DRA_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
@@ -132,7 +132,7 @@ async def _registered(runner: DriverRunner, node: Node) -> None:
 
 
 @dataclass(slots=True)
-class World:
+class Cluster:
     """Everything a test needs."""
 
     folder: Path
@@ -191,17 +191,17 @@ def pod(name: str, *claims: str, containers: Collection[Document] = ()) -> Pod:
 
 
 @asynccontextmanager
-async def world_running() -> AsyncIterator[World]:
+async def cluster_running() -> AsyncIterator[Cluster]:
     # Here and not above: processes that only need a node start in half the time without a server.
     from tests.local_server import local_server
 
     with short_folder() as folder:
         async with local_server(folder / "api") as local:
             client = in_process_client(local.running.local, user="admin", groups=("system:masters",))
-            world = World(folder, local, client)
-            await world.create("core/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-            await world.create(
+            cluster = Cluster(folder, local, client)
+            await cluster.create("core/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+            await cluster.create(
                 "resource.k8s.io/v1/deviceclasses",
                 {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "any"}, "spec": {}},
             )
-            yield world
+            yield cluster

@@ -49,7 +49,7 @@ CONDITIONS = (("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressure", "
 
 
 @dataclass
-class World:
+class Cluster:
     """What a test does and sees."""
 
     user: RestClient
@@ -205,7 +205,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(*, rates: Rates | None = None, gates: str = "", finished_max: int = 5) -> AsyncIterator[World]:
+async def running_cluster(
+    *, rates: Rates | None = None, gates: str = "", finished_max: int = 5
+) -> AsyncIterator[Cluster]:
     clock, rng, metrics = LoopClock(), random.Random(7), Metrics()
     features = FeatureGates.parse(gates)
     async with in_process_server(clock, random.Random(1), TEAM, LEASE_NAMESPACE, "default", gates=features) as server:
@@ -213,10 +215,10 @@ async def world(*, rates: Rates | None = None, gates: str = "", finished_max: in
         def client(name: str) -> RestClient:
             return RestClient(InProcessTransport(server, user=name, groups=("system:masters",), user_agent=name))
 
-        made = World(client("user"), metrics)
+        made = Cluster(client("user"), metrics)
         eyes = client("controller")
         informers = SharedInformerFactory(eyes, clock, rng)
-        async with TaskGroup("world") as group:
+        async with TaskGroup("cluster") as group:
             for controller in (
                 NodeLifecycleController(ControllerContext(eyes, informers, clock, metrics=metrics), rates=rates),
                 TaintEvictionController(ControllerContext(eyes, informers, clock, metrics=metrics)),
@@ -235,11 +237,11 @@ async def world(*, rates: Rates | None = None, gates: str = "", finished_max: in
             yield made
 
 
-def virtually(test: Callable[[World], Coroutine[Any, Any, None]], **options: Any) -> None:
-    """Run a test in a world of its own."""
+def virtually(test: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Run a test in a cluster of its own."""
 
     async def main() -> None:
-        async with world(**options) as made:
+        async with running_cluster(**options) as made:
             await test(made)
 
     run_virtually(main())
