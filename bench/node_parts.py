@@ -40,11 +40,11 @@ from dray.node.dra.checkpoint import FILE_NAME as CLAIMS_FILE
 from dray.node.dra.checkpoint import encode as encode_claims
 from dray.node.dra.claims import ClaimInfo, Device
 from dray.node.dra.dra_manager import DraManager, Prepared
-from dray.node.plugins.handler import DRA_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources import server as pod_resources
 from dray.node.pod_resources.sources import Sources
 from dray.node.topology.topology_manager import TopologyManager
+from dray.rpc.dra_services import DRA_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup

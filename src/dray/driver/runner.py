@@ -28,8 +28,7 @@ from dray.driver.program import load_node_settings, program_context, run_program
 from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher
 from dray.driver.sockets import RegisteredPlugin, listening, sole_server
 from dray.lib.clock import Clock
-from dray.rpc.pb.dra.v1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1
-from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import add_DRAPluginServicer_to_server as add_v1beta1
+from dray.rpc.dra_services import DRA_SERVICES, HEALTH
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import add_DRAResourceHealthServicer_to_server as add_health
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError
@@ -42,9 +41,6 @@ _log = logging.getLogger(__name__)
 
 ROOT: Final = "/var/lib/kubelet"
 CDI_FOLDER: Final = "/var/run/cdi"
-V1: Final = "v1.DRAPlugin"
-V1BETA1: Final = "v1beta1.DRAPlugin"
-HEALTH: Final = "v1alpha1.DRAResourceHealth"
 _FOLDER_MODE: Final = 0o750
 
 
@@ -61,7 +57,7 @@ class Options:
     # Set for rolling updates: the sockets of two instances then have different names.
     pod_uid: str = ""
     # In the order of preference reported to kubelet.
-    services: tuple[str, ...] = (V1, V1BETA1)
+    services: tuple[str, ...] = tuple(DRA_SERVICES)
     # Calls do not overlap, also across instances.
     serialize: bool = True
     remove_slices_on_stop: bool = False
@@ -150,10 +146,9 @@ class DriverRunner(RegisteredPlugin):
 
     def _service(self) -> grpc.aio.Server:
         server = grpc.aio.server()
-        if V1 in self._options.services:
-            add_v1(servicer.DRAV1(self._preparer), server)
-        if V1BETA1 in self._options.services:
-            add_v1beta1(servicer.DRAV1Beta1(self._preparer), server)
+        for name, service in DRA_SERVICES.items():
+            if name in self._options.services:
+                service.add_servicer(servicer.DRAPlugin(self._preparer, service.messages), server)
         if self._driver.reports_health:
             add_health(self._health, server)
         return server

@@ -1,4 +1,4 @@
-"""gRPC services of a DRA driver: registration, DRA v1 and v1beta1, health. They only translate."""
+"""gRPC services of a DRA driver: registration, the DRA service in all versions, health. They only translate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from dray.driver.health import DeviceHealth, HealthReports
 from dray.driver.prepared.checkpoint import AnsweredDevice
 from dray.driver.prepared.preparer import ClaimRef, DriverPreparer, Outcome
 from dray.lib.clock import Clock
-from dray.rpc.pb.dra.v1 import api_pb2 as v1
-from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginServicer as V1Base
-from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
-from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import DRAPluginServicer as V1Beta1Base
+from dray.rpc.dra_services import DRA_PLUGIN
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthServicer
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
@@ -37,7 +34,7 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         endpoint: str,
         services: Sequence[str],
         on_status: Callable[[str | None], None],
-        plugin_type: str = "DRAPlugin",
+        plugin_type: str = DRA_PLUGIN,
     ) -> None:
         self._info = registration.PluginInfo(
             type=plugin_type, name=name, endpoint=endpoint, supported_versions=services
@@ -56,19 +53,18 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         return registration.RegistrationStatusResponse()
 
 
-class _DRA:
-    """Calls of both versions; `messages` is the module of one."""
+class DRAPlugin:
+    """One version of the DRA service; `messages` is its generated module."""
 
-    messages: Any
-
-    def __init__(self, preparer: DriverPreparer) -> None:
+    def __init__(self, preparer: DriverPreparer, messages: Any) -> None:
         self._preparer = preparer
+        self._messages = messages
 
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:
         """Return one result per claim; the failure of one does not affect the others."""
         refs = _refs(request.claims)
         outcomes = await self._preparer.prepare(refs)
-        response = self.messages.NodePrepareResourcesResponse()
+        response = self._messages.NodePrepareResourcesResponse()
         for ref in refs:
             response.claims[ref.uid].CopyFrom(self._prepared(outcomes.get(ref.uid, _MISSING)))
         return response
@@ -77,17 +73,17 @@ class _DRA:
         """Return one result per claim."""
         refs = _refs(request.claims)
         outcomes: Mapping[UID, Outcome] = await self._preparer.unprepare(refs)
-        response = self.messages.NodeUnprepareResourcesResponse()
+        response = self._messages.NodeUnprepareResourcesResponse()
         for ref in refs:
             response.claims[ref.uid].error = outcomes.get(ref.uid, _MISSING).error
         return response
 
     def _prepared(self, outcome: Outcome) -> Any:
         devices = [] if outcome.error else [self._device(item) for item in outcome.devices]
-        return self.messages.NodePrepareResourceResponse(devices=devices, error=outcome.error)
+        return self._messages.NodePrepareResourceResponse(devices=devices, error=outcome.error)
 
     def _device(self, item: AnsweredDevice) -> Any:
-        message = self.messages.Device(
+        message = self._messages.Device(
             request_names=item.request_names,
             pool_name=item.pool,
             device_name=item.name,
@@ -97,18 +93,6 @@ class _DRA:
         if item.share_id is not None and "share_id" in message.DESCRIPTOR.fields_by_name:
             message.share_id = item.share_id
         return message
-
-
-class DRAV1(_DRA, V1Base):  # type: ignore[misc]
-    """`k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin`."""
-
-    messages = v1
-
-
-class DRAV1Beta1(_DRA, V1Beta1Base):  # type: ignore[misc]
-    """`k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin`."""
-
-    messages = v1beta1
 
 
 def _refs(claims: Sequence[Any]) -> list[ClaimRef]:

@@ -12,13 +12,10 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dray.cli.conformance.rules.registration import V1, V1BETA1, Info
+from dray.cli.conformance.rules.registration import Info
 from dray.cli.conformance.rules.responses import ClaimRef, ClaimResponse, PreparedDevice, Responses
 from dray.lib.clock import Clock
-from dray.rpc.pb.dra.v1 import api_pb2 as v1
-from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub as V1Stub
-from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
-from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import DRAPluginStub as V1Beta1Stub
+from dray.rpc.dra_services import DRA_SERVICES
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
@@ -29,7 +26,6 @@ DIAL_SECONDS: Final = 10.0
 # Longer than kubelet's second, to distinguish a slow driver from one that does not respond.
 INFO_SECONDS: Final = 10.0
 NOTIFY_SECONDS: Final = 5.0
-_VERSIONS: Final[dict[str, tuple[Any, Any]]] = {V1: (v1, V1Stub), V1BETA1: (v1beta1, V1Beta1Stub)}
 
 
 class CallError(Exception):
@@ -136,11 +132,12 @@ class DriverClient:
         refs: Sequence[ClaimRef],
         deadline_seconds: float | None,
     ) -> Any:
-        messages, stub = _VERSIONS[version]
+        service = DRA_SERVICES[version]
+        messages = service.messages
         claims = [messages.Claim(namespace=ref.namespace, uid=ref.uid, name=ref.name) for ref in refs]
         request = getattr(messages, f"{method}Request")(claims=claims)
         started = self._clock.monotonic()
-        call = getattr(stub(self._channel), method)(
+        call = getattr(service.stub(self._channel), method)(
             request, timeout=deadline_seconds or self._call_seconds, wait_for_ready=True
         )
         try:

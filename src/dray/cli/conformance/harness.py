@@ -13,13 +13,14 @@ from dray.cli.conformance.cluster_objects import CheckClaim, ClusterObjects
 from dray.cli.conformance.driver_client import CallError, DriverClient, get_info, notify
 from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
 from dray.cli.conformance.kubelet import KubeletSocket
-from dray.cli.conformance.rules.registration import DRA_PLUGIN, Info
+from dray.cli.conformance.rules.registration import Info
 from dray.cli.conformance.rules.responses import ClaimRef, ClaimResponse, success_problems
 from dray.cli.conformance.rules.slices import count_problems, outdated_problems
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
 from dray.node.plugins.socket_scan import find_sockets
 from dray.node.plugins.sockets import SocketFile
+from dray.rpc.dra_services import DRA_PLUGIN
 
 POLL_SECONDS: Final = 0.05
 

@@ -11,7 +11,7 @@ from dray.cli.conformance.checks import claims, devices, plugins, recovery, regi
 from dray.cli.conformance.driver_client import CallError
 from dray.cli.conformance.findings import CheckFailedError, Finding, SkipError, Verdict
 from dray.cli.conformance.harness import Check, Harness
-from dray.cli.conformance.rules.registration import DRA_SERVICES
+from dray.rpc.dra_services import DRA_SERVICES
 
 DRIVER_CHECKS: Final[Sequence[Check]] = (
     *registration.CHECKS.all,

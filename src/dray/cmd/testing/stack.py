@@ -24,7 +24,7 @@ from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.cmd.testing.threads import ContextTask
 from dray.cmd.up import ControlPlane, running_control_plane
 from dray.lib.clock import Clock
-from dray.node.plugins.handler import DRA_PLUGIN
+from dray.rpc.dra_services import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
 
 START_SECONDS_MAX: Final = 30.0

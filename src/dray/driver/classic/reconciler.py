@@ -93,7 +93,7 @@ class DriverReconciler:
         self._rejected: dict[NamespacedName, tuple[float, float]] = {}
         self._seconds = metrics.histogram(
             "classic_driver_operations_duration_seconds",
-            "Time of one call of the driver",
+            "Duration of one call of the driver",
             ["driver_name", "operation", "is_error"],
         )
         self.controller: Controller[NamespacedName | Refresh] = Controller(

@@ -84,7 +84,7 @@ class Preparer(ABC, Generic[C]):
             ["driver_name", "operation", "is_error"],
         )
         self._prepared = options.metrics.gauge(
-            "dra_driver_prepared_claims", "Claims in the driver's record", ["driver_name"]
+            "dra_driver_prepared_claims", "Prepared claims in the driver's checkpoint", ["driver_name"]
         )
         self._update_gauge()
 

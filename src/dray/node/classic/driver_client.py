@@ -9,14 +9,13 @@ import grpc
 import grpc.aio
 
 from dray.api.document import UID
-from dray.node.dra.driver_client import ClientOptions, PluginClient, ResponseError, Service
+from dray.node.dra.driver_client import ClientOptions, PluginClient, ResponseError
 from dray.node.plugins.handler import Plugin
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
 
 PREPARE: Final = "NodePrepareResource"
 UNPREPARE: Final = "NodeUnprepareResource"
-V1ALPHA1: Final = Service(pb, NodeStub)
 
 
 class UnknownResourceError(ResponseError):
@@ -29,7 +28,7 @@ class ClassicDriverClient(PluginClient):
     service_name = "Node"
 
     def __init__(self, plugin: Plugin, options: ClientOptions) -> None:
-        super().__init__(plugin, V1ALPHA1, options)
+        super().__init__(plugin, NodeStub, options)
 
     async def prepare(self, uid: UID) -> tuple[str, ...]:
         """Return the CDI names of the prepared claim; raises `ResponseError`."""

@@ -54,10 +54,13 @@ class DeviceMetrics:
     def __init__(self, metrics: Metrics) -> None:
         labels = ["resource_name"]
         self._registrations = metrics.counter(
-            "kubelet_device_plugin_registration_total", "Calls of Register, rejected ones too", labels
+            "kubelet_device_plugin_registration_total", "Device plugin registrations, including rejected ones", labels
         )
         self._allocations = metrics.histogram(
-            "kubelet_device_plugin_alloc_duration_seconds", "Time of a plugin's Allocate", labels, BUCKETS
+            "kubelet_device_plugin_alloc_duration_seconds",
+            "Duration of Allocate calls to device plugins",
+            labels,
+            BUCKETS,
         )
 
     def registered(self, resource: str) -> None:

@@ -1,7 +1,4 @@
-"""The gRPC client of one driver instance: one channel for all calls and the health stream, with its state watched.
-
-`SERVICES` has the supported versions of the DRA driver API.
-"""
+"""The gRPC client of one driver instance: one channel for all calls and the health stream, with its state watched."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from dray.node.dra.claim_info_cache import ClaimRef
 from dray.node.dra.claims import Device
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin, PluginError
-from dray.rpc.pb.dra.v1 import api_pb2 as v1
-from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub as V1Stub
-from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
-from dray.rpc.pb.dra.v1beta1.api_pb2_grpc import DRAPluginStub as V1Beta1Stub
+from dray.rpc.dra_services import DRA_PLUGIN, DRA_SERVICES
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
 from dray.rpc.sockets import ChannelClosedError, answer_of, code_name, connect, error_text
@@ -31,20 +25,6 @@ CALL_TIMEOUT_SECONDS: Final = 45.0
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
 _GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A version of the DRA driver API: its messages and its stub, both generated."""
-
-    messages: Any
-    stub: Callable[[grpc.aio.Channel], Any]
-
-
-V1: Final = "v1.DRAPlugin"
-V1BETA1: Final = "v1beta1.DRAPlugin"
-# By the name that plugins register with. A new version is a row here; what its messages lack, `_device` handles.
-SERVICES: Final[Mapping[str, Service]] = {V1: Service(v1, V1Stub), V1BETA1: Service(v1beta1, V1Beta1Stub)}
 
 
 class ResponseError(Exception):
@@ -66,7 +46,11 @@ class PluginClient:
     service_name: ClassVar[str]
 
     def __init__(
-        self, plugin: Plugin, service: Service, options: ClientOptions, on_change: Callable[[], None] = lambda: None
+        self,
+        plugin: Plugin,
+        stub: Callable[[grpc.aio.Channel], Any],
+        options: ClientOptions,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_change` is called when the plugin connects or disconnects."""
         self.driver = plugin.name
@@ -75,8 +59,7 @@ class PluginClient:
         self._clock = options.clock
         self._on_change = on_change
         self._channel = connect(plugin.endpoint)
-        self._messages = service.messages
-        self._stub = service.stub(self._channel)
+        self._stub = stub(self._channel)
         self._connected = False
 
     @property
@@ -123,11 +106,13 @@ class PluginClient:
 class DriverClient(PluginClient):
     """The client of one registered instance of a DRA driver."""
 
-    service_name = "DRAPlugin"
+    service_name = DRA_PLUGIN
 
     def __init__(self, plugin: Plugin, options: ClientOptions, on_change: Callable[[], None]) -> None:
-        """Raise `PluginError` if the plugin supports none of `SERVICES`."""
-        super().__init__(plugin, SERVICES[choose_service(plugin)], options, on_change)
+        """Raise `PluginError` if the plugin supports none of `DRA_SERVICES`."""
+        service = DRA_SERVICES[choose_service(plugin)]
+        super().__init__(plugin, service.stub, options, on_change)
+        self._messages = service.messages
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[UID, tuple[Device, ...]]:
         """Call NodePrepareResources; raises `ResponseError` unless the driver prepared all claims."""
@@ -169,11 +154,11 @@ def choose_service(plugin: Plugin) -> str:
     if not plugin.versions:
         raise PluginError(f"{text}empty list of supported gRPC services (aka supported versions)")
     for service in plugin.versions:
-        if service in SERVICES:
+        if service in DRA_SERVICES:
             return service
     raise PluginError(
         f"{text}none of services supported by the plugin ({_go_list(plugin.versions)}) "
-        f"are supported by the kubelet ({_go_list(tuple(SERVICES))})"
+        f"are supported by the kubelet ({_go_list(tuple(DRA_SERVICES))})"
     )
 
 

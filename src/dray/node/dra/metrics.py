@@ -27,13 +27,13 @@ class DriverMetrics:
         )
         self.calls = metrics.histogram(
             f"{prefix}dra_grpc_operations_duration_seconds",
-            "Time of a gRPC call to a DRA driver",
+            "Duration of gRPC calls to DRA drivers",
             ["driver_name", "method_name", "grpc_status_code"],
             BUCKETS,
         )
         self.in_use = metrics.gauge(
             f"{prefix}dra_resource_claims_in_use",
-            "Claims in use on the node, by driver and altogether",
+            "Claims in use on the node, by driver and in total",
             ["driver_name"],
         )
         self._shown: frozenset[str] = frozenset()

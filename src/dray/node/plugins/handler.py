@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-DRA_PLUGIN: Final = "DRAPlugin"
 DEVICE_PLUGIN: Final = "DevicePlugin"
 # The type of drivers of the classic API, cdi.k8s.io.
 RESOURCE_PLUGIN: Final = "ResourcePlugin"

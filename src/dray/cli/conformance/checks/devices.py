@@ -13,7 +13,7 @@ from dray.cli.conformance.driver_client import CallError
 from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
 from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import devices as rules
-from dray.cli.conformance.rules.registration import HEALTH
+from dray.rpc.dra_services import HEALTH
 
 CHECKS: Final = Checks()
 

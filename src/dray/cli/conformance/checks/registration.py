@@ -11,6 +11,7 @@ from dray.cli.conformance.driver_client import CallError, is_socket, notify
 from dray.cli.conformance.findings import CheckFailedError, fail_on
 from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import registration as rules
+from dray.rpc.dra_services import HEALTH
 
 CHECKS: Final = Checks()
 
@@ -65,7 +66,7 @@ async def _accepted(harness: Harness, _version: str) -> None:
 async def _served(harness: Harness, _version: str) -> None:
     for version in harness.info.dra_versions:
         await _answers(harness, version)
-    if rules.HEALTH in harness.info.versions:
+    if HEALTH in harness.info.versions:
         try:
             async with asyncio.timeout(harness.timing.first_seconds):
                 async for _ in harness.client.watch_health():

@@ -8,12 +8,8 @@ from typing import Final
 
 from dray.api.extended_resources import is_extended_resource_name
 from dray.api.names import dns1123_subdomain
+from dray.rpc.dra_services import DRA_PLUGIN, DRA_SERVICES
 
-DRA_PLUGIN: Final = "DRAPlugin"
-V1: Final = "v1.DRAPlugin"
-V1BETA1: Final = "v1beta1.DRAPlugin"
-HEALTH: Final = "v1alpha1.DRAResourceHealth"
-DRA_SERVICES: Final = (V1, V1BETA1)
 NAME_LENGTH_MAX: Final = 63
 PATH_LENGTH_MAX: Final = 107
 DEVICE_PLUGIN_VERSION: Final = "v1beta1"
